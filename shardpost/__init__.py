@@ -1,0 +1,3 @@
+"""Shardpost: positions in Kafka become holders in Delta tables, and one weekly e-mail per client."""
+
+__version__ = "0.1.0"

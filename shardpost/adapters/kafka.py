@@ -1,0 +1,174 @@
+"""Kafka through confluent-kafka: clients, watermarks, and reading a partition to its end.
+
+Watermarks are asked for with read_uncommitted, since under read_committed librdkafka gives the last stable
+offset; an end may be a transaction marker, so readers stop by position and never by "last record seen".
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+POLL_SECONDS = 0.5
+BATCH = 10_000
+
+
+class KafkaUnreachable(ShardpostError):
+    """Kafka did not answer in time."""
+
+
+def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
+    """Return what every librdkafka client of ours is configured with."""
+    return {
+        "bootstrap.servers": settings.bootstrap,
+        "client.id": "shardpost",
+        "log_level": 0,
+        **settings.kafka,
+        **more,
+    }
+
+
+def admin(settings: Settings) -> AdminClient:
+    """Return an admin client."""
+    return AdminClient(client_config(settings))
+
+
+def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
+    """Return a consumer that commits nothing by itself and reads only what is committed."""
+    base = {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+    }
+    return Consumer(client_config(settings, **(base | more)))
+
+
+def transactional_producer(settings: Settings, transactional_id: str) -> Producer:
+    """Return a producer under that id; calling init_transactions on it fences all older ones."""
+    return Producer(
+        client_config(
+            settings,
+            **{
+                "transactional.id": transactional_id,
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+            },
+        )
+    )
+
+
+def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
+    """Return how many partitions each topic has; ShardpostError for one that does not exist."""
+    try:
+        known = admin(settings).list_topics(timeout=settings.kafka_timeout).topics
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    missing = [topic for topic in topics if topic not in known]
+    if missing:
+        raise ShardpostError(
+            f"Kafka at {settings.bootstrap} has no topic {', '.join(missing)}:"
+            " create it with `shardpost topics apply`"
+        )
+    return {topic: len(known[topic].partitions) for topic in topics}
+
+
+def unreachable(settings: Settings, error: Exception) -> KafkaUnreachable:
+    """Return the error that says that Kafka does not answer, and what to do."""
+    reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else error
+    return KafkaUnreachable(
+        f"Kafka at {settings.bootstrap} does not answer ({reason}): start it with `shardpost up`,"
+        " or set SHARDPOST_BOOTSTRAP_SERVERS"
+    )
+
+
+def watermarks(
+    settings: Settings, counts: Mapping[str, int], *, committed: bool
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return {topic: {partition: (low, high)}}.
+
+    With `committed`, high is the last stable offset: the end of what readers of committed records may see;
+    otherwise the high watermark.
+    """
+    isolation = "read_committed" if committed else "read_uncommitted"
+    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
+    try:
+        return {
+            topic: {
+                partition: reader.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=settings.kafka_timeout
+                )
+                for partition in range(count)
+            }
+            for topic, count in counts.items()
+        }
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    finally:
+        reader.close()
+
+
+def read_to_end(
+    settings: Settings, topic: str, partition: int, *, start: int | None = None
+) -> Iterator[Message]:
+    """Yield the committed records of one partition up to the high watermark as it is now.
+
+    Waits, bounded by `kafka_timeout` without progress, for open transactions below that end to finish.
+    """
+    reader = consumer(settings, "shardpost-reader", **{"enable.partition.eof": True})
+    try:
+        low, high = _high_watermark(settings, topic, partition)
+        position = max(low, start or 0)
+        reader.assign([TopicPartition(topic, partition, position)])
+        deadline = time.monotonic() + settings.kafka_timeout
+        while position < high:
+            for message in reader.consume(BATCH, POLL_SECONDS):
+                _refuse(message, settings)
+                if not message.error() and message.offset() < high:
+                    yield message
+            now_at = _position(reader, topic, partition, position)
+            if now_at > position:
+                position, deadline = now_at, time.monotonic() + settings.kafka_timeout
+            elif time.monotonic() > deadline:
+                raise KafkaUnreachable(
+                    f"{topic}[{partition}]@{position}: no progress to the end {high} for"
+                    f" {settings.kafka_timeout:g} s: an open transaction, or the broker is gone"
+                )
+    finally:
+        reader.close()
+
+
+def _high_watermark(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
+    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": "read_uncommitted"})
+    try:
+        low, high = reader.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=settings.kafka_timeout
+        )
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    finally:
+        reader.close()
+    return low, high
+
+
+def _position(reader: Consumer, topic: str, partition: int, before: int) -> int:
+    offset: int = reader.position([TopicPartition(topic, partition)])[0].offset
+    return max(before, offset)
+
+
+def _refuse(message: Message, settings: Settings) -> None:
+    error = message.error()
+    if error and error.code() != KafkaError._PARTITION_EOF:
+        raise unreachable(settings, KafkaException(error))

@@ -1,0 +1,1 @@
+"""Pure values, decisions and plans: no Spark, Airflow, Kafka, mail, clock or environment."""

@@ -1,0 +1,61 @@
+"""A snapshot: one consistent view of all tables, at known offsets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+# {topic: {partition: next offset to read}}
+Offsets = Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the view holds: open positions, clients that hold, positions they hold, rejected records."""
+
+    positions: int = 0
+    holders: int = 0
+    held: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One committed row of the table `snapshots`."""
+
+    number: int
+    committed_at: datetime
+    looked_at: datetime
+    end_offsets: Offsets
+    tables: Mapping[str, int]
+    counts: Counts
+    code_version: str
+    run: str
+
+    def covers(self, ends: Offsets) -> bool:
+        """Tell whether this snapshot has read at least up to those ends."""
+        return all(
+            self.end_offsets.get(topic, {}).get(partition, 0) >= end
+            for topic, partitions in ends.items()
+            for partition, end in partitions.items()
+        )
+
+    def looked(self, at: datetime) -> "Snapshot":
+        """Return the same view, found at that later time to hold all that the inputs hold."""
+        return replace(self, looked_at=max(at, self.looked_at))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the snapshot in the contract's form."""
+        return {
+            "snapshot": self.number,
+            "committed_at": self.committed_at.isoformat(),
+            "looked_at": self.looked_at.isoformat(),
+            "end_offsets": {
+                topic: {str(partition): end for partition, end in partitions.items()}
+                for topic, partitions in self.end_offsets.items()
+            },
+            "tables": dict(self.tables),
+            "positions": self.counts.positions,
+            "holders": self.counts.holders,
+            "rejected": self.counts.rejected,
+        }

@@ -1,0 +1,82 @@
+"""The Delta tables: names, columns and layout, once.
+
+Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, milliseconds). `seq` orders
+the records of one key (partitioning.order_of). `snapshot` is the number of the run that wrote the row.
+Every table but `snapshots`, `audiences` and `frozen_weeks` stands under the commit point in `snapshots`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """One Delta table: its folder's name, its columns as Spark SQL DDL, its partition columns."""
+
+    name: str
+    columns: str
+    partitioned_by: tuple[str, ...] = ()
+
+
+_RECORD = "`partition` INT, offset BIGINT, timestamp TIMESTAMP, seq BIGINT, snapshot BIGINT"
+_POSITION = "client STRING, ticker STRING, amount STRING, exchange STRING"
+_CLIENT = "name STRING, email STRING, subscribed BOOLEAN"
+
+# Histories: every record ever read. `kind` is upsert, tombstone or rejected; `value` is the raw value.
+_HISTORY = f"key STRING, {_RECORD}, kind STRING, value BINARY"
+POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}")
+CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}")
+EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING")
+
+# The latest decodable record per key. A tombstone keeps its row, with is_open false and null columns.
+_LATEST = f"key STRING, {_RECORD}, is_open BOOLEAN"
+POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}")
+CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}")
+EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING")
+
+# client -> ids of its US positions, in CONTRACT's order; a client that holds none any more keeps an
+# empty list. `shard` is the client's partition in the topic share-holders.
+SHARE_HOLDERS = Table(
+    "share_holders",
+    "client STRING, positions ARRAY<STRING>, snapshot BIGINT, shard INT",
+    ("shard",),
+)
+
+# What could not be decoded, whole: raw key, value and headers, and why.
+REJECTED_RECORDS = Table(
+    "rejected_records",
+    "topic STRING, `partition` INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,"
+    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, snapshot BIGINT",
+)
+
+VIEW = (
+    POSITION_EVENTS,
+    CLIENT_EVENTS,
+    EXCHANGE_EVENTS,
+    POSITIONS,
+    CLIENTS,
+    EXCHANGES,
+    SHARE_HOLDERS,
+    REJECTED_RECORDS,
+)
+
+# The commit point: one row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when
+# the inputs were found to hold no more than end_offsets; the counts are of the whole view.
+SNAPSHOTS = Table(
+    "snapshots",
+    "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING, tables STRING,"
+    " positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT, code_version STRING, run STRING",
+)
+
+# The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.
+AUDIENCES = Table(
+    "audiences",
+    "client STRING, name STRING, email STRING, has_contact BOOLEAN,"
+    " positions ARRAY<STRUCT<position: STRING, ticker: STRING, amount: STRING, exchange: STRING>>,"
+    " week STRING, shard INT",
+    ("week", "shard"),
+)
+FROZEN_WEEKS = Table(
+    "frozen_weeks",
+    "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
+    " shards INT, recipients BIGINT",
+)

@@ -1,0 +1,140 @@
+"""Every setting of Shardpost, once: its name, unit and default for one machine.
+
+Read from environment variables `SHARDPOST_*` and from a file `.env` in the checkout (the environment
+wins). Nothing else in the code reads the environment. A wrong or unknown setting is refused by name.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from shardpost.errors import UsageError
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PREFIX = "SHARDPOST_"
+CLIENT_PREFIX = "SHARDPOST_KAFKA__"
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+Absolute = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+class Settings(BaseModel):
+    """The settings object; `load()` makes one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    home: Absolute = Field(CHECKOUT / ".shardpost", description="everything that Shardpost writes")
+    tables: str | None = Field(None, description="where the Delta tables are (home/tables)")
+
+    bootstrap_servers: str | None = Field(None, description="Kafka; the embedded broker if unset")
+    kafka: dict[str, str] = Field({}, description="client settings under librdkafka's names")
+    kafka_port: Port = Field(9092, description="port of the embedded broker")
+    kafka_timeout: Seconds = Field(60, description="longest wait for one answer of Kafka, seconds")
+    partitions: Count = Field(8, description="partitions of a topic that Shardpost creates")
+    replication_factor: Count = Field(1, description="replicas of a topic that Shardpost creates")
+
+    topic_positions: str = "positions"
+    topic_clients: str = "clients"
+    topic_exchanges: str = "exchanges"
+    topic_share_holders: str = "share-holders"
+    topic_weekly_emails: str = "weekly-emails"
+
+    country: str = Field("US", description="whose stock counts")
+    lock_wait: Seconds = Field(
+        600, description="how long a second run waits for the first, seconds"
+    )
+    snapshot_days: Count = Field(90, description="days that a snapshot stays readable")
+
+    spark_master: str = Field("local[*]", description="Spark master of the commands")
+    driver_memory: str = Field("2g", pattern=r"^\d+[kmgt]$", description="heap of a Spark driver")
+
+    airflow_port: Port = Field(8080, description="port of the embedded Airflow")
+
+    smtp_host: str | None = Field(None, description="mail server; the embedded sink if unset")
+    smtp_port: Port = Field(2525, description="port of the mail server, embedded or not")
+    smtp_user: str | None = None
+    smtp_password: str | None = Field(None, repr=False)
+    smtp_tls: Literal["none", "starttls", "tls"] = "none"
+    smtp_timeout: Seconds = Field(60, description="longest wait for one answer of the mail server")
+    mail_from: str = "Shardpost <weekly@shardpost.example>"
+    unsubscribe_url: str = Field(
+        "https://shardpost.example/unsubscribe?client={client}",
+        description="{client} and {week} are filled in, percent-encoded",
+    )
+    mail_connections: Count = Field(4, description="open SMTP connections per shard")
+    mail_rate: float | None = Field(None, gt=0, description="mails per second over all shards")
+    mail_attempts: Count = Field(5, description="attempts at a mail that is answered 4xx")
+    mail_first_delay: Seconds = Field(1, description="wait before the second attempt, seconds")
+    mail_delay_factor: float = Field(4, ge=1, description="each further wait is so much longer")
+    mail_breaker: Count = Field(3, description="hangs after DATA in a row that stop a shard")
+    on_unknown: Literal["hold", "resend"] = Field("hold", description="what to do about `unknown`")
+    weekly_lateness_days: Count = Field(
+        3, description="a scheduled weekly run later than this skips its week"
+    )
+    shards_per_task: Count = Field(4, description="shards in one mapped task of weekly_email")
+
+    @property
+    def bootstrap(self) -> str:
+        """The address that Kafka clients are given."""
+        return self.bootstrap_servers or f"127.0.0.1:{self.kafka_port}"
+
+    @property
+    def tables_root(self) -> str:
+        """Path or URL under which each Delta table has a folder of its own name."""
+        return (self.tables or str(self.home / "tables")).rstrip("/")
+
+    @property
+    def mail_server(self) -> str:
+        """Host name of the mail server."""
+        return self.smtp_host or "127.0.0.1"
+
+    def topic(self, table: str) -> str:
+        """Return the topic's name in this installation for its name in the contract."""
+        return str(getattr(self, "topic_" + table.replace("-", "_")))
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings of this process, once; UsageError names what is wrong with which."""
+    if environ is None:
+        return _of_this_process()
+    return _read({**_dot_env(CHECKOUT / ".env"), **environ})
+
+
+@lru_cache(maxsize=1)
+def _of_this_process() -> Settings:
+    return _read({**_dot_env(CHECKOUT / ".env"), **os.environ})
+
+
+def _dot_env(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    from dotenv import dotenv_values
+
+    return {name: value or "" for name, value in dotenv_values(path).items()}
+
+
+def _read(environ: Mapping[str, str]) -> Settings:
+    given = {name: value for name, value in environ.items() if name.upper().startswith(PREFIX)}
+    values: dict[str, object] = {}
+    client: dict[str, str] = {}
+    for name, value in given.items():
+        if name.startswith(CLIENT_PREFIX):
+            client[name.removeprefix(CLIENT_PREFIX).lower().replace("_", ".")] = value
+        elif (field := name.removeprefix(PREFIX).lower()) in Settings.model_fields:
+            if value:
+                values[field] = value
+        else:
+            raise UsageError(f"unknown setting {name}: see .env.example for those that there are")
+    try:
+        return Settings.model_validate({**values, "kafka": client})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = PREFIX + str(first["loc"][0]).upper()
+        found = "" if "PASSWORD" in name else f"={first['input']!r}"
+        raise UsageError(f"setting {name}{found}: {first['msg']}") from None

@@ -1,0 +1,1 @@
+"""One file per Spark job: read, transform, write."""
