@@ -25,7 +25,7 @@ POLL_SECONDS = 0.5
 BATCH = 10_000
 
 
-class KafkaUnreachable(ShardpostError):
+class KafkaUnreachableError(ShardpostError):
     """Kafka did not answer in time."""
 
 
@@ -85,10 +85,10 @@ def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
     return {topic: len(known[topic].partitions) for topic in topics}
 
 
-def unreachable(settings: Settings, error: Exception) -> KafkaUnreachable:
+def unreachable(settings: Settings, error: Exception) -> KafkaUnreachableError:
     """Return the error that says that Kafka does not answer, and what to do."""
     reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else error
-    return KafkaUnreachable(
+    return KafkaUnreachableError(
         f"Kafka at {settings.bootstrap} does not answer ({reason}): start it with `shardpost up`,"
         " or set SHARDPOST_BOOTSTRAP_SERVERS"
     )
@@ -142,7 +142,7 @@ def read_to_end(
             if now_at > position:
                 position, deadline = now_at, time.monotonic() + settings.kafka_timeout
             elif time.monotonic() > deadline:
-                raise KafkaUnreachable(
+                raise KafkaUnreachableError(
                     f"{topic}[{partition}]@{position}: no progress to the end {high} for"
                     f" {settings.kafka_timeout:g} s: an open transaction, or the broker is gone"
                 )

@@ -14,7 +14,7 @@ from shardpost.errors import ShardpostError
 POLL_SECONDS = 0.2
 
 
-class Locked(ShardpostError):
+class LockedError(ShardpostError):
     """Somebody else holds the lock; the text says who, since when."""
 
 
@@ -24,7 +24,7 @@ def exclusive(
 ) -> Iterator[bool]:
     """Hold the lock; yields True, or False if `give_up` came true while waiting for it.
 
-    The kernel frees the lock when its holder dies, however it dies. Raises Locked after `wait` seconds.
+    The kernel frees the lock when its holder dies, however it dies. Raises LockedError after `wait` seconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -45,7 +45,7 @@ def _acquire(fd: int, path: Path, what: str, wait: float, give_up: Callable[[], 
             if give_up():
                 return False
             if time.monotonic() >= deadline:
-                raise Locked(f"{what} is already running {_holder(path)}: wait for it") from None
+                raise LockedError(f"{what} is already running {_holder(path)}: wait for it") from None
             time.sleep(POLL_SECONDS)
         else:
             return True

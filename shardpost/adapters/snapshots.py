@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
 )
 
 
-class Conflict(ShardpostError):
+class ConflictError(ShardpostError):
     """Another run committed that snapshot number first."""
 
 
@@ -72,7 +72,7 @@ def every(settings: Settings) -> list[Snapshot]:
 
 
 def commit(settings: Settings, snapshot: Snapshot) -> None:
-    """Insert the row by its number; Conflict if that number is there already."""
+    """Insert the row by its number; ConflictError if that number is there already."""
     if newest(settings) is None:
         write_deltalake(path_of(settings, SNAPSHOTS), SCHEMA.empty_table(), mode="ignore")
     table = DeltaTable(path_of(settings, SNAPSHOTS))
@@ -84,9 +84,9 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
             .execute()
         )
     except CommitFailedError as error:
-        raise Conflict(f"snapshot {snapshot.number}: another run committed it: {error}") from None
+        raise ConflictError(f"snapshot {snapshot.number}: another run committed it: {error}") from None
     if done["num_target_rows_inserted"] != 1:
-        raise Conflict(f"snapshot {snapshot.number} is there already: another run committed it")
+        raise ConflictError(f"snapshot {snapshot.number} is there already: another run committed it")
 
 
 def look(settings: Settings, snapshot: Snapshot) -> None:

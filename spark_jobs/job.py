@@ -1,0 +1,39 @@
+"""How every job starts and ends: arguments in, one JSON result out, one line for a known failure."""
+
+import json
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings, load
+
+# What a job leaves: its exit code (shardpost.errors) and a JSON document.
+Outcome = tuple[int, dict[str, Any]]
+
+
+def run(parser: ArgumentParser, body: Callable[[Namespace, Settings], Outcome]) -> NoReturn:
+    """Run a job's body and exit with its code; the result goes to the path given as --result."""
+    parser.add_argument("--result", type=Path, help="where the JSON result is written")
+    args = parser.parse_args()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    try:
+        code, result = body(args, load())
+    except ShardpostError as error:
+        sys.stderr.write(f"shardpost: {error}\n")
+        sys.exit(error.exit_code)
+    if args.result:
+        _write_whole(args.result, json.dumps(result))
+    sys.exit(code)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".tmp")
+    beside.write_text(text)
+    beside.replace(path)
