@@ -1,0 +1,187 @@
+"""Daemons of the embedded stack: started apart from their caller, known again by their pid file.
+
+A pid file names one process for good: its pid, its start time in ticks since boot (field 22 of
+/proc/PID/stat, see proc(5)) and the boot. A pid that was given to another process since never matches.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from shardpost.errors import ShardpostError
+
+POLL_SECONDS = 0.1
+STOP_SECONDS = 30.0
+KEEP_LOG_BYTES = 10_000_000
+DEAD = "ZX"  # ended, and only waiting for its parent to notice
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Identity(NamedTuple):
+    """What tells one process from every other that had or will have its pid."""
+
+    pid: int
+    started: int
+    boot: str
+
+
+class Stat(NamedTuple):
+    """Of one line of /proc/PID/stat: state letter, process group, start time in ticks since boot."""
+
+    state: str
+    group: int
+    started: int
+
+
+def parse_stat(line: str) -> Stat:
+    """Read a line of /proc/PID/stat; the command in it may hold blanks and brackets."""
+    fields = line.rpartition(")")[2].split()
+    return Stat(fields[0], int(fields[2]), int(fields[19]))
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Return the stat of a process that runs; None for one that is gone or only waits to be reaped."""
+    try:
+        stat = parse_stat(Path(f"/proc/{pid}/stat").read_text())
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if stat.state in DEAD else stat
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One process of the stack: how it is started, where it logs, and how it is found again."""
+
+    name: str
+    command: Sequence[str]
+    env: Mapping[str, str]
+    log: Path
+    pid_file: Path
+
+    def start(self) -> None:
+        """Start it in a session of its own, its output in the log, nothing of the caller's open."""
+        for path in (self.log, self.pid_file):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if self.log.exists() and self.log.stat().st_size > KEEP_LOG_BYTES:
+            self.log.replace(self.log.with_name(self.log.name + ".1"))
+        with self.log.open("ab") as log:
+            try:
+                process = subprocess.Popen(
+                    self.command,
+                    env=self.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ShardpostError(f"{self.name} cannot be started: {error}") from None
+        self._remember(process.pid)
+        process.returncode = 0  # it outlives this process: nothing waits for it here
+
+    def _remember(self, pid: int) -> None:
+        stat = stat_of(pid)
+        identity = Identity(pid, stat.started if stat else 0, _BOOT.read_text().strip())
+        fresh = self.pid_file.with_name(f".{self.pid_file.name}")
+        fresh.write_text(json.dumps(identity._asdict()))
+        fresh.replace(self.pid_file)
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who the pid file says was started last, alive or not."""
+        try:
+            return Identity(**json.loads(self.pid_file.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the process while it lives."""
+        who = self.identity
+        if who is None or who.boot != _BOOT.read_text().strip():
+            return None
+        stat = stat_of(who.pid)
+        return who.pid if stat and stat.started == who.started else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the very process that was started still runs."""
+        return self.pid is not None
+
+    def stop(self, wait: float = STOP_SECONDS) -> None:
+        """End it and its process group: TERM to it, and after `wait` seconds KILL to what is left.
+
+        Returns when none is left; does nothing where there is nothing.
+        """
+        group = self._group()
+        pid = self.pid
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+            _poll(lambda: not self.alive, wait)
+        if group is not None and members(group):
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+            if not _poll(lambda: not members(group), STOP_SECONDS):
+                raise ShardpostError(f"{self.name}: pids {members(group)} do not end")
+        if group is not None:
+            with suppress(ChildProcessError):
+                os.waitpid(group, os.WNOHANG)  # where this process itself had started it
+        self.pid_file.unlink(missing_ok=True)
+
+    def _group(self) -> int | None:
+        """Return the process group, also of a dead leader; None if its number may be another's."""
+        who = self.identity
+        if who is None or who.boot != _BOOT.read_text().strip():
+            return None
+        taken = stat_of(who.pid)  # no pid is given out while a group still has that number
+        return None if taken and taken.started != who.started else who.pid
+
+
+def members(group: int) -> list[int]:
+    """Return the running processes of a process group."""
+    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [pid for pid in pids if (stat := stat_of(pid)) and stat.group == group]
+
+
+def wait_until(
+    condition: Callable[[], bool], what: str, wait: float, daemons: Sequence[Daemon] = ()
+) -> None:
+    """Return when the condition holds.
+
+    Raises ShardpostError, with the end of the log, at once if a daemon died, and after `wait` seconds.
+    """
+
+    def over() -> bool:
+        return condition() or not all(daemon.alive for daemon in daemons)
+
+    reached = _poll(over, wait)
+    dead = [daemon for daemon in daemons if not daemon.alive]
+    if dead:
+        raise ShardpostError(f"{what}: {dead[0].name} ended while starting; {log_end(dead[0].log)}")
+    if not reached:
+        ends = "; ".join(log_end(daemon.log) for daemon in daemons)
+        raise ShardpostError(f"{what}: not within {wait:g} s; {ends}")
+
+
+def log_end(log: Path, lines: int = 3) -> str:
+    """Return where the log is and its last lines, on one line."""
+    text = log.read_bytes()[-4000:].decode(errors="replace") if log.exists() else ""
+    last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+    return f"its log {log} ends: {' | '.join(last) or '(nothing)'}"
+
+
+def _poll(condition: Callable[[], bool], wait: float) -> bool:
+    deadline = time.monotonic() + wait
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
