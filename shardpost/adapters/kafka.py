@@ -45,6 +45,15 @@ def admin(settings: Settings) -> AdminClient:
     return AdminClient(client_config(settings))
 
 
+def answers(settings: Settings, wait: float) -> bool:
+    """Tell whether Kafka gives its metadata within so many seconds."""
+    try:
+        admin(settings).list_topics(timeout=wait)
+    except KafkaException:
+        return False
+    return True
+
+
 def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
     """Return a consumer that commits nothing by itself and reads only what is committed."""
     base = {

@@ -66,7 +66,10 @@ class Daemon:
     pid_file: Path
 
     def start(self) -> None:
-        """Start it in a session of its own, its output in the log, nothing of the caller's open."""
+        """Start it in a session of its own, its output in the log, nothing of the caller's open.
+
+        Its working directory is that of the pid file.
+        """
         for path in (self.log, self.pid_file):
             path.parent.mkdir(parents=True, exist_ok=True)
         if self.log.exists() and self.log.stat().st_size > KEEP_LOG_BYTES:
@@ -75,6 +78,7 @@ class Daemon:
             try:
                 process = subprocess.Popen(
                     self.command,
+                    cwd=self.pid_file.parent,
                     env=self.env,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
