@@ -1,0 +1,90 @@
+"""Whose stock counts as of T, as SQL that Spark and DataFusion both read.
+
+As of T (CONTRACT.md): of the records with a timestamp before T the highest seq per key wins, whatever order
+the timestamps have. A key whose latest record is before T is that record: only the keys changed since T are
+folded again from history, so cost follows what changed. An exchange had its first known country also before
+its first record.
+
+The caller gives the tables under their own names (domain.tables), at the versions of one snapshot.
+"""
+
+from datetime import UTC, datetime
+
+from shardpost.domain.tables import EXCHANGE_EVENTS, EXCHANGES, POSITION_EVENTS, POSITIONS, Table
+from shardpost.errors import UsageError
+
+# Tables that the queries of this file name.
+RELATIONS: tuple[Table, ...] = (POSITION_EVENTS, POSITIONS, EXCHANGE_EVENTS, EXCHANGES)
+
+# DataFusion parses a time literal to nanoseconds in 64 bits.
+FIRST = datetime(1678, 1, 1, tzinfo=UTC)
+LAST = datetime(2262, 1, 1, tzinfo=UTC)
+
+_LATEST = """
+SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,
+  p.exchange AS exchange
+FROM positions p JOIN exchanges e ON p.exchange = e.key
+WHERE p.is_open AND e.country = {country}
+"""
+
+_AS_OF = """
+WITH refolded AS (
+  SELECT h.key, h.kind, h.client, h.ticker, h.amount, h.exchange,
+    ROW_NUMBER() OVER (PARTITION BY h.key ORDER BY h.seq DESC) AS nth
+  FROM position_events h
+  WHERE h.timestamp < {t} AND h.kind <> 'rejected'
+    AND h.key IN (SELECT c.key FROM positions c WHERE c.timestamp >= {t})
+), positions_then AS (
+  SELECT p.key, p.client, p.ticker, p.amount, p.exchange
+  FROM positions p WHERE p.timestamp < {t} AND p.is_open
+  UNION ALL
+  SELECT r.key, r.client, r.ticker, r.amount, r.exchange
+  FROM refolded r WHERE r.nth = 1 AND r.kind = 'upsert'
+), countries AS (
+  SELECT x.key, x.country, ROW_NUMBER() OVER (
+    PARTITION BY x.key
+    ORDER BY x.timestamp < {t} DESC, CASE WHEN x.timestamp < {t} THEN x.seq END DESC,
+      x.country IS NULL, x.seq
+  ) AS nth
+  FROM exchange_events x WHERE x.kind <> 'rejected'
+)
+SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,
+  p.exchange AS exchange
+FROM positions_then p JOIN countries e ON p.exchange = e.key
+WHERE e.nth = 1 AND e.country = {country}
+"""
+
+_HOLDERS = """
+SELECT u.client AS client, array_agg(u.position) AS positions
+FROM ({counting}) u GROUP BY u.client
+"""
+
+
+def us_positions(country: str, as_of: datetime | None) -> str:
+    """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
+
+    `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state. Needs the
+    relations in RELATIONS.
+    """
+    if as_of is None:
+        return _LATEST.format(country=text(country)).strip()
+    return _AS_OF.format(country=text(country), t=instant(as_of)).strip()
+
+
+def holders(country: str, as_of: datetime | None) -> str:
+    """Return a SELECT of who holds: (client, positions), one row per client, its ids in no order."""
+    return _HOLDERS.format(counting=us_positions(country, as_of)).strip()
+
+
+def text(value: str) -> str:
+    """Return a string as a SQL literal; in hexadecimal where the two engines quote differently."""
+    if value.isprintable() and not set("'\\") & set(value):
+        return f"'{value}'"
+    return f"CAST(X'{value.encode().hex()}' AS STRING)"
+
+
+def instant(at: datetime) -> str:
+    """Return an aware time as a SQL literal, to the microsecond; UsageError outside 1678 to 2261."""
+    if not FIRST <= at < LAST:
+        raise UsageError(f"as of {at.isoformat()}: expected a time from 1678 to 2261")
+    return f"TIMESTAMP '{at.astimezone(UTC).isoformat(sep=' ', timespec='microseconds')}'"

@@ -1,0 +1,207 @@
+"""Histories of positions and exchanges: a plain Python fold, and the tables that a compaction makes of them.
+
+The fold is the reference that SQL is held against; the tables are written with deltalake, without a JVM.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from shardpost.adapters import snapshots
+from shardpost.adapters.delta import path_of
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.position_ids import sort_key
+from shardpost.domain.snapshot import Counts, Snapshot
+from shardpost.domain.tables import (
+    EXCHANGE_EVENTS,
+    EXCHANGES,
+    POSITION_EVENTS,
+    POSITIONS,
+    SHARE_HOLDERS,
+    Table,
+)
+from shardpost.settings import Settings
+
+START = datetime(2026, 11, 16, tzinfo=UTC)
+SHARDS = 8
+_TYPES = {
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+    "ARRAY<STRING>": pa.list_(pa.string()),
+    "ARRAY<STRUCT<key: STRING, value: BINARY>>": pa.list_(
+        pa.struct([("key", pa.string()), ("value", pa.binary())])
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of `positions` or `exchanges`; `hour` is its timestamp, counted from START."""
+
+    key: str
+    hour: int
+    kind: str = "upsert"
+    client: str | None = None
+    exchange: str | None = None
+    country: str | None = None
+    seq: int = -1
+    snapshot: int = 1
+
+    @property
+    def timestamp(self) -> datetime:
+        return START + timedelta(hours=self.hour)
+
+    def row(self) -> dict[str, Any]:
+        """Return the record with the columns that both its history and its latest state may have."""
+        return {
+            **asdict(self),
+            "timestamp": self.timestamp,
+            "partition": self.seq % 3,
+            "offset": self.seq,
+            "ticker": "AAPL" if self.client else None,
+            "amount": "100" if self.client else None,
+            "is_open": self.kind == "upsert",
+        }
+
+
+def put(key: str, client: str, exchange: str, hour: int = 0) -> Record:
+    """Return a record of `positions`."""
+    return Record(key, hour, client=client, exchange=exchange)
+
+
+def close(key: str, hour: int = 0) -> Record:
+    """Return a tombstone of either topic."""
+    return Record(key, hour, "tombstone")
+
+
+def reject(key: str, hour: int = 0) -> Record:
+    """Return a record that could not be decoded, of either topic."""
+    return Record(key, hour, "rejected")
+
+
+def country_of(exchange: str, country: str | None, hour: int = 0) -> Record:
+    """Return a record of `exchanges`."""
+    return Record(exchange, hour, country=country)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one snapshot read, each topic in the order of its offsets."""
+
+    positions: Sequence[Record] = ()
+    exchanges: Sequence[Record] = ()
+
+
+@dataclass(frozen=True)
+class History:
+    """Both topics' records, each with its seq and snapshot number."""
+
+    positions: list[Record]
+    exchanges: list[Record]
+
+
+def history_of(batches: Sequence[Batch]) -> History:
+    """Return the records, each with its seq and, by its batch, its snapshot."""
+    return History(
+        _numbered(batch.positions for batch in batches),
+        _numbered(batch.exchanges for batch in batches),
+    )
+
+
+def _numbered(parts: Iterable[Sequence[Record]]) -> list[Record]:
+    flat = [(record, n) for n, part in enumerate(parts, 1) for record in part]
+    return [
+        Record(**(asdict(record) | {"seq": seq, "snapshot": n}))
+        for seq, (record, n) in enumerate(flat)
+    ]
+
+
+def latest(records: Iterable[Record]) -> dict[str, Record]:
+    """Return the latest decodable record per key."""
+    known: dict[str, Record] = {}
+    for record in sorted(records, key=lambda record: record.seq):
+        if record.kind != "rejected":
+            known[record.key] = record
+    return known
+
+
+def holders_of(history: History, as_of: datetime | None = None) -> dict[str, list[str]]:
+    """Return client -> ids on exchanges in the US, by a plain fold of what is before T."""
+    before = [r for r in history.positions if as_of is None or r.timestamp < as_of]
+    found: dict[str, list[str]] = {}
+    countries = _countries(history.exchanges, as_of)
+    for key, record in latest(before).items():
+        if record.client is not None and countries.get(record.exchange or "") == "US":
+            found.setdefault(record.client, []).append(key)
+    return {client: sorted(ids, key=sort_key) for client, ids in found.items()}
+
+
+def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, str | None]:
+    before = latest(r for r in records if as_of is None or r.timestamp < as_of)
+    first: dict[str, str | None] = {}
+    for record in records:
+        if record.kind != "rejected" and record.country is not None:
+            first.setdefault(record.key, record.country)
+    return first | {key: record.country for key, record in before.items()}
+
+
+def write(settings: Settings, batches: Sequence[Batch]) -> History:
+    """Write the tables of those snapshots, each table at each snapshot's version, and commit them."""
+    history = history_of(batches)
+    ever: dict[str, list[str]] = {}
+    for number in range(1, len(batches) + 1):
+        read = History(_until(history.positions, number), _until(history.exchanges, number))
+        ever = {client: [] for client in ever} | holders_of(read)
+        tables = {
+            POSITION_EVENTS: [r.row() for r in read.positions],
+            EXCHANGE_EVENTS: [r.row() for r in read.exchanges],
+            POSITIONS: [r.row() for r in latest(read.positions).values()],
+            EXCHANGES: [r.row() for r in latest(read.exchanges).values()],
+            SHARE_HOLDERS: [_holder(client, ids, number) for client, ids in ever.items()],
+        }
+        versions = {t.name: overwrite(settings, t, found) for t, found in tables.items()}
+        snapshots.commit(settings, snapshot(number, versions))
+    return history
+
+
+def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
+    """Return a snapshot of those table versions, committed on the day of its number."""
+    at = START + timedelta(days=number)
+    ends = {"positions": dict.fromkeys(range(SHARDS), 0)}
+    return Snapshot(number, at, at, ends, versions, Counts(), "test", "test")
+
+
+def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:
+    """Replace a table's rows; return its new version."""
+    path = path_of(settings, table)
+    partitioned_by = list(table.partitioned_by) or None
+    write_deltalake(path, arrow(table, found), mode="overwrite", partition_by=partitioned_by)
+    return DeltaTable(path).version()
+
+
+def arrow(table: Table, found: list[dict[str, Any]]) -> pa.Table:
+    """Return rows in the table's declared columns; what a row does not have is null."""
+    return pa.Table.from_pylist(found, _schema(table))
+
+
+def _schema(table: Table) -> pa.Schema:
+    columns = table.columns.replace(", value: BINARY", "; value: BINARY").split(",")
+    pairs = [column.strip().split(" ", 1) for column in columns]
+    return pa.schema([(n.strip("`"), _TYPES[t.replace(";", ",")]) for n, t in pairs])
+
+
+def _until(records: list[Record], number: int) -> list[Record]:
+    return [record for record in records if record.snapshot <= number]
+
+
+def _holder(client: str, ids: list[str], number: int) -> dict[str, Any]:
+    shard = partition_of(client, SHARDS)
+    return {"client": client, "positions": ids, "snapshot": number, "shard": shard}

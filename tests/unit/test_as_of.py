@@ -1,0 +1,112 @@
+"""The as-of SQL, on DataFusion over real Delta tables, against a plain fold."""
+
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from shardpost.adapters.delta import rows
+from shardpost.domain.as_of import RELATIONS, holders, instant, us_positions
+from shardpost.domain.position_ids import sort_key
+from shardpost.errors import UsageError
+from shardpost.settings import Settings
+from tests.histories import (
+    START,
+    Batch,
+    Record,
+    close,
+    country_of,
+    holders_of,
+    put,
+    reject,
+    write,
+)
+
+HOURS = strategies.integers(0, 9)
+KEYS = strategies.sampled_from(["1", "2", "10", "it's"])
+CLIENTS = strategies.sampled_from(["client1", "client2"])
+EXCHANGES = strategies.sampled_from(["NASDAQ", "LON", "NEW"])
+POSITION_RECORDS = strategies.one_of(
+    strategies.builds(put, KEYS, CLIENTS, EXCHANGES, HOURS),
+    strategies.builds(close, KEYS, HOURS),
+    strategies.builds(reject, KEYS, HOURS),
+)
+EXCHANGE_RECORDS = strategies.one_of(
+    strategies.builds(country_of, EXCHANGES, strategies.sampled_from(["US", "GB", None]), HOURS),
+    strategies.builds(close, EXCHANGES, HOURS),
+    strategies.builds(reject, EXCHANGES, HOURS),
+)
+BATCHES = strategies.builds(
+    Batch,
+    strategies.lists(POSITION_RECORDS, max_size=12),
+    strategies.lists(EXCHANGE_RECORDS, max_size=6),
+)
+
+
+def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str, list[str]]:
+    found = rows(at, holders(country, as_of), dict.fromkeys(RELATIONS))
+    return {row["client"]: sorted(row["positions"], key=sort_key) for row in found}
+
+
+@settings(max_examples=60, deadline=None)
+@given(BATCHES)
+def test_at_every_time_the_sql_equals_the_fold_of_what_is_before_it(batch: Batch) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        at = Settings(home=Path(home))
+        history = write(at, [batch])
+        for as_of in (None, *(START + timedelta(hours=hour) for hour in range(11))):
+            assert held(at, as_of) == holders_of(history, as_of)
+
+
+def rows_of(folder: Path, as_of: datetime | None, *positions: Record) -> list[tuple[str, ...]]:
+    at = Settings(home=folder)
+    write(at, [Batch(positions, [country_of("NASDAQ", "US"), country_of("LON", "GB")])])
+    found = rows(at, us_positions("US", as_of), dict.fromkeys(RELATIONS))
+    return sorted(tuple(row.values()) for row in found)
+
+
+def test_a_row_says_client_position_ticker_amount_exchange(tmp_path: Path) -> None:
+    found = rows_of(tmp_path, None, put("1", "client1", "NASDAQ"), put("2", "client1", "LON"))
+    assert found == [("client1", "1", "AAPL", "100", "NASDAQ")]
+
+
+def test_the_highest_offset_wins_though_its_timestamp_is_older(tmp_path: Path) -> None:
+    late, early = put("1", "client1", "NASDAQ", hour=5), put("1", "client2", "NASDAQ", hour=2)
+    assert rows_of(tmp_path, START + timedelta(hours=9), late, early)[0][0] == "client2"
+
+
+def test_a_record_exactly_at_the_time_is_not_before_it(tmp_path: Path) -> None:
+    at = Settings(home=tmp_path)
+    opened = put("1", "client1", "NASDAQ", hour=5)
+    write(at, [Batch([opened], [country_of("NASDAQ", "US", hour=7)])])
+    assert held(at, opened.timestamp) == {}
+    assert held(at, opened.timestamp + timedelta(microseconds=1)) == {"client1": ["1"]}
+
+
+@pytest.mark.parametrize("country", ["U'S", 'U"S', "U\\", "\n", "", "日本", "' OR '1'='1"])
+def test_a_country_of_any_characters_is_compared_and_never_run(
+    country: str, tmp_path: Path
+) -> None:
+    at = Settings(home=tmp_path)
+    write(
+        at,
+        [
+            Batch(
+                [put("1", "a", "X"), put("2", "a", "Y")],
+                [country_of("X", country), country_of("Y", "US")],
+            )
+        ],
+    )
+    assert held(at, None, country) == held(at, START + timedelta(hours=1), country) == {"a": ["1"]}
+
+
+def test_a_time_of_any_zone_is_the_same_instant() -> None:
+    zone = datetime.fromisoformat("2026-11-16T02:00:00.5+02:00")
+    assert instant(zone) == "TIMESTAMP '2026-11-16 00:00:00.500000+00:00'"
+
+
+def test_a_time_that_the_engines_cannot_hold_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected a time from 1678 to 2261"):
+        instant(datetime(2300, 1, 1, tzinfo=UTC))
