@@ -12,7 +12,9 @@ from shardpost import __version__
 from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
 
 # command -> module under shardpost.commands whose `command` it is; imported only when it is called.
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "airflow": "airflow",
+}
 
 
 class Commands(click.Group):

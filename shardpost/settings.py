@@ -98,6 +98,15 @@ class Settings(BaseModel):
         """Return the topic's name in this installation for its name in the contract."""
         return str(getattr(self, "topic_" + table.replace("-", "_")))
 
+    def environ(self) -> dict[str, str]:
+        """Return the variables that make another process load these very settings, whatever its `.env`."""
+        client = {
+            CLIENT_PREFIX + name.replace(".", "_"): value for name, value in self.kafka.items()
+        }
+        values = self.model_dump(exclude={"kafka"})
+        own = {PREFIX + name: "" if value is None else str(value) for name, value in values.items()}
+        return {name.upper(): value for name, value in (client | own).items()}
+
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read the settings of this process, once; UsageError names what is wrong with which."""

@@ -1,0 +1,19 @@
+"""`shardpost airflow`: Airflow's own command line on this stack."""
+
+import os
+
+import click
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(arguments: tuple[str, ...]) -> None:
+    """Run Airflow's own command line on this stack (`shardpost airflow dags list`)."""
+    from shardpost.embedded.airflow_home import BIN, process_environment
+    from shardpost.settings import load
+
+    airflow = str(BIN / "airflow")
+    os.execve(airflow, [airflow, *arguments], process_environment(load()))  # noqa: S606

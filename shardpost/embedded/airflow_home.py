@@ -1,0 +1,87 @@
+"""What the embedded Airflow is told: its settings, its connections, its secrets and Shardpost's settings."""
+
+import base64
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from shardpost.settings import CHECKOUT, Settings
+
+HOST = "127.0.0.1"
+USER = "admin"
+AT_ONCE = 4  # tasks
+BIN = Path(sys.executable).parent
+# A cluster's own connection is set here; without it, Spark runs where the commands run it.
+SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
+
+
+def address(settings: Settings) -> str:
+    """Return where the UI and the API are."""
+    return f"http://{HOST}:{settings.airflow_port}"
+
+
+def process_environment(settings: Settings) -> dict[str, str]:
+    """Return the whole environment of a process of this Airflow, free of any other Airflow's settings."""
+    inherited = {name: text for name, text in os.environ.items() if not name.startswith("AIRFLOW_")}
+    return inherited | environment(settings)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the variables that make a process part of this Airflow, and its tasks use these settings."""
+    home = settings.home / "airflow"
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": str(AT_ONCE),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:ADMIN",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
+        "AIRFLOW__API__HOST": HOST,
+        "AIRFLOW__API__PORT": str(settings.airflow_port),
+        "AIRFLOW__API__BASE_URL": address(settings),  # tasks ask the API there
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+        "NO_COLOR": "1",
+        "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit
+        SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or _spark_connection(settings),
+        **_secrets(home),
+        **settings.environ(),
+    }
+
+
+def password(settings: Settings) -> str:
+    """Return the password of USER; a random one is made on the first call."""
+    path = settings.home / "airflow" / "passwords.json"
+    return _kept_private(path, {USER: secrets.token_urlsafe(12)})[USER]
+
+
+def _secrets(home: Path) -> dict[str, str]:
+    fresh = {
+        "AIRFLOW__CORE__FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
+    }
+    return _kept_private(home / "secrets.json", fresh)
+
+
+def _kept_private(path: Path, fresh: dict[str, str]) -> dict[str, str]:
+    """Return what the file holds; the first call puts `fresh` there, whole, for its owner's eyes only."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.touch(mode=0o600)
+        beside.write_text(json.dumps(fresh))
+        beside.replace(path)
+    kept: dict[str, str] = json.loads(path.read_text())
+    return kept
+
+
+def _spark_connection(settings: Settings) -> str:
+    where = {"conn_type": "spark", "host": settings.spark_master}
+    return json.dumps(where | {"extra": {"deploy-mode": "client"}})
