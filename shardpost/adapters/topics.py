@@ -1,0 +1,170 @@
+"""Creates the declared topics that are missing; leaves those that are there alone."""
+
+import json
+import time
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewTopic,
+    TopicMetadata,
+)
+
+from shardpost.adapters.kafka import (
+    KafkaUnreachableError,
+    admin,
+    read_to_end,
+    transactional_producer,
+    unreachable,
+    watermarks,
+)
+from shardpost.domain.topics import AS_POSITIONS, DECLARED, POSITIONS, TopicSpec
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+POLL_SECONDS = 0.1
+RIVAL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was done for one topic: created or not, and how many starter records it was given."""
+
+    topic: str
+    partitions: int
+    created: bool
+    starter: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `topics apply --json`."""
+        return asdict(self)
+
+
+def apply(settings: Settings) -> list[Applied]:
+    """Create what is missing and fill an `exchanges` that never held a record; may run twice at once."""
+    client = admin(settings)
+    created = _create(settings, client)
+    known = _await_leaders(settings, client)
+    return [_applied(settings, spec, known, created) for spec in DECLARED]
+
+
+def _applied(
+    settings: Settings, spec: TopicSpec, known: dict[str, TopicMetadata], created: set[str]
+) -> Applied:
+    name = settings.topic(spec.name)
+    count = len(known[name].partitions)
+    starter = _give_starter(settings, spec, count) if spec.starter else 0
+    return Applied(name, count, name in created, starter)
+
+
+def _create(settings: Settings, client: AdminClient) -> set[str]:
+    """Return the names of those topics that this very call created."""
+    known = _topics(settings, client)
+    of_positions = known.get(settings.topic(POSITIONS.name))
+    as_positions = len(of_positions.partitions) if of_positions else settings.partitions
+    missing = [
+        NewTopic(
+            settings.topic(spec.name),
+            num_partitions=as_positions if spec.name in AS_POSITIONS else settings.partitions,
+            replication_factor=settings.replication_factor,
+            config=spec.config,
+        )
+        for spec in DECLARED
+        if settings.topic(spec.name) not in known
+    ]
+    if not missing:
+        return set()
+    wait = settings.kafka_timeout
+    futures = client.create_topics(missing, operation_timeout=wait, request_timeout=wait)
+    return {name for name, future in futures.items() if _was_created(name, future)}
+
+
+def _was_created(name: str, future: "Future[None]") -> bool:
+    try:
+        future.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise ShardpostError(f"topic {name} cannot be created: {error.args[0].str()}") from None
+    return True
+
+
+def _await_leaders(settings: Settings, client: AdminClient) -> dict[str, TopicMetadata]:
+    """Return the declared topics once every partition of them is answered for by its leader.
+
+    A new partition's leader is in the metadata a moment before it takes up its work.
+    """
+    names = [settings.topic(spec.name) for spec in DECLARED]
+    deadline = time.monotonic() + settings.kafka_timeout
+    while True:
+        known = _topics(settings, client)
+        if all(name in known and _led(known[name]) for name in names):
+            try:
+                counts = {name: len(known[name].partitions) for name in names}
+                watermarks(settings, counts, committed=True)
+            except KafkaUnreachableError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return known
+        if time.monotonic() > deadline:
+            raise ShardpostError(
+                f"no leader for every partition of {', '.join(names)} at {settings.bootstrap}"
+                f" after {settings.kafka_timeout:g} s: see the broker's log"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _led(topic: TopicMetadata) -> bool:
+    return not topic.error and all(part.leader >= 0 for part in topic.partitions.values())
+
+
+def _topics(settings: Settings, client: AdminClient) -> dict[str, TopicMetadata]:
+    try:
+        return dict(client.list_topics(timeout=settings.kafka_timeout).topics)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+
+
+def _give_starter(settings: Settings, spec: TopicSpec, partitions: int) -> int:
+    """Give a topic without any record its starter list, in one transaction; return how many.
+
+    Whoever is killed in it leaves no record that counts, so the next call gives the whole list. Of two
+    at once the later fences the earlier, which then finds the other's list.
+    """
+    topic = settings.topic(spec.name)
+    deadline = time.monotonic() + settings.kafka_timeout
+    while not _holds_records(settings, topic, partitions):
+        try:
+            return _fill(settings, spec, partitions)
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                raise unreachable(settings, error) from None
+            time.sleep(RIVAL_SECONDS)
+    return 0
+
+
+def _fill(settings: Settings, spec: TopicSpec, partitions: int) -> int:
+    topic = settings.topic(spec.name)
+    producer = transactional_producer(settings, f"starter/{topic}")
+    producer.init_transactions(settings.kafka_timeout)
+    if _holds_records(settings, topic, partitions):
+        return 0
+    producer.begin_transaction()
+    for key, value in spec.starter.items():
+        producer.produce(topic, json.dumps(value).encode(), key.encode())
+    producer.commit_transaction(settings.kafka_timeout)
+    return len(spec.starter)
+
+
+def _holds_records(settings: Settings, topic: str, partitions: int) -> bool:
+    """Tell whether the topic has a committed record; markers of broken-off transactions are none."""
+    ends = watermarks(settings, {topic: partitions}, committed=True)[topic]
+    return any(
+        next(read_to_end(settings, topic, partition), None) is not None
+        for partition, (low, end) in ends.items()
+        if end > low
+    )

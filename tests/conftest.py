@@ -1,0 +1,76 @@
+"""What tests of several tiers share: the tiers themselves, and one real broker for the whole run."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardpost.embedded import broker, ports
+from shardpost.settings import Settings, load
+
+FOLDER = Path(__file__).parent
+TIERS = {
+    "unit": "no JVM, no socket",
+    "spark": "a local Spark session",
+    "broker": "a real broker, a real mail sink",
+    "dags": "Airflow's own code, nothing running",
+    "e2e": "the whole stack",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare a marker for each tier."""
+    for tier, needs in TIERS.items():
+        config.addinivalue_line("markers", f"{tier}: {needs}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its folder, so that `-m unit` chooses a tier; cheap tiers run first."""
+    order = list(TIERS)
+    for item in items:
+        item.add_marker(_tier(item))
+    items.sort(key=lambda item: order.index(_tier(item)))
+
+
+def _tier(item: pytest.Item) -> str:
+    return item.path.relative_to(FOLDER).parts[0]
+
+
+def stack_environ(home: Path, **more: object) -> dict[str, str]:
+    """Return variables of a stack of its own in a folder, on free ports."""
+    chosen = {"home": home, "kafka_port": ports.choose(), "smtp_port": ports.choose()} | more
+    return {f"SHARDPOST_{name.upper()}": str(value) for name, value in chosen.items()}
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Give settings of a real broker that runs until the tests end."""
+    settings = load(stack_environ(tmp_path_factory.mktemp("kafka")))
+    broker.start(settings)
+    yield settings
+    broker.stop(settings)
+
+
+@pytest.fixture
+def settings(kafka: Settings, tmp_path: Path) -> Settings:
+    """Give settings with a home and topic names of this test's own, on the one real broker.
+
+    No topic exists yet: `shardpost.adapters.topics.apply(settings)` makes them, with 4 partitions.
+    """
+    unique = uuid.uuid4().hex[:8]
+    topics = {
+        name: f"{name.removeprefix('topic_').replace('_', '-')}-{unique}"
+        for name in Settings.model_fields
+        if name.startswith("topic_")
+    }
+    given = {
+        "home": tmp_path,
+        "bootstrap_servers": kafka.bootstrap,
+        "partitions": 4,
+        "spark_master": "local[2]",
+        "driver_memory": "1g",
+        "smtp_port": ports.choose(),
+        **topics,
+    }
+    return load({f"SHARDPOST_{name.upper()}": str(value) for name, value in given.items()})
