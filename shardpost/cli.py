@@ -13,6 +13,7 @@ from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
 
 # command -> module under shardpost.commands whose `command` it is; imported only when it is called.
 COMMANDS: dict[str, str] = {
+    "compact": "compact",
     "airflow": "airflow",
 }
 

@@ -18,6 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from shardpost.domain.snapshot import Offsets
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -181,3 +182,19 @@ def _refuse(message: Message, settings: Settings) -> None:
     error = message.error()
     if error and error.code() != KafkaError._PARTITION_EOF:
         raise unreachable(settings, KafkaException(error))
+
+
+def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
+    """Commit offsets to a consumer group without being its member, for lag tools to see."""
+    places = [
+        TopicPartition(topic, partition, offset)
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    ]
+    client = consumer(settings, group)
+    try:
+        client.commit(offsets=places, asynchronous=False)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    finally:
+        client.close()

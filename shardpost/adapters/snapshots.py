@@ -26,6 +26,7 @@ SCHEMA = pa.schema(
         ("holders", pa.int64()),
         ("held", pa.int64()),
         ("rejected", pa.int64()),
+        ("country", pa.string()),
         ("code_version", pa.string()),
         ("run", pa.string()),
     ]
@@ -84,9 +85,13 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
             .execute()
         )
     except CommitFailedError as error:
-        raise ConflictError(f"snapshot {snapshot.number}: another run committed it: {error}") from None
+        raise ConflictError(
+            f"snapshot {snapshot.number}: another run committed it: {error}"
+        ) from None
     if done["num_target_rows_inserted"] != 1:
-        raise ConflictError(f"snapshot {snapshot.number} is there already: another run committed it")
+        raise ConflictError(
+            f"snapshot {snapshot.number} is there already: another run committed it"
+        )
 
 
 def look(settings: Settings, snapshot: Snapshot) -> None:
@@ -110,6 +115,7 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
         "end_offsets": json.dumps(form["end_offsets"]),
         "tables": json.dumps(form["tables"]),
         "held": snapshot.counts.held,
+        "country": snapshot.country,
         "code_version": snapshot.code_version,
         "run": snapshot.run,
     }
@@ -128,4 +134,5 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         counts=Counts(row["positions"], row["holders"], row["held"], row["rejected"]),
         code_version=row["code_version"],
         run=row["run"],
+        country=row["country"],
     )

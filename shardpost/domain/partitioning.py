@@ -8,8 +8,9 @@ _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
 
-# One number orders all records of a key: the home's rank above, the offset below.
+# One number, `seq`, orders all records of a key: the rank of the partition above, the offset below.
 OFFSET_BITS = 48
+HOME = 1 << 14
 
 
 def murmur2(key: bytes) -> int:
@@ -35,14 +36,15 @@ def partition_of(key: str | bytes, partitions: int) -> int:
 def home_rank(key: str, partition: int, partitions: int) -> int:
     """Return how new a home the partition is for the key; the newest home ranks highest.
 
-    Partitions are only ever added. A key lies in `hash % n` for each number of partitions n that the
-    topic had, so the rank is the largest n up to now that puts it there; 0 if its producer placed it
-    by hand.
+    Partitions are only ever added. A key lies in `hash % n` for each number of partitions n that
+    the topic had, so a home's rank is HOME + the largest such n. A partition that is nobody's home
+    (its producer placed the record by hand) ranks below all homes, by its number.
     """
     hashed = murmur2(key.encode()) & 0x7FFFFFFF
-    return next((n for n in range(partitions, 0, -1) if hashed % n == partition), 0)
+    homes = (HOME + n for n in range(partitions, 0, -1) if hashed % n == partition)
+    return next(homes, partition)
 
 
-def order_of(key: str, partition: int, offset: int, partitions: int) -> int:
+def seq_of(key: str, partition: int, offset: int, partitions: int) -> int:
     """Return the number by which the records of one key are ordered, later ones higher."""
     return home_rank(key, partition, partitions) << OFFSET_BITS | offset

@@ -31,6 +31,7 @@ class Snapshot:
     counts: Counts
     code_version: str
     run: str
+    country: str = "US"
 
     def covers(self, ends: Offsets) -> bool:
         """Tell whether this snapshot has read at least up to those ends."""

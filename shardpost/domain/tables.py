@@ -1,7 +1,7 @@
 """The Delta tables: names, columns and layout, once.
 
 Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, milliseconds). `seq` orders
-the records of one key (partitioning.order_of). `snapshot` is the number of the run that wrote the row.
+the records of one key (partitioning.seq_of). `snapshot` is the number of the run that wrote the row.
 Every table but `snapshots`, `audiences` and `frozen_weeks` stands under the commit point in `snapshots`.
 """
 
@@ -22,7 +22,11 @@ _POSITION = "client STRING, ticker STRING, amount STRING, exchange STRING"
 _CLIENT = "name STRING, email STRING, subscribed BOOLEAN"
 
 # Histories: every record ever read. `kind` is upsert, tombstone or rejected; `value` is the raw value.
-_HISTORY = f"key STRING, {_RECORD}, kind STRING, value BINARY"
+# A rejected record also has its reason, its raw key and its headers.
+_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_HISTORY = (
+    f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS}"
+)
 POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}")
 CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}")
 EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING")
@@ -45,7 +49,7 @@ SHARE_HOLDERS = Table(
 REJECTED_RECORDS = Table(
     "rejected_records",
     "topic STRING, `partition` INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,"
-    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, snapshot BIGINT",
+    f" {_HEADERS}, reason STRING, snapshot BIGINT",
 )
 
 VIEW = (
@@ -64,7 +68,7 @@ VIEW = (
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING, tables STRING,"
-    " positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT, code_version STRING, run STRING",
+    " positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT, country STRING, code_version STRING, run STRING",
 )
 
 # The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.

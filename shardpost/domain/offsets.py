@@ -1,0 +1,52 @@
+"""Which offsets a run reads: what lies between the last snapshot's ends and the topics' ends now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardpost.domain.snapshot import Offsets
+from shardpost.errors import ShardpostError
+
+# {topic: {partition: (low watermark, end)}}
+Watermarks = Mapping[str, Mapping[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets first … until - 1 of one partition."""
+
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+
+def ends(marks: Watermarks) -> dict[str, dict[int, int]]:
+    """Return the ends alone."""
+    return {
+        topic: {partition: end for partition, (_, end) in partitions.items()}
+        for topic, partitions in marks.items()
+    }
+
+
+def ranges_to_read(read: Offsets, marks: Watermarks) -> list[Range]:
+    """Return the non-empty ranges after what was read.
+
+    A partition that was never read is read from its low watermark. Raises ShardpostError, naming every
+    partition, where records were removed unread or a topic was made anew: holders would be wrong.
+    """
+    found, lost = [], []
+    for topic, partitions in marks.items():
+        for partition, (low, end) in partitions.items():
+            first = read.get(topic, {}).get(partition, low)
+            if first < low:
+                lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1} are gone unread")
+            elif first > end:
+                lost.append(f"{topic}[{partition}]: read up to {first}, but it ends at {end}")
+            elif first < end:
+                found.append(Range(topic, partition, first, end))
+    if lost:
+        raise ShardpostError(
+            f"the tables cannot follow their topics: {'; '.join(lost)}. The topic was purged or made"
+            " anew: compact into empty tables (another SHARDPOST_TABLES)"
+        )
+    return found

@@ -1,0 +1,186 @@
+"""One compaction: from offset ranges to new versions of all tables, and the snapshot that names them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from shardpost import __version__
+from shardpost.adapters.delta import rows
+from shardpost.domain import tables as t
+from shardpost.domain.offsets import Range
+from shardpost.domain.snapshot import Counts, Offsets, Snapshot
+from shardpost.settings import Settings
+from spark_jobs import fold, kafka_placement, session
+from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field, decoded
+from spark_jobs.kafka_source import read_ranges
+from spark_jobs.rejected import report_rejected
+from spark_jobs.steps import step
+from spark_jobs.view import View
+
+log = logging.getLogger(__name__)
+
+# topic of the contract -> its history, its latest-per-key table, how it is decoded
+INPUTS: dict[str, tuple[t.Table, t.Table, tuple[Field, ...]]] = {
+    "positions": (t.POSITION_EVENTS, t.POSITIONS, POSITION_FIELDS),
+    "clients": (t.CLIENT_EVENTS, t.CLIENTS, CLIENT_FIELDS),
+    "exchanges": (t.EXCHANGE_EVENTS, t.EXCHANGES, EXCHANGE_FIELDS),
+}
+
+
+class Compaction:
+    """One run after the last snapshot. Writes tables; commits nothing."""
+
+    def __init__(
+        self, settings: Settings, partitions: Mapping[str, int], last: Snapshot | None, run: str
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._last = last
+        self._run = run
+        self._number = last.number + 1 if last else 1
+        self._spark: SparkSession = session.start("compact_positions")
+        self._view = View(self._spark, settings, last)
+        self.rejected = 0
+
+    def snapshot(self, ranges: Sequence[Range], ends: Offsets, looked_at: datetime) -> Snapshot:
+        """Write all tables up to those ends and return the snapshot that names their versions."""
+        before = self._last.counts if self._last else Counts()
+        changed = {
+            name: self._catch_up(name, ranges) for name in ("exchanges", "clients", "positions")
+        }
+        counts = self._holders(changed["positions"], before)
+        return Snapshot(
+            number=self._number,
+            committed_at=datetime.now(UTC),
+            looked_at=looked_at,
+            end_offsets=ends,
+            tables=dict(self._view.versions),
+            counts=counts,
+            code_version=__version__,
+            run=self._run,
+            country=self._settings.country,
+        )
+
+    def _catch_up(self, name: str, ranges: Sequence[Range]) -> DataFrame | None:
+        """Read one topic's new records into its history and its table; return the changes, or None."""
+        topic = self._settings.topic(name)
+        own = [range_ for range_ in ranges if range_.topic == topic]
+        if not own:
+            return None
+        history, table, fields = INPUTS[name]
+        step(f"{name} history")
+        self._view.append(history, self._events(topic, own, fields))
+        new = self._view.read(history).where(F.col("snapshot") == self._number)
+        self._reject(topic, new)
+        step(f"{name} table")
+        return self._latest(table, new)
+
+    def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
+        raw = read_ranges(self._spark, self._settings, ranges)
+        seq = kafka_placement.seq_of(
+            self._spark, F.col("key"), F.col("partition"), F.col("offset"), self._partitions[topic]
+        )
+        return decoded(raw, fields).withColumns(
+            {"seq": seq, "snapshot": F.lit(self._number).cast("bigint")}
+        )
+
+    def _reject(self, topic: str, new: DataFrame) -> None:
+        rejected = new.where(F.col("kind") == fold.REJECTED)
+        count = rejected.count()
+        if not count:
+            return
+        self.rejected += count
+        report_rejected(topic, count, rejected)
+        columns = ("partition", "offset", "timestamp", "value", "headers", "reason", "snapshot")
+        whole = rejected.select(
+            F.lit(topic).alias("topic"), F.col("raw_key").alias("key"), *columns
+        )
+        self._view.append(t.REJECTED_RECORDS, whole)
+
+    def _latest(self, table: t.Table, new: DataFrame) -> DataFrame:
+        known = self._view.read(table)
+        latest = fold.as_rows(fold.latest_per_key(new), known.columns)
+        first = self._view.versions[table.name] == 0
+        changes = fold.first_changes(latest) if first else fold.changes(latest, known)
+        changes = changes.persist(StorageLevel.MEMORY_AND_DISK)
+        fresh = changes.select(known.columns)
+        if first:
+            self._view.append(table, fresh)
+        else:
+            self._view.upsert(table, fresh, ("key",), known.columns)
+        return changes
+
+    def _holders(self, positions: DataFrame | None, before: Counts) -> Counts:
+        marks = self._marks(positions)
+        opened = _sum(positions, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
+        holders = held = 0
+        if marks is not None:
+            step("share_holders")
+            holders, held = self._write_holders(marks)
+        return Counts(
+            before.positions + opened,
+            before.holders + holders,
+            before.held + held,
+            before.rejected + self.rejected,
+        )
+
+    def _marks(self, positions: DataFrame | None) -> DataFrame | None:
+        was, now = self._counting()
+        marks = []
+        if positions is not None:
+            marks.append(fold.marks_of_changes(positions, was, now))
+        turned = was ^ now
+        if turned:
+            on_turned = self._view.read(t.POSITIONS).where(F.col("exchange").isin(*turned))
+            if positions is not None:
+                on_turned = on_turned.join(positions, "key", "left_anti")
+            marks.append(fold.marks_of_exchanges(on_turned, was, now))
+        if not marks:
+            return None
+        return marks[0] if len(marks) == 1 else marks[0].union(marks[1])
+
+    def _counting(self) -> tuple[set[str], set[str]]:
+        """Return the exchanges whose stock counted at the last snapshot, and those whose counts now."""
+        now = counting_exchanges(self._settings, self._view.versions, self._settings.country)
+        if self._last is None:
+            return set(), now
+        return counting_exchanges(self._settings, self._last.tables, self._last.country), now
+
+    def _write_holders(self, marks: DataFrame) -> tuple[int, int]:
+        """Write the touched holders; return how many more clients hold, and how many more positions."""
+        known = self._view.read(t.SHARE_HOLDERS)
+        shards = self._partitions[self._settings.topic("share-holders")]
+        holders = (
+            fold.new_holders(fold.per_client(marks), known)
+            .withColumn("snapshot", F.lit(self._number).cast("bigint"))
+            .withColumn("shard", kafka_placement.partition_of(self._spark, F.col("client"), shards))
+            .persist(StorageLevel.MEMORY_AND_DISK)
+        )
+        more = _sum(holders, "cast(size(positions) > 0 as int) - cast(was > 0 as int)")
+        held = _sum(holders, "size(positions) - was")
+        if holders.isEmpty():
+            return 0, 0
+        fresh = holders.select(known.columns)
+        if self._view.versions[t.SHARE_HOLDERS.name] == 0:
+            self._view.append(t.SHARE_HOLDERS, fresh)
+        else:
+            self._view.upsert(t.SHARE_HOLDERS, fresh, ("shard", "client"), known.columns)
+        return more, held
+
+
+def counting_exchanges(settings: Settings, versions: Mapping[str, int], country: str) -> set[str]:
+    """Return the exchanges whose country is that one, at those versions."""
+    sql = "SELECT key, country FROM exchanges WHERE is_open"
+    found = rows(settings, sql, {t.EXCHANGES: versions[t.EXCHANGES.name]})
+    return {row["key"] for row in found if row["country"] == country}
+
+
+def _sum(frame: DataFrame | None, expression: str) -> int:
+    if frame is None:
+        return 0
+    total = frame.select(F.sum(F.expr(expression))).first()
+    return int(total[0] or 0) if total else 0

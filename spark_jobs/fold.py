@@ -1,0 +1,110 @@
+"""The KTable's work as transforms: latest per key, adder and subtractor per client. No broker needed.
+
+Frames, in the words of domain/tables.py:
+- changes: one row per key whose latest record is new: the table's columns, and `old_…` for what it was;
+- marks: (client, position, delta) with delta +1 where a client came to hold a position, -1 where it ceased.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+TOMBSTONE = "tombstone"
+REJECTED = "rejected"
+
+
+def latest_per_key(events: DataFrame) -> DataFrame:
+    """Return, of decodable and rejected events, the decodable one with the highest seq of each key."""
+    decodable = events.where(F.col("kind") != REJECTED)
+    latest = decodable.groupBy("key").agg(F.max("seq").alias("seq"))
+    return decodable.join(latest, ["key", "seq"])
+
+
+def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
+    """Return events as rows of a latest-per-key table with those columns."""
+    is_open = (F.col("kind") != TOMBSTONE).alias("is_open")
+    return events.select(*(is_open if name == "is_open" else name for name in columns))
+
+
+def changes(latest: DataFrame, table: DataFrame) -> DataFrame:
+    """Return the rows of `latest` that are newer than the table's, beside what the table has (`old_…`)."""
+    old = table.select(F.col("key"), *(F.col(name).alias(f"old_{name}") for name in _rest(table)))
+    newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
+    return latest.join(old, "key", "left").where(newer)
+
+
+def first_changes(latest: DataFrame) -> DataFrame:
+    """Return `changes` against an empty table, without joining it."""
+    nothing = (
+        F.lit(None).cast(latest.schema[name].dataType).alias(f"old_{name}")
+        for name in _rest(latest)
+    )
+    return latest.select("*", *nothing)
+
+
+def marks_of_changes(changed: DataFrame, was: set[str], now: set[str]) -> DataFrame:
+    """Return the marks of positions that changed; the sets are the exchanges that counted, and do."""
+    return _marks(changed, F.col("old_exchange").isin(*was), F.col("exchange").isin(*now))
+
+
+def marks_of_exchanges(untouched: DataFrame, was: set[str], now: set[str]) -> DataFrame:
+    """Return the marks of positions that did not change themselves, but whose exchange's country did."""
+    same = untouched.select(
+        "*", *(F.col(name).alias(f"old_{name}") for name in ("client", "exchange", "is_open"))
+    )
+    return _marks(same, F.col("exchange").isin(*was), F.col("exchange").isin(*now))
+
+
+def per_client(marks: DataFrame) -> DataFrame:
+    """Return (client, added, removed): the ids that a client came to hold, and ceased to."""
+    net = marks.groupBy("client", "position").agg(F.sum("delta").alias("delta")).where("delta != 0")
+    return net.groupBy("client").agg(
+        F.collect_list(F.when(F.col("delta") > 0, F.col("position"))).alias("added"),
+        F.collect_list(F.when(F.col("delta") < 0, F.col("position"))).alias("removed"),
+    )
+
+
+def new_holders(touched: DataFrame, holders: DataFrame) -> DataFrame:
+    """Return (client, positions, was) of the touched clients; `was` is how many each held before."""
+    old = holders.select("client", F.col("positions").alias("held"))
+    held = F.coalesce("held", F.array().cast("array<string>"))
+    return touched.join(old, "client", "left").select(
+        "client",
+        sorted_ids(F.array_union(F.array_except(held, "removed"), "added")).alias("positions"),
+        F.size(held).alias("was"),
+    )
+
+
+def sorted_ids(ids: Column) -> Column:
+    """Return the ids in CONTRACT's order (domain/position_ids.py)."""
+    keyed = F.transform(ids, lambda id_: F.struct(*_sort_fields(id_)))
+    return F.transform(F.array_sort(keyed), lambda item: item.getField("id"))
+
+
+def _sort_fields(id_: Column) -> list[Column]:
+    digits = id_.rlike("^[0-9]+$")
+    number = F.ltrim(id_, F.lit("0"))
+    return [
+        F.when(digits, 0).otherwise(1).alias("kind"),
+        F.when(digits, F.length(number)).otherwise(0).alias("length"),
+        F.when(digits, number).otherwise("").alias("number"),
+        id_.alias("id"),
+    ]
+
+
+def _marks(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
+    sides = F.array(
+        F.when(
+            F.col("old_is_open") & counted,
+            F.struct(F.col("old_client").alias("client"), F.lit(-1).alias("delta")),
+        ),
+        F.when(
+            F.col("is_open") & counts,
+            F.struct(F.col("client").alias("client"), F.lit(1).alias("delta")),
+        ),
+    )
+    each = changed.select(F.col("key").alias("position"), F.explode(sides).alias("side"))
+    return each.where("side IS NOT NULL").select("side.client", "position", "side.delta")
+
+
+def _rest(frame: DataFrame) -> list[str]:
+    return [name for name in frame.columns if name != "key"]

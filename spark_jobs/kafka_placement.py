@@ -1,0 +1,46 @@
+"""Kafka's placement of keys as Spark columns, computed by the Java client's own class.
+
+Only the JVM's `Utils.murmur2` guarantees the very same placement at full speed; domain/partitioning.py is
+the same rule in Python, and the tests hold one against the other.
+"""
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from shardpost.domain.partitioning import HOME, OFFSET_BITS
+
+
+def partition_of(spark: SparkSession, key: Column, partitions: int) -> Column:
+    """Return the partition (INT) of a key (STRING) in a topic of that many partitions."""
+    return (_positive_hash(spark, key) % partitions).cast("int")
+
+
+def seq_of(
+    spark: SparkSession, key: Column, partition: Column, offset: Column, partitions: int
+) -> Column:
+    """Return domain.partitioning.seq_of (BIGINT); null for a null key."""
+    hashed = _positive_hash(spark, key)
+    older = F.aggregate(
+        F.sequence(F.lit(1), F.lit(partitions)),
+        partition,
+        lambda found, n: F.when(hashed % n == partition, n + HOME).otherwise(found),
+    )
+    rank = F.when(hashed % partitions == partition, F.lit(HOME + partitions)).otherwise(older)
+    return F.shiftleft(rank.cast("bigint"), OFFSET_BITS).bitwiseOR(offset)
+
+
+def _positive_hash(spark: SparkSession, key: Column) -> Column:
+    jvm = spark.sparkContext._jvm
+    to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
+    to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    seq = jvm.PythonUtils.toSeq
+    call = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
+        loader.loadClass("org.apache.kafka.common.utils.Utils"),
+        jvm.org.apache.spark.sql.types.DataTypes.IntegerType,
+        "murmur2",
+        seq([to_expression(key.cast("binary")._jc)]),
+        *(seq([]), True, True, True, jvm.scala.Option.empty()),
+    )
+    return ClassicColumn(to_column(call)).bitwiseAND(F.lit(0x7FFFFFFF))
