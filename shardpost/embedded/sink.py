@@ -1,0 +1,140 @@
+"""The embedded mail server: takes every e-mail and keeps it as a file `.eml` in `home/mail`.
+
+It is a process of its own: `python -m shardpost.embedded.sink FOLDER PORT`.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shardpost.embedded import ports
+from shardpost.embedded.process import Daemon, wait_until
+from shardpost.settings import Settings
+
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+GREETING_SECONDS = 3.0
+LARGEST_BYTES = 64 * 1024 * 1024
+
+
+def start(settings: Settings) -> bool:
+    """Start the sink and return when it greets; False if it was up already."""
+    daemon = _daemon(settings)
+    started = not daemon.alive
+    if started:
+        ports.require_free(settings.smtp_port, "the mail sink", "SHARDPOST_SMTP_PORT")
+        daemon.start()
+    try:
+        what = f"the mail sink on port {settings.smtp_port}"
+        wait_until(lambda: _greets_here(settings), what, START_SECONDS, [daemon])
+    except BaseException:
+        if started:
+            daemon.stop()
+        raise
+    return started
+
+
+def stop(settings: Settings) -> bool:
+    """Stop the sink; False if it was not up."""
+    daemon = _daemon(settings)
+    was_up = daemon.alive
+    daemon.stop(STOP_SECONDS)
+    return was_up
+
+
+def state(settings: Settings) -> dict[str, str]:
+    """Return `state` (up, down or unhealthy), `address`, and `detail` where there is more to say."""
+    daemon = _daemon(settings)
+    found = {"address": f"{ports.LOOPBACK}:{settings.smtp_port}"}
+    if daemon.alive:
+        if _greets_here(settings):
+            return {"state": "up", **found}
+        detail = f"pid {daemon.pid} lives and does not greet on port {settings.smtp_port}"
+        return {"state": "unhealthy", **found, "detail": detail}
+    if daemon.identity is not None:
+        found["detail"] = f"it ended without being stopped; its log: {daemon.log}"
+    if not ports.is_free(settings.smtp_port):
+        found["detail"] = f"port {settings.smtp_port} is taken by {ports.owner(settings.smtp_port)}"
+    return {"state": "down", **found}
+
+
+def greets(host: str, port: int) -> bool:
+    """Tell whether a mail server without TLS of its own says that it is ready."""
+    try:
+        with socket.create_connection((host, port), GREETING_SECONDS) as connection:
+            greeting = connection.recv(512)
+            connection.sendall(b"QUIT\r\n")
+    except OSError:
+        return False
+    return greeting.startswith(b"220")
+
+
+def _greets_here(settings: Settings) -> bool:
+    return greets(ports.LOOPBACK, settings.smtp_port)
+
+
+def _daemon(settings: Settings) -> Daemon:
+    folder = settings.home / "mail"
+    return Daemon(
+        "the mail sink",
+        [sys.executable, "-m", "shardpost.embedded.sink", str(folder), str(settings.smtp_port)],
+        {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"},
+        settings.home / "logs" / "smtp.log",
+        settings.home / "run" / "smtp.pid",
+    )
+
+
+class Keeper:
+    """Writes each e-mail to the folder, whole or not at all, before it is answered for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = itertools.count(1)
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
+        """Keep one e-mail, byte for byte as it came; a full disk is a reason to come back later."""
+        now = datetime.now(UTC)
+        name = f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}-{next(self._numbers):08d}.eml"
+        hidden = self._folder / f".{name}.part"
+        try:
+            hidden.write_bytes(envelope.original_content)
+            hidden.rename(self._folder / name)
+        except OSError as error:
+            hidden.unlink(missing_ok=True)
+            return f"452 4.3.1 cannot be stored: {error.strerror}"
+        return f"250 2.0.0 kept as {name}"
+
+
+async def serve(folder: Path, port: int) -> None:
+    """Take mail on loopback until told to end."""
+    from aiosmtpd.smtp import SMTP
+
+    folder.mkdir(parents=True, exist_ok=True)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, ended.set)
+    keeper = Keeper(folder)
+
+    def session() -> SMTP:
+        return SMTP(
+            keeper,
+            hostname="localhost",
+            ident="Shardpost's mail sink",
+            data_size_limit=LARGEST_BYTES,
+            enable_SMTPUTF8=True,
+        )
+
+    server = await loop.create_server(session, ports.LOOPBACK, port, backlog=512)
+    async with server:
+        await ended.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2])))
