@@ -1,0 +1,245 @@
+"""SMTP: one connection that carries many mails, and exactly what became of each.
+
+The DATA phase is spoken here and not by smtplib's `data()`, since all depends on whether the final dot had
+been sent: before it a lost connection means that the mail was not sent, after it that nobody can say.
+"""
+
+import contextlib
+import smtplib
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shardpost.domain.holdings import neutral
+from shardpost.domain.message import Mail
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+# Answers to MAIL that speak of us and not of the mail: authentication is wanted, or not good enough.
+OURS = frozenset({530, 534, 535, 538})
+CLOSING = 421
+DOT = b".\r\n"
+QUIT_SECONDS = 2
+LONGEST_REASON = 300
+
+
+class MailServerError(ShardpostError):
+    """The mail server cannot be spoken to at all; this is no mail's fault."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The server has taken the mail: 2xx after the final dot."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The server will never take this mail: 5xx."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Later:
+    """The server does not take this mail now: 4xx."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The final dot was sent and no answer came: sent or not, nobody can say."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NotSent:
+    """The final dot was not sent, on a fresh connection either; `error` if no connection could be had."""
+
+    reason: str
+    error: MailServerError | None = None
+
+
+Outcome = Sent | Refused | Later | Unknown | NotSent
+
+
+class _LostError(Exception):
+    """The connection was lost before the final dot."""
+
+
+class Session:
+    """One connection to the mail server, opened when it is needed and again when it was lost."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._smtp: smtplib.SMTP | None = None
+
+    def open(self) -> None:
+        """Connect unless connected; MailServerError after waiting longer and longer, within a bound."""
+        settings, delay, attempt = self._settings, self._settings.mail_first_delay, 1
+        while self._smtp is None:
+            try:
+                self._smtp = _connected(settings)
+            except (OSError, smtplib.SMTPException) as error:
+                if attempt >= settings.mail_attempts or isinstance(error, _HOPELESS):
+                    raise MailServerError(
+                        f"mail server {settings.mail_server}:{settings.smtp_port}: no connection in"
+                        f" {attempt} attempts: {_said(error)}; see SHARDPOST_SMTP_HOST, _PORT, _TLS, _USER"
+                    ) from None
+                time.sleep(delay)
+                attempt, delay = attempt + 1, delay * settings.mail_delay_factor
+
+    def send(self, mail: Mail) -> Outcome:
+        """Send one mail; where an older connection turns out to be lost, once more on a new one."""
+        while True:
+            fresh = self._smtp is None
+            try:
+                self.open()
+                return self._transact(mail)
+            except MailServerError as error:
+                self.close()
+                return NotSent(str(error), error)
+            except _LostError as error:
+                self._drop()
+                if fresh:
+                    return NotSent(f"connection lost before the mail was handed over: {error}")
+
+    def close(self) -> None:
+        """Say QUIT and close the connection."""
+        if self._smtp is not None and self._smtp.sock is not None:
+            self._smtp.sock.settimeout(QUIT_SECONDS)
+            with contextlib.suppress(OSError, smtplib.SMTPException):
+                self._smtp.quit()
+        self._drop()
+
+    def _drop(self) -> None:
+        smtp, self._smtp = self._smtp, None
+        if smtp is not None:
+            with contextlib.suppress(OSError):
+                smtp.close()
+
+    def _transact(self, mail: Mail) -> Outcome:
+        smtp = self._smtp
+        assert smtp is not None  # noqa: S101 - open() made it
+        if mail.needs_utf8 and not smtp.has_extn("smtputf8"):
+            return Refused(f"{mail.recipient} needs SMTPUTF8, which the mail server does not offer")
+        try:
+            refusal = self._hand_over(smtp, mail)
+        except (OSError, smtplib.SMTPException) as error:
+            raise _LostError(_said(error)) from None
+        return refusal or self._end(smtp)
+
+    def _hand_over(self, smtp: smtplib.SMTP, mail: Mail) -> Outcome | None:
+        """Say all but the final dot; return what the server had against it, or None."""
+        code, text = smtp.mail(mail.sender, _options(smtp, mail))
+        if code // 100 == 2:
+            code, text = smtp.rcpt(mail.recipient)
+        if code // 100 == 2:
+            code, text = smtp.docmd("DATA")
+            if code == 354:
+                smtp.send(_stuffed(mail.content))
+                return None
+        outcome = self._judged(code, text)
+        if self._smtp is not None:
+            self._reset(smtp)
+        return outcome
+
+    def _end(self, smtp: smtplib.SMTP) -> Outcome:
+        try:
+            smtp.send(DOT)
+            code, text = smtp.getreply()
+        except (OSError, smtplib.SMTPException) as error:
+            self._drop()
+            return Unknown(f"no answer to the end of the mail: {_said(error)}")
+        if code // 100 == 2:
+            return Sent()
+        try:
+            return self._judged(code, text)
+        except _LostError as error:
+            self._drop()
+            return Unknown(f"no proper answer to the end of the mail: {error}")
+
+    def _judged(self, code: int, text: bytes) -> Later | Refused:
+        """Return what an answer other than yes means; _LostError if it is none that SMTP knows."""
+        reason = f"{code} {_text(text)}"
+        if code in OURS:
+            raise MailServerError(f"mail server {self._settings.mail_server} refuses us: {reason}")
+        if code == CLOSING:
+            self._drop()
+        match code // 100:
+            case 4:
+                return Later(reason)
+            case 5:
+                return Refused(reason)
+        raise _LostError(f"an answer out of turn: {reason}")
+
+    def _reset(self, smtp: smtplib.SMTP) -> None:
+        """Make the connection fit for the next mail; what became of this one is known already."""
+        try:
+            code, _ = smtp.rset()
+        except (OSError, smtplib.SMTPException):
+            code = CLOSING
+        if code // 100 != 2:
+            self._drop()
+
+
+# Waiting does not help against these; trying a password again and again locks accounts.
+_HOPELESS = (
+    smtplib.SMTPAuthenticationError,
+    smtplib.SMTPNotSupportedError,
+    ssl.SSLCertVerificationError,
+)
+
+
+def _connected(settings: Settings) -> smtplib.SMTP:
+    tls, context = settings.smtp_tls, ssl.create_default_context()
+    host, port, wait = settings.mail_server, settings.smtp_port, settings.smtp_timeout
+    smtp = (
+        smtplib.SMTP_SSL(host, port, _own_name(), timeout=wait, context=context)
+        if tls == "tls"
+        else smtplib.SMTP(host, port, _own_name(), timeout=wait)
+    )
+    try:
+        if smtp.sock is not None:
+            smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        smtp.ehlo_or_helo_if_needed()
+        if tls == "starttls":
+            smtp.starttls(context=context)
+            smtp.ehlo_or_helo_if_needed()
+        if settings.smtp_user is not None:
+            smtp.login(settings.smtp_user, settings.smtp_password or "")
+    except BaseException:
+        smtp.close()
+        raise
+    return smtp
+
+
+@lru_cache
+def _own_name() -> str:
+    name = socket.getfqdn()
+    return name if "." in name else "[127.0.0.1]"
+
+
+def _options(smtp: smtplib.SMTP, mail: Mail) -> list[str]:
+    size = [f"SIZE={len(mail.content)}"] if smtp.has_extn("size") else []
+    return [*size, "BODY=8BITMIME", "SMTPUTF8"] if mail.needs_utf8 else size
+
+
+def _stuffed(content: bytes) -> bytes:
+    """Double the dots that begin a line (RFC 5321, 4.5.2); content ends with CRLF."""
+    first = b"." if content.startswith(b".") else b""
+    return first + content.replace(b"\r\n.", b"\r\n..")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, smtplib.SMTPResponseException):
+        return f"{error.smtp_code} {_text(error.smtp_error)}"
+    return str(error) or type(error).__name__
+
+
+def _text(answer: bytes | str) -> str:
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+    return neutral(text, LONGEST_REASON)
