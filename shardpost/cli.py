@@ -13,7 +13,14 @@ from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
 
 # command -> module under shardpost.commands whose `command` it is; imported only when it is called.
 COMMANDS: dict[str, str] = {
+    "up": "up",
+    "down": "down",
+    "status": "status",
+    "topics": "topics",
     "compact": "compact",
+    "holders": "holders",
+    "explain": "explain",
+    "snapshots": "snapshots",
     "airflow": "airflow",
 }
 

@@ -42,6 +42,12 @@ class Applied:
         """Return the form of `topics apply --json`."""
         return asdict(self)
 
+    def as_text(self) -> str:
+        """Return what was done, in words."""
+        done = f"created with {self.partitions} partitions" if self.created else "was there"
+        given = f", given its starter list of {self.starter}" if self.starter else ""
+        return f"topic {self.topic}: {done}{given}"
+
 
 def apply(settings: Settings) -> list[Applied]:
     """Create what is missing and fill an `exchanges` that never held a record; may run twice at once."""

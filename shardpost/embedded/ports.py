@@ -23,11 +23,13 @@ def is_free(port: int) -> bool:
     return True
 
 
-def accepts(port: int, wait: float = 1.0) -> bool:
+def accepts(port: int, host: str = LOOPBACK, wait: float = 3.0) -> bool:
     """Tell whether somebody takes connections on the port."""
-    with socket.socket() as probe:
-        probe.settimeout(wait)
-        return probe.connect_ex((LOOPBACK, port)) == 0
+    try:
+        socket.create_connection((host, port), wait).close()
+    except OSError:
+        return False
+    return True
 
 
 def choose() -> int:

@@ -1,0 +1,27 @@
+"""`shardpost topics`: the declared topics."""
+
+import json
+
+import click
+
+from shardpost.commands.options import AS_JSON
+
+
+@click.group()
+def command() -> None:
+    """Look after the declared topics."""
+
+
+@command.command("apply")
+@AS_JSON
+def apply_command(as_json: bool) -> int:
+    """Create the declared topics that are missing; those that are there stay as they are."""
+    from shardpost.adapters import topics
+    from shardpost.settings import load
+
+    applied = topics.apply(load())
+    if as_json:
+        click.echo(json.dumps([one.as_json() for one in applied]))
+    else:
+        click.echo("\n".join(one.as_text() for one in applied))
+    return 0

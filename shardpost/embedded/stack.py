@@ -1,0 +1,166 @@
+"""The one-machine stack as a whole: up, down, and what is true of it now."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardpost.adapters import topics
+from shardpost.adapters.jars import broker_jars, spark_jars
+from shardpost.adapters.kafka import answers
+from shardpost.adapters.locks import exclusive
+from shardpost.embedded import airflow, broker, ports, sink
+from shardpost.embedded.java import java
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+FREE_BYTES = 1024**3
+FOREIGN_SECONDS = 5.0
+UP, DOWN = "up", "down"
+AIRFLOW = "airflow"
+Say = Callable[[str], None]
+State = dict[str, str]
+
+
+class Service(Protocol):
+    """What the module of one part offers."""
+
+    def start(self, settings: Settings) -> object:
+        """Return when it is healthy; do nothing to what is."""
+
+    def stop(self, settings: Settings) -> object:
+        """Return when nothing of it is left."""
+
+    def state(self, settings: Settings) -> State:
+        """Return `state` (up, down, or what is wrong), `address` and more."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the stack; `setting` is that of its port."""
+
+    name: str
+    title: str
+    port: int
+    setting: str
+    service: Service
+
+    def state(self, settings: Settings) -> State:
+        """Return what is true of it now."""
+        return self.service.state(settings)
+
+
+def parts(settings: Settings) -> list[Part]:
+    """Return the parts that Shardpost runs itself, in the order in which they start."""
+    ours = []
+    if settings.bootstrap_servers is None:
+        ours.append(Part("kafka", "Kafka", settings.kafka_port, "SHARDPOST_KAFKA_PORT", broker))
+    if settings.smtp_host is None:
+        port = settings.smtp_port
+        ours.append(Part("smtp", "the mail sink", port, "SHARDPOST_SMTP_PORT", sink))
+    port = settings.airflow_port
+    return [*ours, Part(AIRFLOW, "Airflow", port, "SHARDPOST_AIRFLOW_PORT", airflow)]
+
+
+def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
+    """Start what is not up, create the topics, and return when all is healthy.
+
+    What cannot be started ends the call, and what this call had started itself.
+    """
+    wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
+    _require_home(settings)
+    with _alone(settings):
+        missing = [part for part in wanted if part.state(settings)["state"] != UP]
+        if missing:
+            _require_machine(settings, missing)
+        begun: list[Part] = []
+        try:
+            for part in missing:
+                if part.name != AIRFLOW:
+                    _start(settings, part, begun, say)
+            _apply_topics(settings, say)
+            for part in missing:
+                if part.name == AIRFLOW:
+                    _start(settings, part, begun, say)
+        except BaseException:
+            for part in reversed(begun):
+                say(f"stopping {part.title} again")
+                part.service.stop(settings)
+            raise
+
+
+def down(settings: Settings, *, say: Say) -> None:
+    """Stop all that Shardpost runs itself, last started first; nothing where nothing is."""
+    if not settings.home.exists():
+        return
+    with _alone(settings):
+        for part in reversed(parts(settings)):
+            if part.state(settings)["state"] != DOWN:
+                say(f"stopping {part.title}")
+            part.service.stop(settings)
+
+
+def status(settings: Settings) -> dict[str, State]:
+    """Return for kafka, smtp and airflow what is true now, also where they are not ours."""
+    found = {part.name: part.state(settings) for part in parts(settings)}
+    if "kafka" not in found:
+        reached = answers(settings, FOREIGN_SECONDS)
+        found["kafka"] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
+    if "smtp" not in found:
+        host, port = settings.mail_server, settings.smtp_port
+        reached = ports.accepts(port, host, FOREIGN_SECONDS)
+        found["smtp"] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
+    found[AIRFLOW].setdefault("address", f"http://{ports.LOOPBACK}:{settings.airflow_port}")
+    return {name: found[name] for name in ("kafka", "smtp", AIRFLOW)}
+
+
+def _alone(settings: Settings) -> AbstractContextManager[bool]:
+    what = "`shardpost up` or `down`"
+    return exclusive(settings.home / "stack.lock", what, wait=settings.lock_wait)
+
+
+def _start(settings: Settings, part: Part, begun: list[Part], say: Say) -> None:
+    was = part.state(settings)["state"]
+    say(f"starting {part.title} on port {part.port} …")
+    if was == DOWN:
+        begun.append(part)
+    since = time.monotonic()
+    part.service.start(settings)
+    say(f"{part.title} is up after {time.monotonic() - since:.1f} s")
+
+
+def _apply_topics(settings: Settings, say: Say) -> None:
+    for one in topics.apply(settings):
+        if one.created or one.starter:
+            say(one.as_text())
+
+
+def _require_home(settings: Settings) -> None:
+    """Make the home; refuse one that cannot be written, or has no room."""
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=settings.home).close()
+    except OSError as error:
+        raise ShardpostError(
+            f"SHARDPOST_HOME={settings.home} cannot be written ({error.strerror}):"
+            " free the disk, mend the permission, or set another home"
+        ) from None
+
+
+def _require_machine(settings: Settings, missing: list[Part]) -> None:
+    """Refuse, before anything is started, what could not end well."""
+    free = shutil.disk_usage(settings.home).free
+    if free < FREE_BYTES:
+        raise ShardpostError(
+            f"the disk of SHARDPOST_HOME={settings.home} has {free / 1024**3:.1f} GiB free,"
+            " expected at least 1: make room, or set SHARDPOST_HOME to another disk"
+        )
+    java()
+    broker_jars()
+    spark_jars()
+    for part in missing:
+        if part.state(settings)["state"] == DOWN:
+            ports.require_free(part.port, part.title, part.setting)
