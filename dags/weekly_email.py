@@ -1,0 +1,148 @@
+"""The weekly e-mail: to each client, once, its US positions as of the week's end.
+
+One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week
+(Monday 00:00 UTC) gets **one** e-mail with the own positions.
+
+1. `freeze` writes down once and for good who that is. A run of the same week reads the same again.
+2. `send`, one task per group of shards, mails those who are still open, and keeps the ledger
+   (topic `weekly-emails`). A task that fails is tried again alone; nobody who has had the mail gets another.
+3. `report` fails the run once if something is left for a person, and says what to do.
+
+A *scheduled* run leaves a week out (all tasks skipped) if no snapshot was committed before the week ended, or if
+the week ended too long ago (`SHARDPOST_WEEKLY_LATENESS_DAYS`). Started by hand or as a backfill, it does as it is
+told: without `week`, it is of its data interval, or else of the last week that ended.
+
+Look first: **dry run** prints into the logs of `send` who would get what. The ledger: `shardpost emails --week 2026-W47`.
+"""
+
+from typing import Any
+
+from airflow.sdk import Context, Param, dag, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from iso_weeks import IsoWeeks
+
+from shardpost.domain.weeks import IsoWeek
+from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
+
+PARAMS = {
+    "week": Param(
+        None,
+        type=["null", "string"],
+        pattern=r"^\d{4}-W\d{2}$",
+        title="Week",
+        description="ISO week such as 2026-W47. Empty: the week of the run, or the last one that ended.",
+    ),
+    "shards": Param(
+        None,
+        type=["null", "string"],
+        pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$",
+        title="Shards",
+        description="Only these, such as 0-3 or 0,2,5-7. Empty: all.",
+    ),
+    "dry_run": Param(
+        False,
+        type="boolean",
+        title="Dry run",
+        description="Print who would get what; freeze nothing, send nothing.",
+    ),
+    "on_unknown": Param(
+        None,
+        type=["null", "string"],
+        enum=[None, "hold", "resend"],
+        title="Unknown deliveries",
+        description=(
+            "Mails of an earlier attempt of which nobody can say whether they were delivered: hold them for a "
+            "person, or resend them with the same Message-ID. Empty: as SHARDPOST_ON_UNKNOWN says."
+        ),
+    ),
+    "early": Param(
+        False,
+        type="boolean",
+        title="Early",
+        description="Mail a week that has not ended, as of now; freezes nothing.",
+    ),
+}
+
+
+def asked(context: Context, jinja_env: object = None) -> list[str]:
+    """Return what the Spark job is told about this run."""
+    run, params = context["dag_run"], context["params"]
+    scheduled = run.run_type == "scheduled"
+    return [
+        "--freeze-only",
+        *("--week", str(week_of(params["week"], run))),
+        *(("--scheduled-at", run.run_after.isoformat()) if scheduled else ()),
+        *(("--shards", params["shards"]) if params["shards"] else ()),
+        *options(params),
+    ]
+
+
+def week_of(given: str | None, run: Any) -> IsoWeek:
+    """Return the week that a run is of: the one given, or its data interval's, or the last one that ended."""
+    if given:
+        return IsoWeek.parse(given)
+    if run.data_interval_start is not None:
+        return IsoWeek.of(run.data_interval_start)
+    return IsoWeek.last_ended(run.start_date)
+
+
+def options(params: Any) -> list[str]:
+    """Return the job's arguments that are the same for every task."""
+    return [
+        *(["--dry-run"] if params["dry_run"] else []),
+        *(["--early"] if params["early"] else []),
+        *(["--on-unknown", params["on_unknown"]] if params["on_unknown"] else []),
+    ]
+
+
+@task(doc_md="Which shards go into which task; skips the run if its week is left out.")
+def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
+    """Return arguments and name of one `send` for each group of shards."""
+    if frozen["skipped"]:
+        raise AirflowSkipException(frozen["skipped"])
+    week = ["--week", frozen["week"]]
+    return [
+        {"arguments": [*week, "--shards", shards, *options(params)], "part": f"shards {shards}"}
+        for shards in frozen["groups"]
+    ]
+
+
+@task(retries=0, doc_md="Fails the run, once, if something is left for a person.")
+def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
+    """Say what the week came to."""
+    unknown = sorted(client for group in sent for client in group["unknown"])
+    if unknown:
+        raise AirflowFailException(f"{frozen['week']} {unknown}")
+
+
+@dag(
+    description="One e-mail per client and ISO week: its US positions as of the week's end",
+    schedule=IsoWeeks(),
+    catchup=False,
+    max_active_runs=1,
+    default_args=DEFAULTS,
+    params=PARAMS,
+    tags=["e-mail", "spark"],
+    doc_md=__doc__,
+)
+def weekly_email() -> None:
+    """Freeze the audience, send shard by shard, report."""
+    frozen: Any = SparkJob(
+        task_id="freeze",
+        job="weekly_email",
+        arguments=asked,
+        inlets=[HOLDERS],
+        doc_md="Writes down, once for the week, who gets a mail and what is in it.",
+    ).output
+    send = SparkJob.partial(
+        task_id="send",
+        job="weekly_email",
+        map_index_template="{{ task.part }}",
+        max_active_tis_per_dagrun=2,
+        doc_md="Mails the clients of its shards who are still open.",
+    )
+    sent: Any = send.expand_kwargs(groups(frozen)).output
+    report(frozen, sent)
+
+
+weekly_email()

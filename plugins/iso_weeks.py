@@ -1,0 +1,65 @@
+"""The timetable of weekly_email: one run per ISO week, Monday 08:00 UTC after the week has ended.
+
+Airflow imports this file as the module `iso_weeks`, for DAGs, scheduler and UI alike.
+"""
+
+from datetime import timedelta
+
+from airflow.plugins_manager import AirflowPlugin
+from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
+from pendulum import UTC, DateTime, instance, now
+
+from shardpost.domain.weeks import IsoWeek
+
+# A run comes so long after its week: the records of Sunday evening have been compacted by then.
+AFTER = timedelta(hours=8)
+
+
+class IsoWeeks(Timetable):
+    """Data interval: Monday 00:00 UTC to the next Monday 00:00 UTC."""
+
+    description = "Mondays 08:00 UTC, for the ISO week that has just ended"
+
+    @property
+    def summary(self) -> str:
+        """What the UI shows as the schedule."""
+        return "weekly, Monday 08:00 UTC"
+
+    def infer_manual_data_interval(self, *, run_after: DateTime) -> DataInterval:
+        """Return the last week that had ended."""
+        return _interval(IsoWeek.last_ended(run_after))
+
+    def next_dagrun_info(
+        self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        """Return the week after the last one; without catch-up none before the last one that ended."""
+        weeks = []
+        if last_automated_data_interval is not None:
+            weeks.append(IsoWeek.of(last_automated_data_interval.end))
+        if restriction.earliest is not None:
+            weeks.append(_first_from(restriction.earliest))
+        if not restriction.catchup:
+            weeks.append(IsoWeek.last_ended(now(UTC)))
+        if not weeks:
+            return None
+        interval = _interval(max(weeks))
+        if restriction.latest is not None and interval.start > restriction.latest:
+            return None
+        return DagRunInfo(run_after=interval.end + AFTER, data_interval=interval)
+
+
+def _first_from(earliest: DateTime) -> IsoWeek:
+    """Return the first week that does not start before that time."""
+    week = IsoWeek.of(earliest)
+    return week if week.start == earliest else week.next
+
+
+def _interval(week: IsoWeek) -> DataInterval:
+    return DataInterval(start=instance(week.start), end=instance(week.end))
+
+
+class IsoWeeksPlugin(AirflowPlugin):
+    """Lets Airflow find the timetable by its name when it reads a DAG back from its database."""
+
+    name = "iso_weeks"
+    timetables = [IsoWeeks]  # noqa: RUF012 - declared so by Airflow

@@ -1,0 +1,23 @@
+"""Our own packages as one .zip, for Spark executors that do not have them (--py-files)."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import shardpost
+import spark_jobs
+
+
+def packages_zip(folder: Path) -> Path:
+    """Write `shardpost.zip` with both packages into the folder, whole or not at all; return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "shardpost.zip"
+    beside = folder / f".shardpost.{os.getpid()}.zip"
+    with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in (shardpost, spark_jobs):
+            root = Path(package.__path__[0])
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    archive.write(file, file.relative_to(root.parent))
+    beside.replace(path)
+    return path
