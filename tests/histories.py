@@ -1,6 +1,6 @@
-"""Histories of positions and exchanges: a plain Python fold, and the tables that a compaction makes of them.
+"""Histories of positions and exchanges: a plain fold, and the tables a compaction makes of them.
 
-The fold is the reference that SQL is held against; the tables are written with deltalake, without a JVM.
+The fold is the reference that SQL is held against; the tables are written with deltalake: no JVM.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ class Record:
         return START + timedelta(hours=self.hour)
 
     def row(self) -> dict[str, Any]:
-        """Return the record with the columns that both its history and its latest state may have."""
+        """Return the record with the columns of its history and of its latest state."""
         return {
             **asdict(self),
             "timestamp": self.timestamp,
@@ -154,7 +154,7 @@ def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, st
 
 
 def write(settings: Settings, batches: Sequence[Batch]) -> History:
-    """Write the tables of those snapshots, each table at each snapshot's version, and commit them."""
+    """Write the tables of those snapshots, one version each, and commit the snapshots."""
     history = history_of(batches)
     ever: dict[str, list[str]] = {}
     for number in range(1, len(batches) + 1):

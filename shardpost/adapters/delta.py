@@ -1,7 +1,8 @@
 """Reading Delta tables without a JVM: SQL over chosen versions of chosen tables.
 
-Everything goes through deltalake's own query engine (DataFusion), not through its pyarrow dataset: that one
-leaves threads behind that abort the interpreter on exit now and then (seen with deltalake 1.6.6, pyarrow 26).
+Everything goes through deltalake's own query engine (DataFusion), not through its pyarrow dataset:
+that one leaves threads behind that abort the interpreter on exit now and then (seen with deltalake
+1.6.6, pyarrow 26).
 """
 
 from collections.abc import Mapping
@@ -9,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -26,12 +28,23 @@ def exists(settings: Settings, table: Table) -> bool:
     return DeltaTable.is_deltatable(path_of(settings, table))
 
 
+def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, int | None]:
+    """Return those tables with their versions at a snapshot, as `query` takes them."""
+    return {table: snapshot.tables[table.name] for table in tables}
+
+
 def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) -> pa.Table:
-    """Run one SQL query over those tables at those versions (None: the newest), under their own names."""
+    """Run one SQL query over those tables, under their own names, at those versions (None: newest).
+
+    ShardpostError for a table, version or file that is not there.
+    """
     builder = QueryBuilder()
     for table, version in versions.items():
         builder = builder.register(table.name, _open(settings, table, version))
-    return pa.table(builder.execute(sql))
+    try:
+        return pa.table(builder.execute(sql))
+    except pa.ArrowInvalid as error:
+        raise _gone(settings, versions, error) from error
 
 
 def rows(
@@ -48,3 +61,22 @@ def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
         return DeltaTable(path, version=version)
     except TableNotFoundError:
         raise ShardpostError(f"no table {table.name} in {settings.tables_root}") from None
+    except DeltaError as error:
+        raise ShardpostError(
+            f"table {table.name} in {settings.tables_root} cannot be read at version {version}:"
+            f" {_first_line(error)}"
+        ) from None
+
+
+def _gone(settings: Settings, versions: Mapping[Table, int | None], error: Exception) -> Exception:
+    if "not found" not in str(error):
+        return error
+    names = ", ".join(f"{table.name}@{version}" for table, version in versions.items())
+    return ShardpostError(
+        f"a file of {names} in {settings.tables_root} is gone: it was vacuumed, or removed by hand;"
+        " ask for a newer snapshot"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

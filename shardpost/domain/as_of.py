@@ -1,9 +1,9 @@
 """Whose stock counts as of T, as SQL that Spark and DataFusion both read.
 
-As of T (CONTRACT.md): of the records with a timestamp before T the highest seq per key wins, whatever order
-the timestamps have. A key whose latest record is before T is that record: only the keys changed since T are
-folded again from history, so cost follows what changed. An exchange had its first known country also before
-its first record.
+As of T (CONTRACT.md): of the records with a timestamp before T the highest seq per key wins,
+whatever order the timestamps have. A key whose latest record is before T is that record: only the
+keys changed since T are folded again from history, so cost follows what changed. An exchange had
+its first known country also before its first record.
 
 The caller gives the tables under their own names (domain.tables), at the versions of one snapshot.
 """
@@ -63,8 +63,8 @@ FROM ({counting}) u GROUP BY u.client
 def us_positions(country: str, as_of: datetime | None) -> str:
     """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
 
-    `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state. Needs the
-    relations in RELATIONS.
+    `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state.
+    Needs the relations in RELATIONS.
     """
     if as_of is None:
         return _LATEST.format(country=text(country)).strip()
@@ -72,7 +72,7 @@ def us_positions(country: str, as_of: datetime | None) -> str:
 
 
 def holders(country: str, as_of: datetime | None) -> str:
-    """Return a SELECT of who holds: (client, positions), one row per client, its ids in no order."""
+    """Return a SELECT of who holds: (client, positions), one row per client, ids in no order."""
     return _HOLDERS.format(counting=us_positions(country, as_of)).strip()
 
 
@@ -84,7 +84,7 @@ def text(value: str) -> str:
 
 
 def instant(at: datetime) -> str:
-    """Return an aware time as a SQL literal, to the microsecond; UsageError outside 1678 to 2261."""
+    """Return an aware time as a SQL literal, in microseconds; UsageError but for 1678 to 2261."""
     if not FIRST <= at < LAST:
         raise UsageError(f"as of {at.isoformat()}: expected a time from 1678 to 2261")
     return f"TIMESTAMP '{at.astimezone(UTC).isoformat(sep=' ', timespec='microseconds')}'"

@@ -1,0 +1,95 @@
+"""Who holds at one snapshot: from share_holders, or as of a time from history. No JVM."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from shardpost.adapters.delta import at_snapshot, query, rows
+from shardpost.domain import as_of
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.position_ids import sort_key
+from shardpost.domain.snapshot import Snapshot
+from shardpost.domain.tables import SHARE_HOLDERS
+from shardpost.errors import UsageError
+from shardpost.settings import Settings
+
+# client -> ids of the positions that count, in CONTRACT's order
+Holders = dict[str, list[str]]
+
+MOST_PARTITIONS = 10_000
+
+_LATEST = """
+SELECT s.client, s.positions FROM share_holders s WHERE {conditions} ORDER BY s.client
+"""
+_THEN = "SELECT t.client, t.positions FROM ({holders}) t WHERE {only} ORDER BY t.client"
+_SHARDS = "SELECT s.shard, MAX(s.client) AS client FROM share_holders s GROUP BY s.shard"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which holders: of one client or all, of one shard or all, as of a time or the latest."""
+
+    client: str | None = None
+    shard: int | None = None
+    as_of: datetime | None = None
+
+
+def holders(settings: Settings, snapshot: Snapshot, question: Question) -> Holders:
+    """Return who holds, by client; UsageError for a shard that is not there."""
+    shards = _shards(settings, snapshot) if question.shard is not None else 0
+    if question.shard is not None and not 0 <= question.shard < shards:
+        raise UsageError(f"shard {question.shard}: expected 0 to {shards - 1}")
+    if question.as_of is None:
+        return _latest(settings, snapshot, question)
+    found = _then(settings, snapshot, question, question.as_of)
+    if question.shard is None:
+        return found
+    return {c: ids for c, ids in found.items() if partition_of(c, shards) == question.shard}
+
+
+def _latest(settings: Settings, snapshot: Snapshot, question: Question) -> Holders:
+    conditions = ["cardinality(s.positions) > 0"]
+    if question.client is not None:
+        conditions.append(f"s.client = {as_of.text(question.client)}")
+    if question.shard is not None:
+        conditions.append(f"s.shard = {question.shard}")
+    sql = _LATEST.format(conditions=" AND ".join(conditions))
+    return _by_client(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
+
+
+def _then(settings: Settings, snapshot: Snapshot, question: Question, at: datetime) -> Holders:
+    inner = as_of.holders(snapshot.country, at)
+    only = "true" if question.client is None else f"t.client = {as_of.text(question.client)}"
+    sql = _THEN.format(holders=inner, only=only)
+    found = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
+    return {client: sorted(ids, key=sort_key) for client, ids in found.items()}
+
+
+def _by_client(found: pa.Table) -> Holders:
+    """Return the rows (client, positions) as a dict; by whole columns, which makes it quick."""
+    clients = found["client"].to_pylist()
+    lists = found["positions"].combine_chunks()
+    ids = lists.values.to_pylist()
+    bounds = lists.offsets.to_pylist()
+    return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
+
+
+def _shards(settings: Settings, snapshot: Snapshot) -> int:
+    """Return the number of partitions of share-holders, as the shards of the clients in it tell.
+
+    No snapshot names that number: by default it is that of `positions` at creation, and partitions
+    may have been added to one of the two since.
+    """
+    found = rows(settings, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
+    as_positions = len(snapshot.end_offsets.get(settings.topic("positions"), {}))
+    highest = max((row["shard"] for row in found), default=0)
+    numbers = chain([as_positions], range(highest + 1, MOST_PARTITIONS))
+    fitting = (n for n in numbers if n > highest and all(_fits(row, n) for row in found))
+    return next(fitting, highest + 1)
+
+
+def _fits(row: dict[str, Any], partitions: int) -> bool:
+    return partition_of(row["client"], partitions) == int(row["shard"])

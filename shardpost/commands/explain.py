@@ -1,0 +1,52 @@
+"""`shardpost explain`: which record put or took a position."""
+
+import json
+
+import click
+
+from shardpost.commands.options import AS_JSON, SNAPSHOT, Key, chosen
+from shardpost.commands.text_table import text_table
+from shardpost.domain.explain import Transition
+
+HEADING = ("position", "change", "record", "timestamp", "why")
+
+
+@click.command()
+@click.argument("client", type=Key())
+@click.argument("position", required=False, type=Key())
+@SNAPSHOT
+@AS_JSON
+def command(client: str, position: str | None, number: int | None, as_json: bool) -> int:
+    """Print which records put a position among those that CLIENT holds, and which took it.
+
+    A position of the client that never counted is told with its latest record, and why.
+    """
+    from shardpost.adapters.explanations import explanation
+    from shardpost.settings import load
+
+    settings = load()
+    found = explanation(settings, chosen(settings, number), client, position)
+    if not found:
+        click.echo(_never(client, position), err=True)
+    if as_json:
+        click.echo(json.dumps([transition.as_json() for transition in found]))
+    elif found:
+        click.echo(text_table(HEADING, [_row(transition) for transition in found]))
+    return 0
+
+
+def _never(client: str, position: str | None) -> str:
+    what = "any position" if position is None else f"position {position}"
+    return f"no record that was read gave {client} {what}"
+
+
+def _row(transition: Transition) -> tuple[str, ...]:
+    place = transition.place
+    record = f"{place.topic}[{place.partition}]@{place.offset}"
+    return (
+        transition.position,
+        transition.change,
+        record,
+        place.timestamp.isoformat(timespec="milliseconds"),
+        transition.why,
+    )

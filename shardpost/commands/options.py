@@ -1,0 +1,54 @@
+"""Options and parameter types that several commands take."""
+
+from datetime import UTC, datetime
+
+import click
+
+from shardpost.domain.instants import parse_instant
+from shardpost.domain.snapshot import Snapshot
+from shardpost.errors import UsageError
+from shardpost.settings import Settings
+
+
+class Key(click.ParamType[str]):
+    """A Kafka key: UTF-8, as all of ours."""
+
+    name = "key"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the key as it is; a shell may pass bytes that are no UTF-8."""
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail("expected UTF-8", param, ctx)
+        return value
+
+
+class Instant(click.ParamType[datetime]):
+    """A time in ISO 8601; UTC where it has no zone."""
+
+    name = "time"
+
+    def convert(
+        self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Return an aware datetime."""
+        try:
+            return parse_instant(str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+SNAPSHOT = click.option(
+    "--snapshot", "number", type=int, metavar="N", help="As that snapshot has it; else the newest."
+)
+
+
+def chosen(settings: Settings, number: int | None) -> Snapshot:
+    """Return the snapshot of that number, or the newest; ShardpostError if there is none."""
+    from shardpost.adapters import snapshots
+
+    if number is None:
+        return snapshots.current(settings)
+    return snapshots.numbered(settings, number, now=datetime.now(UTC))

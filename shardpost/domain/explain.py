@@ -1,0 +1,191 @@
+"""Which record put a position among those a client holds, or took it: a replay of its records.
+
+A position counts for a client while the position's latest record says so and its exchange is in the
+country. So two topics can cause a change. Between them the order is: the snapshot that read a
+record, then its timestamp, with each key's own order (seq) kept. The first record of an exchange
+stands before all that was read with it, since its country counted also before it (CONTRACT.md).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from shardpost.domain.position_ids import sort_key
+
+PUT, TOOK, NOT_COUNTED = "put", "took", "not counted"
+
+_BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a record is: its coordinates in Kafka, and its timestamp."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+
+
+@dataclass(frozen=True)
+class Read:
+    """One decodable record of a history.
+
+    `seq` orders the records of a key; `snapshot` is the number of the one that read it.
+    """
+
+    key: str
+    seq: int
+    snapshot: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class PositionRead(Read):
+    """A record of `positions`: client and exchange, both None if it closes the position."""
+
+    client: str | None
+    exchange: str | None
+
+
+@dataclass(frozen=True)
+class ExchangeRead(Read):
+    """A record of `exchanges`: the country, None if it is not known (any more)."""
+
+    country: str | None
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A client came to hold a position, or ceased to, or never did: by which record, and why."""
+
+    client: str
+    position: str
+    change: str
+    place: Place
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the transition in the contract's form."""
+        return {
+            "position": self.position,
+            "change": self.change,
+            "topic": self.place.topic,
+            "partition": self.place.partition,
+            "offset": self.place.offset,
+            "timestamp": self.place.timestamp.isoformat(),
+        }
+
+
+@dataclass
+class _State:
+    """One position while its records are replayed."""
+
+    country: str
+    latest: PositionRead | None = None
+    exchanges: dict[str, ExchangeRead] = field(default_factory=dict)
+
+    def apply(self, record: Read) -> None:
+        """Take a record in, unless a later one of its key is known."""
+        if isinstance(record, PositionRead):
+            if self.latest is None or record.seq > self.latest.seq:
+                self.latest = record
+        elif isinstance(record, ExchangeRead):
+            known = self.exchanges.get(record.key)
+            if known is None or record.seq > known.seq:
+                self.exchanges[record.key] = record
+
+    @property
+    def holder(self) -> str | None:
+        """The client for whom the position counts."""
+        counts = self.latest and self._country() == self.country
+        return self.latest.client if self.latest and counts else None
+
+    def why(self, client: str) -> str:
+        """Say why the position does or does not count for that client."""
+        if self.latest is None or self.latest.client is None:
+            return "it is closed"
+        if self.latest.client != client:
+            return f"it is {self.latest.client}'s"
+        country = self._country()
+        if country is None:
+            return f"the country of exchange {self.latest.exchange} is not known"
+        return f"exchange {self.latest.exchange} is in {country}"
+
+    def _country(self) -> str | None:
+        exchange = self.latest and self.latest.exchange
+        known = self.exchanges.get(exchange) if exchange else None
+        return known.country if known else None
+
+
+def explain(
+    client: str,
+    positions: Sequence[PositionRead],
+    exchanges: Sequence[ExchangeRead],
+    country: str,
+) -> list[Transition]:
+    """Return what happened to each position that was ever the client's, by position, then in order.
+
+    `positions`: all decodable records of those positions; `exchanges`: of the exchanges they name.
+    """
+    found = []
+    by_key: dict[str, list[PositionRead]] = {}
+    for record in positions:
+        by_key.setdefault(record.key, []).append(record)
+    for _, own in sorted(by_key.items(), key=lambda item: sort_key(item[0])):
+        changes = [t for t in transitions(own, exchanges, country) if t.client == client]
+        found += changes or [_not_counted(client, own, exchanges, country)]
+    return found
+
+
+def transitions(
+    position: Sequence[PositionRead], exchanges: Sequence[ExchangeRead], country: str
+) -> list[Transition]:
+    """Return every change of who holds one position, in order; `position`: one key's records."""
+    named = {record.exchange for record in position}
+    state = _State(country)
+    found = []
+    for record in in_order(position, [e for e in exchanges if e.key in named]):
+        before = state.holder
+        state.apply(record)
+        after = state.holder
+        if before == after:
+            continue
+        for client, change in ((before, TOOK), (after, PUT)):
+            if client is not None:
+                found.append(
+                    Transition(client, position[0].key, change, record.place, state.why(client))
+                )
+    return found
+
+
+def in_order(positions: Iterable[PositionRead], exchanges: Iterable[ExchangeRead]) -> list[Read]:
+    """Return the records of both topics in the order in which they took effect."""
+    timed: list[tuple[int, datetime, int, int, Read]] = []
+    for rank, records in enumerate((exchanges, positions)):
+        latest: dict[str, tuple[int, datetime]] = {}
+        for record in sorted(records, key=lambda record: (record.snapshot, record.seq)):
+            at = _effective(record, latest.get(record.key))
+            latest[record.key] = (record.snapshot, at)
+            timed.append((record.snapshot, at, rank, record.seq, record))
+    return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:-1])]
+
+
+def _effective(record: Read, before: tuple[int, datetime] | None) -> datetime:
+    """Return the timestamp, raised to that of the key's record before it in the same snapshot."""
+    if before is None and isinstance(record, ExchangeRead):
+        return _BEFORE_ALL
+    if before is None or before[0] != record.snapshot:
+        return record.place.timestamp
+    return max(before[1], record.place.timestamp)
+
+
+def _not_counted(
+    client: str, own: Sequence[PositionRead], exchanges: Sequence[ExchangeRead], country: str
+) -> Transition:
+    state = _State(country)
+    for record in (*own, *exchanges):
+        state.apply(record)
+    latest = max(own, key=lambda record: record.seq)
+    return Transition(client, latest.key, NOT_COUNTED, latest.place, state.why(client))

@@ -1,0 +1,156 @@
+"""What put or took a position: a replay, in plain Python."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from hypothesis import given, strategies
+
+from shardpost.domain.explain import (
+    ExchangeRead,
+    Place,
+    PositionRead,
+    Transition,
+    explain,
+    transitions,
+)
+from tests.histories import (
+    Batch,
+    History,
+    Record,
+    close,
+    country_of,
+    history_of,
+    holders_of,
+    put,
+)
+from tests.unit.test_as_of import BATCHES
+
+US = country_of("NASDAQ", "US")
+GB = country_of("LON", "GB")
+
+
+def place_of(record: Record, topic: str) -> Place:
+    return Place(topic, 0, record.seq, record.timestamp)
+
+
+def read(history: History) -> tuple[list[PositionRead], list[ExchangeRead]]:
+    positions = [
+        PositionRead(r.key, r.seq, r.snapshot, place_of(r, "positions"), r.client, r.exchange)
+        for r in history.positions
+        if r.kind != "rejected"
+    ]
+    exchanges = [
+        ExchangeRead(r.key, r.seq, r.snapshot, place_of(r, "exchanges"), r.country)
+        for r in history.exchanges
+        if r.kind != "rejected"
+    ]
+    return positions, exchanges
+
+
+def told(client: str, *batches: Batch) -> list[tuple[str, ...]]:
+    """Return (position, change, topic@offset, why) for a client."""
+    found = explain(client, *read(history_of(batches)), "US")
+    return [(t.position, t.change, f"{t.place.topic}@{t.place.offset}", t.why) for t in found]
+
+
+def replayed(found: list[Transition]) -> dict[str, set[str]]:
+    held: dict[str, set[str]] = {}
+    for transition in found:
+        ids = held.setdefault(transition.client, set())
+        if transition.change == "put":
+            assert transition.position not in ids
+            ids.add(transition.position)
+        else:
+            ids.remove(transition.position)
+    return {client: ids for client, ids in held.items() if ids}
+
+
+@given(strategies.lists(BATCHES, min_size=1, max_size=3))
+def test_replaying_the_changes_gives_the_holders_of_every_snapshot(batches: list[Batch]) -> None:
+    for number in range(1, len(batches) + 1):
+        history = history_of(batches[:number])
+        positions, exchanges = read(history)
+        found = [
+            transition
+            for key in {record.key for record in positions}
+            for transition in transitions([p for p in positions if p.key == key], exchanges, "US")
+        ]
+        expected = {client: set(ids) for client, ids in holders_of(history).items()}
+        assert replayed(found) == expected
+
+
+@given(strategies.lists(BATCHES, min_size=1, max_size=3))
+def test_what_is_told_of_a_past_snapshot_is_told_of_a_later_one_too(batches: list[Batch]) -> None:
+    before = [(t[0], t[1], t[2]) for t in told("client1", *batches[:-1]) if t[1] != "not counted"]
+    after = [(t[0], t[1], t[2]) for t in told("client1", *batches)]
+    assert [row for row in after if row in before] == before
+
+
+def test_a_record_on_an_exchange_of_the_country_puts_and_a_tombstone_takes() -> None:
+    assert told("client1", Batch([put("1", "client1", "NASDAQ", 1), close("1", 2)], [US])) == [
+        ("1", "put", "positions@0", "exchange NASDAQ is in US"),
+        ("1", "took", "positions@1", "it is closed"),
+    ]
+
+
+def test_a_position_that_moves_is_taken_from_one_client_and_put_to_the_other() -> None:
+    batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 2)], [US])
+    assert told("client1", batch)[1:] == [("1", "took", "positions@1", "it is client2's")]
+    assert told("client2", batch) == [("1", "put", "positions@1", "exchange NASDAQ is in US")]
+
+
+def test_a_change_of_amount_alone_is_told_of_nobody() -> None:
+    batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client1", "NASDAQ", 2)], [US])
+    assert [row[2] for row in told("client1", batch)] == ["positions@0"]
+
+
+def test_a_country_that_arrives_later_puts_by_the_record_of_the_exchange() -> None:
+    first = Batch([put("1", "client1", "NEW", 1)], [country_of("NEW", None, 0)])
+    then = Batch([], [country_of("NEW", "US", 2), country_of("NEW", "GB", 3)])
+    assert told("client1", first, then) == [
+        ("1", "put", "exchanges@1", "exchange NEW is in US"),
+        ("1", "took", "exchanges@2", "exchange NEW is in GB"),
+    ]
+
+
+def test_the_first_record_of_an_exchange_stands_before_older_positions_read_with_it() -> None:
+    backdated = put("1", "client1", "NASDAQ", hour=-500)
+    assert told("client1", Batch([backdated], [US])) == [
+        ("1", "put", "positions@0", "exchange NASDAQ is in US")
+    ]
+
+
+def test_a_position_that_never_counted_is_told_with_its_latest_record_and_why() -> None:
+    batch = Batch(
+        [put("10", "client1", "XX"), put("2", "client1", "LON"), put("2", "client1", "LON")], [GB]
+    )
+    assert told("client1", batch) == [
+        ("2", "not counted", "positions@2", "exchange LON is in GB"),
+        ("10", "not counted", "positions@0", "the country of exchange XX is not known"),
+    ]
+
+
+def test_timestamps_that_run_backwards_do_not_change_the_order_of_a_key() -> None:
+    batch = Batch([put("1", "client1", "NASDAQ", 5), close("1", 2)], [US])
+    assert [row[1] for row in told("client1", batch)] == ["put", "took"]
+
+
+def test_an_older_home_read_later_changes_nothing() -> None:
+    new, old = put("1", "client2", "NASDAQ"), put("1", "client1", "NASDAQ")
+    history = history_of([Batch([new], [US]), Batch([old])])
+    high, low = (Record(**asdict(r) | {"seq": 9 - r.seq}) for r in history.positions)
+    positions, exchanges = read(History([high, low], history.exchanges))
+    found = transitions(positions, exchanges, "US")
+    assert [(t.client, t.change) for t in found] == [("client2", "put")]
+
+
+def test_the_json_form_has_the_fields_of_the_contract() -> None:
+    place = Place("positions", 3, 41, datetime(2026, 11, 16, tzinfo=UTC))
+    assert Transition("client1", "1", "put", place, "").as_json() == {
+        "position": "1",
+        "change": "put",
+        "topic": "positions",
+        "partition": 3,
+        "offset": 41,
+        "timestamp": "2026-11-16T00:00:00+00:00",
+    }
