@@ -9,9 +9,9 @@ import smtplib
 import socket
 import ssl
 import time
-from dataclasses import dataclass
 from functools import lru_cache
 
+from shardpost.domain.delivery import Later, NotSent, Outcome, Refused, Sent, Unknown
 from shardpost.domain.holdings import neutral
 from shardpost.domain.message import Mail
 from shardpost.errors import ShardpostError
@@ -27,43 +27,6 @@ LONGEST_REASON = 300
 
 class MailServerError(ShardpostError):
     """The mail server cannot be spoken to at all; this is no mail's fault."""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """The server has taken the mail: 2xx after the final dot."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The server will never take this mail: 5xx."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Later:
-    """The server does not take this mail now: 4xx."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """The final dot was sent and no answer came: sent or not, nobody can say."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class NotSent:
-    """The final dot was not sent, on a fresh connection either; `error` if no connection could be had."""
-
-    reason: str
-    error: MailServerError | None = None
-
-
-Outcome = Sent | Refused | Later | Unknown | NotSent
 
 
 class _LostError(Exception):
@@ -101,7 +64,7 @@ class Session:
                 return self._transact(mail)
             except MailServerError as error:
                 self.close()
-                return NotSent(str(error), error)
+                return NotSent(str(error), unreachable=True)
             except _LostError as error:
                 self._drop()
                 if fresh:
