@@ -1,0 +1,26 @@
+# `make` or `make help` lists what there is.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+
+.PHONY: help setup demo test lint lock
+
+help:  ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17)
+	@scripts/setup
+
+demo: setup  ## the main job on five positions, end to end
+	@$(BIN)/shardpost demo
+
+test: setup lint  ## lint, then all tests (one tier alone: .venv/bin/pytest tests/unit)
+	@$(BIN)/pytest
+
+lint: setup  ## format, lint, types, imports
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+lock:  ## requirements.txt anew from requirements.in
+	@scripts/lock
