@@ -21,6 +21,8 @@ COMMANDS: dict[str, str] = {
     "holders": "holders",
     "explain": "explain",
     "snapshots": "snapshots",
+    "email": "email",
+    "emails": "emails",
     "airflow": "airflow",
 }
 

@@ -1,0 +1,128 @@
+"""The audience of a week: everybody who holds stock that counts as of an instant, computed, frozen, read."""
+
+import logging
+from datetime import datetime
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from shardpost.adapters import frozen_weeks
+from shardpost.adapters.delta import path_of
+from shardpost.adapters.frozen_weeks import FrozenWeek
+from shardpost.adapters.locks import exclusive
+from shardpost.domain.as_of import RELATIONS, us_positions
+from shardpost.domain.snapshot import Snapshot
+from shardpost.domain.tables import AUDIENCES, CLIENTS
+from shardpost.domain.weeks import IsoWeek
+from shardpost.settings import Settings
+from spark_jobs.kafka_placement import partition_of
+from spark_jobs.session import read
+
+log = logging.getLogger(__name__)
+
+# An audience is kept for good: it is one version a week, and `emails` asks for any week.
+FOR_GOOD = "interval 36500 days"
+
+_SHOWN = ("position", "ticker", "amount", "exchange")
+
+
+def computed(
+    spark: SparkSession, settings: Settings, snapshot: Snapshot, as_of: datetime, shards: int
+) -> DataFrame:
+    """Return (client, name, email, has_contact, positions, shard) as of that instant.
+
+    Contact is the snapshot's; positions are in CONTRACT's order; `shard` is the client's of so many.
+    """
+    for table in RELATIONS:
+        frame = read(spark, settings, table, snapshot.tables[table.name])
+        frame.createOrReplaceTempView(table.name)
+    held = spark.sql(us_positions(settings.country, as_of))
+    holders = held.groupBy("client").agg(_in_order().alias("positions"))
+    contacts = _clients(spark, settings, snapshot).select(
+        F.col("key").alias("client"), "name", "email", F.lit(True).alias("known")
+    )
+    return holders.join(contacts, "client", "left").select(
+        *("client", "name", "email"),
+        F.coalesce("known", F.lit(False)).alias("has_contact"),
+        "positions",
+        partition_of(spark, F.col("client"), shards).alias("shard"),
+    )
+
+
+def with_subscription(
+    spark: SparkSession, settings: Settings, audience: DataFrame, snapshot: Snapshot
+) -> DataFrame:
+    """Add `subscribed` as the snapshot says; null for a client that has no record any more."""
+    now = _clients(spark, settings, snapshot).select(F.col("key").alias("client"), "subscribed")
+    return audience.join(now, "client", "left")
+
+
+def freeze(
+    spark: SparkSession, settings: Settings, week: IsoWeek, snapshot: Snapshot, now: datetime
+) -> FrozenWeek:
+    """Write a week's audience once and for good; return what is frozen, whoever did it."""
+    lock = settings.home / "locks" / f"freeze-{week}"
+    with exclusive(lock, f"freezing the audience of {week}", wait=settings.lock_wait):
+        frozen = frozen_weeks.find(settings, week)
+        if frozen is None:
+            frozen = _frozen(spark, settings, week, snapshot, now)
+            frozen_weeks.commit(settings, frozen)
+            log.info("%s frozen from snapshot %d: %s", week, snapshot.number, frozen)
+        return frozen
+
+
+def frozen_audience(spark: SparkSession, settings: Settings, frozen: FrozenWeek) -> DataFrame:
+    """Return the frozen audience, with the columns of `computed`."""
+    rows = read(spark, settings, AUDIENCES, frozen.audience_version)
+    return rows.where(F.col("week") == frozen.week).drop("week")
+
+
+def _frozen(
+    spark: SparkSession, settings: Settings, week: IsoWeek, snapshot: Snapshot, now: datetime
+) -> FrozenWeek:
+    from shardpost.adapters.kafka import partition_counts
+
+    topic = settings.topic("weekly-emails")
+    shards = partition_counts(settings, [topic])[topic]
+    _create_table(spark, settings)
+    rows = computed(spark, settings, snapshot, week.end, shards).withColumn(
+        "week", F.lit(str(week))
+    )
+    writer = rows.repartition("shard").write.format("delta").mode("overwrite")
+    writer.option("replaceWhere", f"week = '{week}'").save(path_of(settings, AUDIENCES))
+    version = frozen_weeks.audience_version(settings)
+    recipients = sum(frozen_weeks.sizes(settings, week, version).values())
+    return FrozenWeek(str(week), snapshot.number, week.end, now, version, shards, recipients)
+
+
+def _create_table(spark: SparkSession, settings: Settings) -> None:
+    (
+        DeltaTable.createIfNotExists(spark)
+        .location(path_of(settings, AUDIENCES))
+        .addColumns(spark.createDataFrame([], AUDIENCES.columns).schema)
+        .partitionedBy(*AUDIENCES.partitioned_by)
+        .property("delta.logRetentionDuration", FOR_GOOD)
+        .property("delta.deletedFileRetentionDuration", FOR_GOOD)
+        .execute()
+    )
+
+
+def _clients(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
+    return read(spark, settings, CLIENTS, snapshot.tables[CLIENTS.name]).where("is_open")
+
+
+def _in_order() -> Column:
+    """Collect positions in the order of domain.position_ids.sort_key."""
+    position = F.col("position")
+    is_number = position.rlike(r"\A[0-9]+\z")
+    digits = F.when(is_number, F.regexp_replace(position, r"\A0+", "")).otherwise("")
+    ranked = F.struct(
+        F.when(is_number, 0).otherwise(1).alias("kind"),
+        F.length(digits).alias("length"),
+        digits.alias("digits"),
+        *_SHOWN,
+    )
+    return F.transform(
+        F.sort_array(F.collect_list(ranked)), lambda row: F.struct(*(row[name] for name in _SHOWN))
+    )
