@@ -15,15 +15,21 @@ told: without `week`, it is of its data interval, or else of the last week that 
 Look first: **dry run** prints into the logs of `send` who would get what. The ledger: `shardpost emails --week 2026-W47`.
 """
 
+import logging
 from typing import Any
 
 from airflow.sdk import Context, Param, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 
+from shardpost.domain.shards import label, parse
 from shardpost.domain.weeks import IsoWeek
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
 
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2  # groups of shards that are mailed at the same time
+NAMED = 20  # clients that a message names
 PARAMS = {
     "week": Param(
         None,
@@ -65,16 +71,12 @@ PARAMS = {
 
 
 def asked(context: Context, jinja_env: object = None) -> list[str]:
-    """Return what the Spark job is told about this run."""
+    """Return what the job that freezes is told about this run."""
     run, params = context["dag_run"], context["params"]
-    scheduled = run.run_type == "scheduled"
-    return [
-        "--freeze-only",
-        *("--week", str(week_of(params["week"], run))),
-        *(("--scheduled-at", run.run_after.isoformat()) if scheduled else ()),
-        *(("--shards", params["shards"]) if params["shards"] else ()),
-        *options(params),
-    ]
+    scheduled = ["--scheduled-at", run.run_after.isoformat()] if run.run_type == "scheduled" else []
+    shards = ["--shards", params["shards"]] if params["shards"] else []
+    week = ["--week", str(week_of(params["week"], run))]
+    return ["--freeze-only", *week, *scheduled, *shards, *flags(params, run)]
 
 
 def week_of(given: str | None, run: Any) -> IsoWeek:
@@ -83,26 +85,29 @@ def week_of(given: str | None, run: Any) -> IsoWeek:
         return IsoWeek.parse(given)
     if run.data_interval_start is not None:
         return IsoWeek.of(run.data_interval_start)
-    return IsoWeek.last_ended(run.start_date)
+    return IsoWeek.last_ended(run.run_after)
 
 
-def options(params: Any) -> list[str]:
-    """Return the job's arguments that are the same for every task."""
+def flags(params: Any, run: Any) -> list[str]:
+    """Return the arguments that every job of a run is given."""
     return [
-        *(["--dry-run"] if params["dry_run"] else []),
-        *(["--early"] if params["early"] else []),
+        # All shards of a week that runs still are of one instant.
+        *(["--early", "--now", run.run_after.isoformat()] if params["early"] else []),
+        # A dry run's lines go into the task's log.
+        *(["--dry-run", "--recipients", "/dev/stdout"] if params["dry_run"] else []),
         *(["--on-unknown", params["on_unknown"]] if params["on_unknown"] else []),
     ]
 
 
-@task(doc_md="Which shards go into which task; skips the run if its week is left out.")
-def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
+@task(doc_md="Says which shards go into which task; skips the run if its week is left out.")
+def groups(frozen: dict[str, Any], params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
     """Return arguments and name of one `send` for each group of shards."""
     if frozen["skipped"]:
         raise AirflowSkipException(frozen["skipped"])
-    week = ["--week", frozen["week"]]
+    at_once = str(min(AT_ONCE, len(frozen["groups"])))
+    shared = ["--week", frozen["week"], "--groups", at_once, *flags(params, dag_run)]
     return [
-        {"arguments": [*week, "--shards", shards, *options(params)], "part": f"shards {shards}"}
+        {"arguments": ["--shards", shards, *shared], "part": label(parse(shards, frozen["shards"]))}
         for shards in frozen["groups"]
     ]
 
@@ -110,9 +115,20 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
 @task(retries=0, doc_md="Fails the run, once, if something is left for a person.")
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     """Say what the week came to."""
-    unknown = sorted(client for group in sent for client in group["unknown"])
-    if unknown:
-        raise AirflowFailException(f"{frozen['week']} {unknown}")
+    for group in sent:
+        log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
+    if unknown := [client for group in sent for client in group.get("unknown", ())]:
+        raise AirflowFailException(what_to_do(frozen["week"], unknown))
+
+
+def what_to_do(week: str, unknown: list[str]) -> str:
+    """Return one line about deliveries of which nobody can say whether they took place."""
+    named = ", ".join(unknown[:NAMED]) + (", …" if len(unknown) > NAMED else "")
+    return (
+        f"{week}: {len(unknown)} deliveries are unknown, and were not tried again: {named}. "
+        f"`shardpost emails --week {week}` lists them; look into the mail server's log which of them arrived. "
+        f"`shardpost email --week {week} --on-unknown resend` mails them again, with the same Message-ID."
+    )
 
 
 @dag(
@@ -138,7 +154,7 @@ def weekly_email() -> None:
         task_id="send",
         job="weekly_email",
         map_index_template="{{ task.part }}",
-        max_active_tis_per_dagrun=2,
+        max_active_tis_per_dagrun=AT_ONCE,
         doc_md="Mails the clients of its shards who are still open.",
     )
     sent: Any = send.expand_kwargs(groups(frozen)).output

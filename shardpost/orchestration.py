@@ -5,6 +5,7 @@ The only module of the package, beside the embedded stack, that knows Airflow.
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,6 +26,8 @@ from shardpost.settings import Settings, load
 
 log = logging.getLogger(__name__)
 
+# Spark's own lines about itself.
+NOISE = re.compile(r" (INFO|WARN) |^WARNING: ")
 # Updated by compact_positions, read by weekly_email.
 HOLDERS = Asset("share_holders")
 
@@ -149,6 +152,6 @@ def _taken(result: Path) -> Any:
 
 def _said(text: str) -> str:
     """Return the job's own line of the output that the provider quotes, or else the end of that output."""
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
     own = [line.removeprefix("shardpost: ") for line in lines if line.startswith("shardpost: ")]
     return own[-1] if own else " | ".join(lines[1:][-5:] or lines)

@@ -1,0 +1,57 @@
+"""Airflow's own code on a database of its own, made once; no process of Airflow runs."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardpost import settings as settings_module
+from shardpost.embedded.airflow_home import environment
+from shardpost.settings import CHECKOUT, load
+
+FOLDER = Path(__file__).parent
+HOME = Path(tempfile.mkdtemp(prefix="shardpost-dags-"))
+BUNDLES = [
+    {
+        "name": name,
+        "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+        "kwargs": {"path": str(path)},
+    }
+    for name, path in {"dags-folder": CHECKOUT / "dags", "samples": FOLDER / "samples"}.items()
+]
+ENVIRON = environment(
+    load(
+        {
+            "SHARDPOST_HOME": str(HOME),
+            "SHARDPOST_SPARK_MASTER": "local[1]",
+            "SHARDPOST_DRIVER_MEMORY": "512m",
+        }
+    )
+) | {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(BUNDLES)}
+# Airflow reads its settings once, when it is imported: here, before any test module imports it.
+os.environ |= {name: text for name, text in ENVIRON.items() if name.startswith("AIRFLOW__")}
+os.environ["AIRFLOW_HOME"] = ENVIRON["AIRFLOW_HOME"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def database() -> Iterator[None]:
+    """Make Airflow's tables, and take them away with all else that the tests wrote."""
+    from airflow.utils.db import initdb
+
+    initdb()
+    yield
+    shutil.rmtree(HOME)
+
+
+@pytest.fixture(autouse=True)
+def task_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give each test the environment that a task has; returns the home."""
+    for name, text in ENVIRON.items():
+        monkeypatch.setenv(name, text)
+    settings_module._of_this_process.cache_clear()
+    yield HOME
+    settings_module._of_this_process.cache_clear()

@@ -1,0 +1,82 @@
+"""The timetable: which week a run is of, when it comes, and which weeks a backfill makes."""
+
+from datetime import UTC, datetime
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import TimeRestriction
+from pendulum import instance
+
+from shardpost.domain.weeks import IsoWeek
+from shardpost.settings import CHECKOUT
+
+
+@pytest.fixture(scope="module")
+def dag(database):
+    """Give weekly_email as the scheduler has it: written to the database and read back."""
+    parsed = DagBag(dag_folder=CHECKOUT / "dags" / "weekly_email.py").dags["weekly_email"]
+    return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(parsed))
+
+
+def day(text: str):
+    return instance(datetime.fromisoformat(text).replace(tzinfo=UTC))
+
+
+def weeks(dag, first: str, last: str) -> list[str]:
+    return [str(IsoWeek.of(run.data_interval.start)) for run in backfill(dag, first, last)]
+
+
+def backfill(dag, first: str, last: str):
+    return list(dag.iter_dagrun_infos_between(day(first), day(last)))
+
+
+def test_a_run_is_of_monday_to_monday_and_comes_eight_hours_later(dag):
+    (run,) = backfill(dag, "2026-11-16", "2026-11-22")
+    assert run.data_interval == (day("2026-11-16"), day("2026-11-23"))
+    assert run.run_after == day("2026-11-23T08:00")
+
+
+def test_a_backfill_makes_the_weeks_that_start_within_its_dates(dag):
+    assert weeks(dag, "2026-11-16", "2026-11-22") == ["2026-W47"]
+    assert weeks(dag, "2026-11-10", "2026-11-22") == ["2026-W47"]
+    assert weeks(dag, "2026-11-02", "2026-11-22") == ["2026-W45", "2026-W46", "2026-W47"]
+    assert weeks(dag, "2026-11-16", "2026-11-23") == ["2026-W47", "2026-W48"]
+    assert weeks(dag, "2026-11-17", "2026-11-22") == []
+
+
+def test_a_year_may_have_53_weeks(dag):
+    assert weeks(dag, "2020-12-21", "2021-01-11") == [
+        "2020-W52",
+        "2020-W53",
+        "2021-W01",
+        "2021-W02",
+    ]
+
+
+def test_summer_time_changes_nothing(dag):
+    first, second = backfill(dag, "2026-03-23", "2026-04-05")
+    assert first.data_interval.end == second.data_interval.start == day("2026-03-30")
+
+
+def test_started_by_hand_it_is_of_the_last_week_that_ended(dag):
+    def of(at: str):
+        return dag.timetable.infer_manual_data_interval(run_after=day(at))
+
+    assert of("2026-11-22T23:59:59") == (day("2026-11-09"), day("2026-11-16"))
+    assert of("2026-11-23T00:00:00") == (day("2026-11-16"), day("2026-11-23"))
+
+
+def test_after_a_run_comes_the_next_week_and_without_catching_up_none_long_gone(dag):
+    last = dag.timetable.infer_manual_data_interval(run_after=day("2026-01-05"))
+    every = TimeRestriction(earliest=None, latest=None, catchup=True)
+    following = dag.timetable.next_dagrun_info(last_automated_data_interval=last, restriction=every)
+    assert following.data_interval == (day("2026-01-05"), day("2026-01-12"))
+
+    newest = TimeRestriction(earliest=None, latest=None, catchup=False)
+    first = dag.timetable.next_dagrun_info(last_automated_data_interval=None, restriction=newest)
+    assert IsoWeek.of(first.data_interval.start) == IsoWeek.last_ended(datetime.now(UTC))
+
+
+def test_the_ui_says_when_it_runs(dag):
+    assert dag.timetable.description == "Mondays 08:00 UTC, for the ISO week that has just ended"
