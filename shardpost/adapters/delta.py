@@ -6,6 +6,7 @@ that one leaves threads behind that abort the interpreter on exit now and then (
 """
 
 from collections.abc import Mapping
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +43,8 @@ def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) ->
     for table, version in versions.items():
         builder = builder.register(table.name, _open(settings, table, version))
     try:
-        return pa.table(builder.execute(sql))
+        # Not pa.table(…): that imports pandas, which takes longer than the query.
+        return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
     except pa.ArrowInvalid as error:
         raise _gone(settings, versions, error) from error
 
@@ -50,9 +52,19 @@ def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) ->
 def rows(
     settings: Settings, sql: str, versions: Mapping[Table, int | None]
 ) -> list[dict[str, Any]]:
-    """Run one SQL query and return its rows as dicts."""
-    found: list[dict[str, Any]] = query(settings, sql, versions).to_pylist()
-    return found
+    """Run one SQL query and return its rows as dicts; timestamps are aware, in UTC."""
+    found = query(settings, sql, versions)
+    columns = [_values(column) for column in found.columns]
+    return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values. pyarrow imports pandas to make an aware timestamp: so not by it."""
+    kind = column.type
+    if not (pa.types.is_timestamp(kind) and kind.tz):
+        return list(column.to_pylist())
+    naive = column.cast(pa.timestamp(kind.unit)).to_pylist()
+    return [at and at.replace(tzinfo=UTC) for at in naive]
 
 
 def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:

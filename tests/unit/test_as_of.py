@@ -5,44 +5,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies
+from hypothesis import given, settings
 
 from shardpost.adapters.delta import rows
 from shardpost.domain.as_of import RELATIONS, holders, instant, us_positions
 from shardpost.domain.position_ids import sort_key
 from shardpost.errors import UsageError
 from shardpost.settings import Settings
-from tests.histories import (
-    START,
-    Batch,
-    Record,
-    close,
-    country_of,
-    holders_of,
-    put,
-    reject,
-    write,
-)
-
-HOURS = strategies.integers(0, 9)
-KEYS = strategies.sampled_from(["1", "2", "10", "it's"])
-CLIENTS = strategies.sampled_from(["client1", "client2"])
-EXCHANGES = strategies.sampled_from(["NASDAQ", "LON", "NEW"])
-POSITION_RECORDS = strategies.one_of(
-    strategies.builds(put, KEYS, CLIENTS, EXCHANGES, HOURS),
-    strategies.builds(close, KEYS, HOURS),
-    strategies.builds(reject, KEYS, HOURS),
-)
-EXCHANGE_RECORDS = strategies.one_of(
-    strategies.builds(country_of, EXCHANGES, strategies.sampled_from(["US", "GB", None]), HOURS),
-    strategies.builds(close, EXCHANGES, HOURS),
-    strategies.builds(reject, EXCHANGES, HOURS),
-)
-BATCHES = strategies.builds(
-    Batch,
-    strategies.lists(POSITION_RECORDS, max_size=12),
-    strategies.lists(EXCHANGE_RECORDS, max_size=6),
-)
+from tests.histories import START, Batch, Record, country_of, holders_of, put, write
+from tests.random_histories import BATCHES
 
 
 def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str, list[str]]:
@@ -50,7 +21,7 @@ def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str,
     return {row["client"]: sorted(row["positions"], key=sort_key) for row in found}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(BATCHES)
 def test_at_every_time_the_sql_equals_the_fold_of_what_is_before_it(batch: Batch) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -23,7 +23,7 @@ from tests.histories import (
     holders_of,
     put,
 )
-from tests.unit.test_as_of import BATCHES
+from tests.random_histories import BATCHES
 
 US = country_of("NASDAQ", "US")
 GB = country_of("LON", "GB")

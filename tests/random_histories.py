@@ -1,0 +1,26 @@
+"""Random histories for hypothesis: few keys, so that they meet; timestamps in no order."""
+
+from hypothesis import strategies
+
+from tests.histories import Batch, close, country_of, put, reject
+
+HOURS = strategies.integers(0, 9)
+KEYS = strategies.sampled_from(["1", "2", "10", "it's"])
+CLIENTS = strategies.sampled_from(["client1", "client2"])
+EXCHANGES = strategies.sampled_from(["NASDAQ", "LON", "NEW"])
+COUNTRIES = strategies.sampled_from(["US", "GB", None])
+POSITION_RECORDS = strategies.one_of(
+    strategies.builds(put, KEYS, CLIENTS, EXCHANGES, HOURS),
+    strategies.builds(close, KEYS, HOURS),
+    strategies.builds(reject, KEYS, HOURS),
+)
+EXCHANGE_RECORDS = strategies.one_of(
+    strategies.builds(country_of, EXCHANGES, COUNTRIES, HOURS),
+    strategies.builds(close, EXCHANGES, HOURS),
+    strategies.builds(reject, EXCHANGES, HOURS),
+)
+BATCHES = strategies.builds(
+    Batch,
+    strategies.lists(POSITION_RECORDS, max_size=12),
+    strategies.lists(EXCHANGE_RECORDS, max_size=6),
+)
