@@ -37,16 +37,24 @@ def _tier(item: pytest.Item) -> str:
     return item.path.relative_to(FOLDER).parts[0]
 
 
-def stack_environ(home: Path, **more: object) -> dict[str, str]:
-    """Return variables of a stack of its own in a folder, on free ports."""
-    chosen = {"home": home, "kafka_port": ports.choose(), "smtp_port": ports.choose()} | more
-    return {f"SHARDPOST_{name.upper()}": str(value) for name, value in chosen.items()}
+def environ(**given: object) -> dict[str, str]:
+    """Return variables that give these settings and the defaults of all others, whatever `.env` has."""
+    values = dict.fromkeys(Settings.model_fields, "") | given
+    return {f"SHARDPOST_{name.upper()}": str(value) for name, value in values.items()}
+
+
+@pytest.fixture
+def stack_environ(tmp_path: Path) -> dict[str, str]:
+    """Give variables of a stack of its own: a home of this test, free ports."""
+    free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
+    return environ(home=tmp_path / "home", **free)
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Give settings of a real broker that runs until the tests end."""
-    settings = load(stack_environ(tmp_path_factory.mktemp("kafka")))
+    home = tmp_path_factory.mktemp("kafka")
+    settings = load(environ(home=home, kafka_port=ports.choose()))
     broker.start(settings)
     yield settings
     broker.stop(settings)
@@ -64,13 +72,14 @@ def settings(kafka: Settings, tmp_path: Path) -> Settings:
         for name in Settings.model_fields
         if name.startswith("topic_")
     }
-    given = {
-        "home": tmp_path,
-        "bootstrap_servers": kafka.bootstrap,
-        "partitions": 4,
-        "spark_master": "local[2]",
-        "driver_memory": "1g",
-        "smtp_port": ports.choose(),
-        **topics,
-    }
-    return load({f"SHARDPOST_{name.upper()}": str(value) for name, value in given.items()})
+    return load(
+        environ(
+            home=tmp_path,
+            bootstrap_servers=kafka.bootstrap,
+            partitions=4,
+            spark_master="local[2]",
+            driver_memory="1g",
+            smtp_port=ports.choose(),
+            **topics,
+        )
+    )

@@ -1,0 +1,127 @@
+"""Daemons by pid file: whose process a pid is."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardpost.embedded.process import Daemon, Stat, members, parse_stat, stat_of, wait_until
+from shardpost.errors import ShardpostError
+
+STAT = "4711 (a (b) c) S 1 4700 4700 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 9 10 11"
+
+
+def daemon_of(folder: Path, *command: str) -> Daemon:
+    return Daemon(
+        "sleeper", command, dict(os.environ), folder / "sleeper.log", folder / "sleeper.pid"
+    )
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = daemon_of(tmp_path, "sleep", "300")
+    daemon.start()
+    yield daemon
+    daemon.stop()
+
+
+def pretend(daemon: Daemon, **other: object) -> None:
+    assert daemon.identity is not None
+    daemon.pid_file.write_text(json.dumps(daemon.identity._asdict() | other))
+
+
+def test_a_command_with_brackets_and_blanks_does_not_shift_the_fields() -> None:
+    assert parse_stat(STAT) == Stat("S", 4700, 98765)
+
+
+def test_what_was_started_is_alive_until_it_is_stopped(sleeper: Daemon) -> None:
+    pid = sleeper.pid
+    assert pid is not None
+    assert stat_of(pid) is not None
+    sleeper.stop()
+    assert not sleeper.alive
+    assert stat_of(pid) is None
+    sleeper.stop()
+
+
+@pytest.mark.parametrize("other", [{"started": 1}, {"boot": "another"}])
+def test_a_pid_that_belongs_to_another_is_neither_taken_for_ours_nor_killed(
+    tmp_path: Path, sleeper: Daemon, other: dict[str, object]
+) -> None:
+    pid, copy = sleeper.pid, daemon_of(tmp_path, "sleep", "300")
+    assert pid is not None
+    whose = sleeper.pid_file.read_text()
+    pretend(copy, **other)
+    assert not copy.alive
+    copy.stop()
+    assert stat_of(pid) is not None
+    sleeper.pid_file.write_text(whose)
+
+
+@pytest.mark.parametrize("text", ["", "4711", "{}", '{"pid":'])
+def test_a_pid_file_that_says_nothing_is_nobody(tmp_path: Path, text: str) -> None:
+    daemon = daemon_of(tmp_path, "sleep", "300")
+    daemon.pid_file.write_text(text)
+    assert not daemon.alive
+    daemon.stop()
+
+
+def test_stopping_also_ends_what_a_killed_process_left_behind(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path, "bash", "-c", "sleep 300 & exec sleep 301")
+    daemon.start()
+    group = daemon.pid
+    assert group is not None
+    wait_until(lambda: len(members(group)) == 2, "the child", 10, [daemon])
+    os.kill(group, signal.SIGKILL)
+    wait_until(lambda: not daemon.alive, "the end", 10)
+    assert len(members(group)) == 1
+    daemon.stop()
+    assert members(group) == []
+
+
+def test_what_does_not_heed_term_is_killed(tmp_path: Path) -> None:
+    daemon = daemon_of(tmp_path, "bash", "-c", "trap '' TERM; echo deaf; while :; do sleep 1; done")
+    daemon.start()
+    wait_until(lambda: "deaf" in daemon.log.read_text(), "the trap", 10, [daemon])
+    daemon.stop(0.2)
+    assert not daemon.alive
+
+
+def test_nothing_of_the_callers_output_stays_open(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from shardpost.embedded.process import Daemon
+folder = Path({str(tmp_path)!r})
+Daemon("sleeper", ["sleep", "300"], {{}}, folder / "x.log", folder / "x.pid").start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=20, check=True)
+    assert done.stdout == b""
+    daemon = Daemon("sleeper", [], {}, tmp_path / "x.log", tmp_path / "x.pid")
+    assert daemon.alive
+    daemon.stop()
+
+
+def test_waiting_ends_at_once_when_the_daemon_died_and_gives_the_end_of_its_log(
+    tmp_path: Path,
+) -> None:
+    daemon = daemon_of(tmp_path, "bash", "-c", "echo no such thing; exit 3")
+    daemon.start()
+    with pytest.raises(ShardpostError, match=r"ended while starting.*ends: no such thing"):
+        wait_until(lambda: False, "the sleeper", 60, [daemon])
+
+
+def test_waiting_ends_after_its_time_and_says_for_what(sleeper: Daemon) -> None:
+    with pytest.raises(ShardpostError, match=r"the moon: not within 0\.1 s"):
+        wait_until(lambda: False, "the moon", 0.1, [sleeper])
+
+
+def test_a_command_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ShardpostError, match=r"cannot be started.*no-such-command"):
+        daemon_of(tmp_path, "no-such-command").start()

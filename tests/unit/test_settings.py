@@ -1,0 +1,65 @@
+"""Settings: what is read, what is refused, and that .env.example tells the truth."""
+
+from pathlib import Path
+
+import pytest
+from dotenv import dotenv_values
+
+from shardpost.errors import UsageError
+from shardpost.settings import CHECKOUT, Settings, load
+
+CHECKOUT_DEFAULTS = {"SHARDPOST_HOME": str(CHECKOUT / ".shardpost")}
+
+
+def defaults() -> dict[str, str | None]:
+    """Return each variable with the text of its default; None where there is none."""
+    fields = {name: field for name, field in Settings.model_fields.items() if name != "kafka"}
+    return {
+        f"SHARDPOST_{name.upper()}": None if field.default is None else str(field.default)
+        for name, field in fields.items()
+    }
+
+
+def test_env_example_has_every_setting_with_its_default() -> None:
+    given = dotenv_values(CHECKOUT / ".env.example", interpolate=False)
+    written = {name: value or CHECKOUT_DEFAULTS.get(name) for name, value in given.items()}
+    assert written == defaults()
+
+
+def test_env_example_is_accepted_as_it_is() -> None:
+    given = dotenv_values(CHECKOUT / ".env.example", interpolate=False)
+    read = load({name: value or "" for name, value in given.items()})
+    assert read == Settings.model_validate({})
+
+
+def test_an_unknown_setting_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="unknown setting SHARDPOST_KAFKA_PROT"):
+        load({"SHARDPOST_KAFKA_PROT": "9092"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SHARDPOST_KAFKA_PORT", "99999"),
+        ("SHARDPOST_PARTITIONS", "0"),
+        ("SHARDPOST_ON_UNKNOWN", "guess"),
+        ("SHARDPOST_DRIVER_MEMORY", "much"),
+        ("SHARDPOST_KAFKA_TIMEOUT", "-1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}='{value}'"):
+        load({name: value})
+
+
+def test_a_wrong_password_is_not_shown() -> None:
+    assert "secret" not in repr(load({"SHARDPOST_SMTP_PASSWORD": "secret"}))
+
+
+def test_client_settings_come_under_librdkafkas_names() -> None:
+    read = load({"SHARDPOST_KAFKA__SECURITY_PROTOCOL": "SASL_SSL"})
+    assert read.kafka == {"security.protocol": "SASL_SSL"}
+
+
+def test_a_relative_home_is_made_absolute() -> None:
+    assert load({"SHARDPOST_HOME": "here"}).home == Path.cwd() / "here"
