@@ -107,6 +107,8 @@ class Compaction:
         first = self._view.versions[table.name] == 0
         changes = fold.first_changes(latest) if first else fold.changes(latest, known)
         changes = changes.persist(StorageLevel.MEMORY_AND_DISK)
+        if changes.isEmpty():
+            return changes
         fresh = changes.select(known.columns)
         if first:
             self._view.append(table, fresh)

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from shardpost.errors import ShardpostError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.settings import Settings, load
 
 # What a job leaves: its exit code (shardpost.errors) and a JSON document.
@@ -25,10 +28,17 @@ def run(parser: ArgumentParser, body: Callable[[Namespace, Settings], Outcome]) 
     try:
         code, result = body(args, load())
     except ShardpostError as error:
-        sys.stderr.write(f"shardpost: {error}\n")
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except (PySparkException, Py4JError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        _fail(f"Spark could not do it: {first}", COULD_NOT)
     if args.result:
         _write_whole(args.result, json.dumps(result))
+    sys.exit(code)
+
+
+def _fail(line: str, code: int) -> NoReturn:
+    sys.stderr.write(f"shardpost: {line}\n")
     sys.exit(code)
 
 

@@ -1,6 +1,5 @@
 """Run a file of spark_jobs/ through spark-submit, the same way from a command as from a DAG."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from shardpost.adapters.jars import spark_jars
-from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+
+JOBS = Path(__file__).parents[2] / "spark_jobs"
 
 # What every session of ours is submitted with, whatever the master.
 SUBMIT_CONF = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{JOBS}/log4j2.properties",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -28,10 +29,7 @@ LOOPBACK_CONF = {
 
 def job_file(job: str) -> Path:
     """Return the path of a job of spark_jobs/ by its name."""
-    spec = importlib.util.find_spec("spark_jobs")
-    if spec is None or not spec.submodule_search_locations:
-        raise ShardpostError("the package spark_jobs is not installed: run `make setup`")
-    return Path(spec.submodule_search_locations[0]) / f"{job}.py"
+    return JOBS / f"{job}.py"
 
 
 def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
@@ -41,14 +39,13 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="shardpost-") as folder:
         result = Path(folder) / "result.json"
-        command = [*_spark_submit(settings), str(job_file(job)), *args, "--result", str(result)]
-        code = subprocess.run(
-            command, env=_environment(), stdout=sys.stderr, check=False
-        ).returncode
+        whole = [*command(settings), str(job_file(job)), *args, "--result", str(result)]
+        code = subprocess.run(whole, env=environment(), stdout=sys.stderr, check=False).returncode
         return code, json.loads(result.read_text()) if result.exists() else None
 
 
-def _spark_submit(settings: Settings) -> list[str]:
+def command(settings: Settings) -> list[str]:
+    """Return the spark-submit of this environment with all that precedes the job's file."""
     conf = SUBMIT_CONF | (LOOPBACK_CONF if settings.spark_master.startswith("local") else {})
     return [
         str(Path(sys.executable).parent / "spark-submit"),
@@ -58,7 +55,8 @@ def _spark_submit(settings: Settings) -> list[str]:
     ]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return the environment of a job: this process's own, with one Python for driver and workers."""
     python = sys.executable
     return {
         **os.environ,

@@ -1,0 +1,82 @@
+"""Real job processes for tests of crashes: spark-submit, its JVM, its Python driver and workers."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from shardpost.adapters import spark_submit
+from shardpost.settings import Settings
+
+PAUSING = Path(__file__).parent / "spark" / "pausing_job.py"
+
+
+class Job:
+    """One spark-submit of a job of ours, killed with all its processes when the test is done."""
+
+    def __init__(
+        self, settings: Settings, job: str, args: list[str], pause_at: str | None = None
+    ) -> None:
+        file = str(spark_submit.job_file(job))
+        script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
+        self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"
+        self._process = subprocess.Popen(
+            [*spark_submit.command(settings), *script, *args],
+            env=spark_submit.environment() | as_environ(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.open("wb"),
+            stderr=subprocess.STDOUT,
+        )
+        self._root = psutil.Process(self._process.pid)
+
+    def tree(self) -> list[psutil.Process]:
+        return [self._root, *self._root.children(recursive=True)]
+
+    def wait(self, seconds: float = 240) -> int:
+        return self._process.wait(seconds)
+
+    def wait_until_paused(self) -> None:
+        """Wait until a process of the tree has stopped itself."""
+        wait_for(self._paused, "the job to stop itself", self)
+
+    def _paused(self) -> bool:
+        if self._process.poll() is not None:
+            raise AssertionError(f"the job ended before its pause:\n{self.log.read_text()}")
+        return any(p.status() == psutil.STATUS_STOPPED for p in self.tree())
+
+    def kill(self) -> None:
+        """SIGKILL every process of the job."""
+        if self._process.poll() is None:
+            for process in self.tree():
+                process.kill()
+        self._process.wait(30)
+
+    def stop(self) -> None:
+        """SIGSTOP every process of the job."""
+        for process in self.tree():
+            process.suspend()
+
+    def resume(self) -> None:
+        """SIGCONT every process of the job."""
+        for process in self.tree():
+            process.resume()
+
+
+def as_environ(settings: Settings) -> dict[str, str]:
+    """Return the SHARDPOST_* variables that make a process read these settings."""
+    plain = settings.model_dump(exclude_none=True, exclude={"kafka"})
+    return {f"SHARDPOST_{name.upper()}": str(value) for name, value in plain.items()}
+
+
+def wait_for(
+    condition: Callable[[], bool], what: str, job: Job | None = None, seconds: float = 240
+) -> None:
+    """Wait for a condition with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            log = job.log.read_text() if job else ""
+            raise AssertionError(f"{what} took more than {seconds} s\n{log}")
+        time.sleep(0.05)

@@ -1,0 +1,47 @@
+"""What the tests of the compaction share: run it here, read what it left, hold it against the fold."""
+
+from argparse import Namespace
+
+from shardpost.adapters import snapshots
+from shardpost.adapters.delta import rows
+from shardpost.domain.tables import POSITIONS, SHARE_HOLDERS
+from shardpost.domain.topics import STARTER_COUNTRIES
+from shardpost.settings import Settings
+from spark_jobs.compact_positions import compact
+from tests.reference import Fold, Raw, exchange, published
+
+
+def run(settings: Settings) -> dict[str, object]:
+    """Run one compaction in this process."""
+    code, result = compact(Namespace(), settings)
+    assert code == 0
+    return result
+
+
+def starter() -> list[Raw]:
+    """Return the records that a new topic `exchanges` is given."""
+    return [exchange(code, country) for code, country in STARTER_COUNTRIES.items()]
+
+
+def held(settings: Settings) -> dict[str, list[str]]:
+    """Return the holders of the newest snapshot."""
+    version = snapshots.current(settings).tables[SHARE_HOLDERS.name]
+    found = rows(settings, "SELECT client, positions FROM share_holders", {SHARE_HOLDERS: version})
+    return {row["client"]: row["positions"] for row in found if row["positions"]}
+
+
+def agree(settings: Settings, fold: Fold) -> None:
+    """Hold tables, counts and topic against the fold: invariants 1 and 2."""
+    snapshot = snapshots.current(settings)
+    holders = fold.holders(settings.country)
+    assert held(settings) == holders
+    assert published(settings) == holders
+    assert snapshot.counts.positions == len(fold.positions)
+    assert snapshot.counts.holders == len(holders)
+    assert snapshot.counts.held == sum(map(len, holders.values()))
+    assert snapshot.counts.rejected == fold.rejected
+    version = {POSITIONS: snapshot.tables[POSITIONS.name]}
+    found = rows(settings, "SELECT key, client FROM positions WHERE is_open", version)
+    assert {row["key"]: row["client"] for row in found} == {
+        key: form["Client"] for key, form in fold.positions.items()
+    }

@@ -1,0 +1,55 @@
+"""One local Spark session for the tests that drive jobs in this process."""
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shardpost.adapters import topics
+from shardpost.adapters.jars import spark_jars
+from shardpost.adapters.spark_submit import LOOPBACK_CONF, SUBMIT_CONF
+from shardpost.settings import Settings
+from spark_jobs import session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Give the session that spark_jobs/session.py will find."""
+    builder = SparkSession.builder.master("local[2]")
+    conf = {
+        **SUBMIT_CONF,
+        **LOOPBACK_CONF,
+        "spark.jars": ",".join(map(str, spark_jars())),
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    builder.getOrCreate()
+    yield session.start("tests")
+    session.start("tests").stop()
+
+
+@pytest.fixture
+def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
+    """Give settings with empty tables and new topics, as often as asked."""
+    del spark
+    count = itertools.count()
+
+    def make() -> Settings:
+        names = {
+            name: f"{getattr(settings, name)}-{next(count)}"
+            for name in Settings.model_fields
+            if name.startswith("topic_")
+        }
+        home = Path(tempfile.mkdtemp(dir=settings.home))
+        made = settings.model_copy(update={"home": home, **names})
+        topics.apply(made)
+        return made
+
+    return make

@@ -1,0 +1,30 @@
+"""A job that stops itself (SIGSTOP) as a named step begins: `spark-submit pausing_job.py STEP JOB ARGS…`.
+
+The job is the real one; only a log handler is added, which the tests wait for and kill at.
+"""
+
+import logging
+import os
+import runpy
+import signal
+import sys
+
+
+class Pause(logging.Handler):
+    """Stops this process when the step's name is logged, once."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self._line = f"step: {step}"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() == self._line:
+            self._line = ""
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+if __name__ == "__main__":
+    logger = logging.getLogger("spark_jobs.steps")
+    logger.addHandler(Pause(sys.argv[1]))
+    sys.argv = [sys.argv[2], *sys.argv[3:]]
+    runpy.run_path(sys.argv[0], run_name="__main__")

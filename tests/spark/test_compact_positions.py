@@ -1,0 +1,235 @@
+"""The compaction, driven whole, against a plain fold: real broker, real Spark, real tables."""
+
+from collections.abc import Callable
+
+from confluent_kafka.admin import NewPartitions
+from hypothesis import HealthCheck, Phase, given, strategies
+from hypothesis import settings as example_settings
+
+from shardpost.adapters import kafka, snapshots
+from shardpost.adapters.delta import rows
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.tables import REJECTED_RECORDS
+from shardpost.settings import Settings
+from tests.reference import Fold, Raw, closed, exchange, position, produce, published, send
+from tests.spark.compacting import agree, run, starter
+
+KEYS = strategies.sampled_from(["1", "2", "03", "3", "10", "x", "größe"])
+CLIENTS = strategies.sampled_from(["client1", "client2", "client3"])
+EXCHANGES = strategies.sampled_from(["NASDAQ", "LON", "NEW"])
+TIMES = strategies.integers(1_700_000_000_000, 1_790_000_000_000)
+BAD = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"\xff\xfe",
+    b'"text"',
+    b'{"Client":5}',
+    b"{} {}",
+    b'{"Client":"c"}',
+]
+RECORDS = strategies.one_of(
+    strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
+    strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
+    strategies.builds(closed, KEYS, timestamp_ms=TIMES),
+    strategies.builds(
+        exchange, EXCHANGES, strategies.sampled_from(["US", "GB", None]), timestamp_ms=TIMES
+    ),
+    strategies.builds(
+        lambda key, value: Raw("positions", key.encode(), value), KEYS, strategies.sampled_from(BAD)
+    ),
+)
+HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1, max_size=4)
+
+
+@example_settings(
+    max_examples=5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take an hour
+)
+@given(HISTORIES)
+def test_any_history_cut_into_any_runs_equals_the_fold(
+    fresh: Callable[[], Settings], history: list[list[Raw]]
+) -> None:
+    settings = fresh()
+    fold = Fold()
+    fold.add(starter())
+    for records in history:
+        produce(settings, records)
+        fold.add(records)
+        run(settings)
+        agree(settings, fold)
+
+
+def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
+    fresh: Callable[[], Settings],
+) -> None:
+    settings = fresh()
+    good = [position(str(n), f"client{n % 7}", "NASDAQ") for n in range(100)]
+    bad = [Raw("positions", str(n % 150).encode(), BAD[n % len(BAD)]) for n in range(10_000)]
+    odd = [
+        Raw("positions", None, good[0].value),
+        Raw("positions", b"\xff", good[0].value),
+        Raw("positions", b"", good[0].value),
+        Raw("positions", b"big", b"[" * 900_000),
+        Raw("positions", b"deep", b'{"Client":"c","X":' + b"[" * 100_000),
+        Raw("positions", b"1", b'{"Client":"c","Ticker":"T","Amount":"1,5","Exchange":"LON"}'),
+        Raw("positions", b"1", b'{"Client":true,"Ticker":"T","Amount":1,"Exchange":"LON"}'),
+        Raw("clients", b"client1", b'{"Client":"client1","Subscribed":"yes"}'),
+        Raw("exchanges", b"LON", b'{"Exchange":"LON","Country":7}'),
+    ]
+    records = good[:50] + bad[:5_000] + odd + good[50:] + bad[5_000:]
+    produce(settings, records)
+    fold = Fold()
+    fold.add(starter())
+    fold.add(good)
+    fold.rejected = len(bad) + len(odd)
+    result = run(settings)
+    agree(settings, fold)
+    assert result["rejected"] == fold.rejected
+
+    sql = "SELECT topic, reason, key, value FROM rejected_records"
+    kept = rows(settings, sql, {REJECTED_RECORDS: None})
+    assert len(kept) == fold.rejected
+    assert sorted(row["value"] for row in kept) == sorted(r.value for r in bad + odd)
+    assert 'expected a number for Amount, found "1,5"' in {row["reason"] for row in kept}
+    assert {row["topic"] for row in kept} == {
+        settings.topic(name) for name in ("positions", "clients", "exchanges")
+    }
+
+
+def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(
+    fresh: Callable[[], Settings],
+) -> None:
+    settings = fresh()
+    fold = Fold()
+    fold.add(starter())
+    producer = kafka.transactional_producer(settings, f"{settings.topic_positions}-writer")
+    producer.init_transactions(30)
+    for commit, owner in ((True, "client1"), (False, "client2"), (True, "client3"), (False, "x")):
+        producer.begin_transaction()
+        for number in range(20):
+            send(producer, settings, position(f"{owner}-{number}", owner, "NASDAQ"))
+        if commit:
+            producer.commit_transaction(30)
+            fold.add(position(f"{owner}-{n}", owner, "NASDAQ") for n in range(20))
+        else:
+            producer.abort_transaction(30)
+    run(settings)
+    agree(settings, fold)
+
+    # Offsets that hold nothing but a marker: the next run reads them and finds no change.
+    producer.begin_transaction()
+    send(producer, settings, position("1", "client9", "NASDAQ"))
+    producer.flush(30)
+    producer.abort_transaction(30)
+    run(settings)
+    agree(settings, fold)
+
+
+def test_an_open_transaction_is_left_for_a_later_run(fresh: Callable[[], Settings]) -> None:
+    settings = fresh()
+    fold = Fold()
+    fold.add(starter())
+    producer = kafka.transactional_producer(settings, f"{settings.topic_positions}-writer")
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    later = [position(str(n), "client1", "NASDAQ") for n in range(10)]
+    for record in later:
+        send(producer, settings, record)
+    producer.flush(30)
+    run(settings)
+    agree(settings, fold)
+    producer.commit_transaction(30)
+    fold.add(later)
+    run(settings)
+    agree(settings, fold)
+
+
+def test_with_added_partitions_the_newer_home_of_a_key_wins(
+    fresh: Callable[[], Settings],
+) -> None:
+    settings = fresh()
+    fold = Fold()
+    fold.add(starter())
+    moving = [
+        f"key{n}" for n in range(40) if partition_of(f"key{n}", 4) != partition_of(f"key{n}", 7)
+    ]
+    # The old home gets many records, so that its offsets are the higher ones.
+    before = [position(key, f"client{n}", "NASDAQ") for n in range(5) for key in moving]
+    produce(settings, before)
+    fold.add(before)
+    run(settings)
+    agree(settings, fold)
+
+    changed = kafka.admin(settings).create_partitions([NewPartitions(settings.topic_positions, 7)])
+    changed[settings.topic_positions].result(30)
+    after = [position(key, "client9", "NYSE") for key in moving[1:]] + [closed(moving[0])]
+    produce_when_seven(settings, after)
+    fold.add(after)
+    run(settings)
+    agree(settings, fold)
+
+    # Read at once from nothing, with both homes in one batch: the same holders.
+    again = settings.model_copy(update={"home": settings.home / "again"})
+    run(again)
+    assert snapshots.current(again).counts == snapshots.current(settings).counts
+    agree(again, fold)
+
+
+def produce_when_seven(settings: Settings, records: list[Raw]) -> None:
+    produce(
+        settings,
+        [
+            Raw(r.topic, r.key, r.value, r.timestamp_ms, partition_of(r.key or b"", 7))
+            for r in records
+        ],
+    )
+
+
+def test_a_run_with_nothing_new_adds_no_snapshot_but_looks(fresh: Callable[[], Settings]) -> None:
+    settings = fresh()
+    run(settings)
+    first = snapshots.current(settings)
+    result = run(settings)
+    second = snapshots.current(settings)
+    assert (result["changed"], result["published"]) == (False, 0)
+    assert second.number == first.number
+    assert second.looked_at > first.looked_at
+    assert second.committed_at == first.committed_at
+
+
+def test_another_country_counts_from_the_next_run_on(fresh: Callable[[], Settings]) -> None:
+    settings = fresh()
+    records = [position("1", "client1", "NASDAQ"), position("2", "client2", "LON")]
+    produce(settings, records)
+    fold = Fold()
+    fold.add(starter() + records)
+    run(settings)
+    agree(settings, fold)
+    british = settings.model_copy(update={"country": "GB"})
+    run(british)
+    agree(british, fold)
+    assert published(settings) == {"client2": ["2"]}
+
+
+def test_the_offsets_are_committed_for_lag_tools(fresh: Callable[[], Settings]) -> None:
+    settings = fresh()
+    produce(settings, [position("1", "client1", "NASDAQ")])
+    run(settings)
+    ends = snapshots.current(settings).end_offsets
+    reader = kafka.consumer(settings, "shardpost-compaction")
+    places = [
+        kafka.TopicPartition(topic, partition)
+        for topic, partitions in ends.items()
+        for partition in partitions
+    ]
+    committed = reader.committed(places, timeout=30)
+    reader.close()
+    assert {(p.topic, p.partition): p.offset for p in committed} == {
+        (topic, partition): end
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+    }

@@ -1,0 +1,113 @@
+"""kill -9 of the whole process tree at every named step, SIGSTOP, and two at once: real processes."""
+
+import re
+
+import pytest
+
+from shardpost.adapters import snapshots, topics
+from shardpost.settings import Settings
+from tests.job_process import Job
+from tests.reference import Fold, Raw, closed, exchange, position, produce, published
+from tests.spark.compacting import agree, held, starter
+
+STEPS = [
+    "read",
+    "exchanges history",
+    "exchanges table",
+    "positions history",
+    "positions table",
+    "share_holders",
+    "commit",
+    "offsets",
+    "publish",
+]
+
+
+def batch(number: int) -> list[Raw]:
+    """Return records that change something of everything: new, moved, closed, bad, a country's change."""
+    return [
+        *(position(str(n), f"client{(n + number) % 6}", "NASDAQ") for n in range(12)),
+        position(f"new{number}", "client1", "LON"),
+        closed(str(number % 12)),
+        exchange("LON", "US" if number % 2 else "GB"),
+        Raw("positions", b"bad", b"{"),
+    ]
+
+
+@pytest.mark.timeout(900)
+def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
+    topics.apply(settings)
+    fold = Fold()
+    fold.add(starter())
+    seen: dict[str, list[str]] = {}
+    for number, name in enumerate(STEPS):
+        produce(settings, batch(number))
+        fold.add(batch(number))
+        job = Job(settings, "compact_positions", [], pause_at=name)
+        try:
+            job.wait_until_paused()
+        finally:
+            job.kill()
+        committed = name in ("offsets", "publish")
+        seen = fold.holders() if committed else seen
+        assert (held(settings) if snapshots.newest(settings) else {}) == seen
+    last = Job(settings, "compact_positions", [])
+    assert last.wait() == 0, last.log.read_text()
+    agree(settings, fold)
+
+
+@pytest.mark.timeout(600)
+def test_beside_a_stopped_run_a_second_refuses_and_the_first_ends_well(settings: Settings) -> None:
+    topics.apply(settings)
+    impatient = settings.model_copy(update={"lock_wait": 1.0})
+    produce(settings, batch(0))
+    fold = Fold()
+    fold.add(starter() + batch(0))
+    first = Job(settings, "compact_positions", [], pause_at="positions table")
+    try:
+        first.wait_until_paused()
+        first.stop()
+        second = Job(impatient, "compact_positions", [])
+        assert second.wait() == 1
+        assert re.search(r"compact_positions is already running \(pid \d+", second.log.read_text())
+        first.resume()
+        assert first.wait() == 0, first.log.read_text()
+    finally:
+        first.kill()
+    agree(settings, fold)
+
+
+@pytest.mark.timeout(600)
+def test_of_two_at_once_one_works_and_both_end_well(settings: Settings) -> None:
+    topics.apply(settings)
+    produce(settings, batch(0))
+    fold = Fold()
+    fold.add(starter() + batch(0))
+    jobs = [Job(settings, "compact_positions", []) for _ in range(2)]
+    try:
+        assert [job.wait() for job in jobs] == [0, 0]
+    finally:
+        for job in jobs:
+            job.kill()
+    agree(settings, fold)
+    assert len(snapshots.every(settings)) == 1
+
+
+@pytest.mark.timeout(600)
+def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
+    topics.apply(settings)
+    produce(settings, [position("1", "client1", "NASDAQ")])
+    zombie = Job(settings, "compact_positions", [], pause_at="publish")
+    try:
+        zombie.wait_until_paused()
+        # Nobody sees it: its lock is gone, as after a restart on another machine.
+        (settings.home / "locks" / "compact_positions").unlink()
+        produce(settings, [closed("1"), position("2", "client1", "NYSE")])
+        newer = Job(settings, "compact_positions", [])
+        assert newer.wait() == 0, newer.log.read_text()
+        assert published(settings) == {"client1": ["2"]}
+        zombie.resume()
+        assert zombie.wait() == 0, zombie.log.read_text()
+    finally:
+        zombie.kill()
+    assert published(settings) == {"client1": ["2"]}
