@@ -9,14 +9,15 @@ from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import EXCHANGE_EVENTS, POSITION_EVENTS
 from shardpost.settings import Settings
 
-_KEYS = "SELECT DISTINCT c.key FROM position_events c WHERE c.client = {client}"
+# A subquery and no list: of tens of thousands of literals DataFusion's parser overflows its stack.
 _POSITIONS = """
 SELECT h.key, h.seq, h.snapshot, h."partition", h.offset, h.timestamp, h.client, h.exchange
-FROM position_events h WHERE h.kind <> 'rejected' AND h.key IN ({keys})
+FROM position_events h WHERE h.kind <> 'rejected'
+  AND h.key IN (SELECT c.key FROM position_events c WHERE {wanted})
 """
 _EXCHANGES = """
 SELECT x.key, x.seq, x.snapshot, x."partition", x.offset, x.timestamp, x.country
-FROM exchange_events x WHERE x.kind <> 'rejected' AND x.key IN ({exchanges})
+FROM exchange_events x WHERE x.kind <> 'rejected'
 """
 
 
@@ -34,30 +35,25 @@ def explanation(
 def _positions(
     settings: Settings, snapshot: Snapshot, client: str, position: str | None
 ) -> list[PositionRead]:
-    keys = _KEYS.format(client=text(client))
+    wanted = f"c.client = {text(client)}"
     if position is not None:
-        keys += f" AND c.key = {text(position)}"
-    versions = at_snapshot(snapshot, POSITION_EVENTS)
-    found = rows(settings, keys, versions)
-    if not found:
-        return []
-    named = ", ".join(text(row["key"]) for row in found)
+        wanted += f" AND c.key = {text(position)}"
+    found = rows(settings, _POSITIONS.format(wanted=wanted), at_snapshot(snapshot, POSITION_EVENTS))
     topic = settings.topic("positions")
     return [
-        PositionRead(*_coordinates(row, topic), row["client"], row["exchange"])
-        for row in rows(settings, _POSITIONS.format(keys=named), versions)
+        PositionRead(*_coordinates(row, topic), row["client"], row["exchange"]) for row in found
     ]
 
 
 def _exchanges(
     settings: Settings, snapshot: Snapshot, positions: list[PositionRead]
 ) -> list[ExchangeRead]:
-    codes = sorted({record.exchange for record in positions if record.exchange is not None})
-    sql = _EXCHANGES.format(exchanges=", ".join(map(text, codes)))
+    named = {record.exchange for record in positions}
     topic = settings.topic("exchanges")
     return [
         ExchangeRead(*_coordinates(row, topic), row["country"])
-        for row in rows(settings, sql, at_snapshot(snapshot, EXCHANGE_EVENTS))
+        for row in rows(settings, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
+        if row["key"] in named
     ]
 
 

@@ -9,11 +9,13 @@ stands before all that was read with it, since its country counted also before i
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from shardpost.domain.position_ids import sort_key
 
 PUT, TOOK, NOT_COUNTED = "put", "took", "not counted"
+
+AnyRead = TypeVar("AnyRead", bound="Read")
 
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
@@ -130,12 +132,20 @@ def explain(
     `positions`: all decodable records of those positions; `exchanges`: of the exchanges they name.
     """
     found = []
-    by_key: dict[str, list[PositionRead]] = {}
-    for record in positions:
-        by_key.setdefault(record.key, []).append(record)
-    for _, own in sorted(by_key.items(), key=lambda item: sort_key(item[0])):
-        changes = [t for t in transitions(own, exchanges, country) if t.client == client]
-        found += changes or [_not_counted(client, own, exchanges, country)]
+    of_position, of_exchange = _by_key(positions), _by_key(exchanges)
+    for key in sorted(of_position, key=sort_key):
+        own = of_position[key]
+        named = {record.exchange for record in own if record.exchange is not None}
+        theirs = [record for code in named for record in of_exchange.get(code, [])]
+        changes = [t for t in transitions(own, theirs, country) if t.client == client]
+        found += changes or [_not_counted(client, own, theirs, country)]
+    return found
+
+
+def _by_key(records: Iterable[AnyRead]) -> dict[str, list[AnyRead]]:
+    found: dict[str, list[AnyRead]] = {}
+    for record in records:
+        found.setdefault(record.key, []).append(record)
     return found
 
 
@@ -143,10 +153,9 @@ def transitions(
     position: Sequence[PositionRead], exchanges: Sequence[ExchangeRead], country: str
 ) -> list[Transition]:
     """Return every change of who holds one position, in order; `position`: one key's records."""
-    named = {record.exchange for record in position}
     state = _State(country)
     found = []
-    for record in in_order(position, [e for e in exchanges if e.key in named]):
+    for record in in_order(position, exchanges):
         before = state.holder
         state.apply(record)
         after = state.holder

@@ -207,6 +207,16 @@ def test_explain_of_a_stranger_is_an_empty_list(told: Settings, ask: Callable[..
     assert ask("explain", "client1", "5") == (0, "", said)
 
 
+def test_explain_has_no_bound_on_a_clients_positions_and_exchanges(
+    at: Settings, ask: Callable[..., Answer]
+) -> None:
+    many = range(20_000)
+    positions = [put(str(n), "client1", f"X{n}") for n in many]
+    write(at, [Batch(positions, [country_of(f"X{n}", "US") for n in many])])
+    code, out, _ = ask("explain", "client1", "--json")
+    assert (code, len(json.loads(out))) == (0, len(many))
+
+
 def test_snapshots_are_told_in_the_form_of_the_contract(answer: Callable[..., object]) -> None:
     first, second = answer("snapshots")
     assert (first["snapshot"], second["snapshot"]) == (1, 2)
