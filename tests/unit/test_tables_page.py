@@ -1,0 +1,20 @@
+"""docs/tables.md names every table and column, as domain/tables.py declares them."""
+
+import re
+
+from shardpost.domain.tables import AUDIENCES, FROZEN_WEEKS, SNAPSHOTS, VIEW
+from shardpost.settings import CHECKOUT
+
+# A column of the DDL: a name, then a type whose commas stand within angle brackets.
+COLUMN = re.compile(r"`?(\w+)`? ((?:[^,<]|<(?:[^<>]|<[^<>]*>)*>)+)(?:, |$)")
+ROW = re.compile(r"^\| `(\w+)` \| ([^|]+?) \|", re.MULTILINE)
+
+
+def test_the_page_of_the_tables_is_what_the_code_declares() -> None:
+    page = (CHECKOUT / "docs" / "tables.md").read_text()
+    sections = [part.split("\n", 1) for part in page.split("\n## ")[1:]]
+    written = {name: ROW.findall(body) for name, body in sections}
+    declared = {
+        t.name: COLUMN.findall(t.columns) for t in (*VIEW, SNAPSHOTS, AUDIENCES, FROZEN_WEEKS)
+    }
+    assert written == declared
