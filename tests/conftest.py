@@ -1,4 +1,4 @@
-"""What tests of several tiers share: the tiers themselves, and one real broker for the whole run."""
+"""What tests of several tiers share: the tiers themselves, and one broker for the whole run."""
 
 import uuid
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def _tier(item: pytest.Item) -> str:
 
 
 def environ(**given: object) -> dict[str, str]:
-    """Return variables that give these settings and the defaults of all others, whatever `.env` has."""
+    """Return variables for these settings and the defaults of all others, whatever `.env` has."""
     values = dict.fromkeys(Settings.model_fields, "") | given
     return {f"SHARDPOST_{name.upper()}": str(value) for name, value in values.items()}
 

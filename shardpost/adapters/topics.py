@@ -50,7 +50,7 @@ class Applied:
 
 
 def apply(settings: Settings) -> list[Applied]:
-    """Create what is missing and fill an `exchanges` that never held a record; may run twice at once."""
+    """Create what is missing, fill an `exchanges` without a record; may run twice at once."""
     client = admin(settings)
     created = _create(settings, client)
     known = _await_leaders(settings, client)
@@ -138,8 +138,8 @@ def _topics(settings: Settings, client: AdminClient) -> dict[str, TopicMetadata]
 def _give_starter(settings: Settings, spec: TopicSpec, partitions: int) -> int:
     """Give a topic without any record its starter list, in one transaction; return how many.
 
-    Whoever is killed in it leaves no record that counts, so the next call gives the whole list. Of two
-    at once the later fences the earlier, which then finds the other's list.
+    Whoever is killed in it leaves no record that counts, so the next call gives the whole list.
+    Of two at once the later fences the earlier, which then finds the other's list.
     """
     topic = settings.topic(spec.name)
     deadline = time.monotonic() + settings.kafka_timeout
@@ -167,7 +167,7 @@ def _fill(settings: Settings, spec: TopicSpec, partitions: int) -> int:
 
 
 def _holds_records(settings: Settings, topic: str, partitions: int) -> bool:
-    """Tell whether the topic has a committed record; markers of broken-off transactions are none."""
+    """Tell whether the topic has a committed record; what was broken off is none."""
     ends = watermarks(settings, {topic: partitions}, committed=True)[topic]
     return any(
         next(read_to_end(settings, topic, partition), None) is not None

@@ -1,19 +1,13 @@
 """The embedded Kafka: one real broker, its own KRaft controller beside it, all on loopback.
 
-All of it is in `home/kafka`: its configuration, its pid file, and `data`, which survives down and up.
+All of it is in `home/kafka`: its configuration, its pid file, and `data`, which survives
+down and up.
 """
 
-import base64
-import os
-import re
-import shutil
-import subprocess
-import uuid
 from pathlib import Path
 
-from shardpost.adapters.jars import broker_jars
 from shardpost.adapters.kafka import answers
-from shardpost.embedded import ports
+from shardpost.embedded import broker_home, ports
 from shardpost.embedded.java import java
 from shardpost.embedded.process import Daemon, log_end, wait_until
 from shardpost.errors import ShardpostError
@@ -24,61 +18,20 @@ START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 STATE_SECONDS = 5.0
 JVM = ["-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
-LOGGING = "-Dlog4j2.configurationFile=log4j2.properties"
-
-# Paths are relative to home/kafka, so no character of the home's name can upset a Java parser.
-PROPERTIES = """\
-process.roles=broker,controller
-node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-controller.quorum.bootstrap.servers=127.0.0.1:{controller}
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
-log.dirs={data}
-# A topic that nobody declared is a mistake, not a wish.
-auto.create.topics.enable=false
-# One node: internal topics have one replica, few partitions, and nobody to wait for.
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=8
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=8
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-share.coordinator.state.topic.num.partitions=8
-group.initial.rebalance.delay.ms=0
-# Offsets of a group that stands still are kept for a year: a stack may be down for long.
-offsets.retention.minutes=525600
-"""
-
-LOG4J2 = """\
-appender.file.type=RollingFile
-appender.file.name=FILE
-appender.file.fileName=../logs/kafka.log
-appender.file.filePattern=../logs/kafka.log.%i
-appender.file.layout.type=PatternLayout
-appender.file.layout.pattern=%d %p %c{1}: %m%n
-appender.file.policies.type=Policies
-appender.file.policies.size.type=SizeBasedTriggeringPolicy
-appender.file.policies.size.size=10MB
-appender.file.strategy.type=DefaultRolloverStrategy
-appender.file.strategy.max=3
-rootLogger.level=WARN
-rootLogger.appenderRef.file.ref=FILE
-"""
 
 
 def start(settings: Settings) -> bool:
     """Start the broker and return when it answers; False if it was up already."""
     daemon = _daemon(settings, "java")
     if daemon.alive:
+        if moved := _moved(settings):
+            raise ShardpostError(f"Kafka at {settings.bootstrap} does not answer: {moved}")
         _wait(settings, daemon)
         return False
     ports.require_free(settings.kafka_port, "Kafka", "SHARDPOST_KAFKA_PORT")
     daemon = _daemon(settings, java())
     daemon.stop()  # what a killed broker left of itself
-    _configure(settings, daemon.command[0])
+    broker_home.configure(settings, daemon.command[0])
     daemon.start()
     try:
         _wait(settings, daemon)
@@ -97,7 +50,7 @@ def stop(settings: Settings) -> bool:
 
 
 def state(settings: Settings) -> dict[str, str]:
-    """Return `state` (up, down or unhealthy), `address`, and `detail` where there is more to say."""
+    """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
     daemon = _daemon(settings, "java")
     found = {"address": settings.bootstrap}
     if daemon.alive:
@@ -119,21 +72,16 @@ def log_of(settings: Settings) -> Path:
 
 
 def _daemon(settings: Settings, java_command: str) -> Daemon:
-    classpath = f"{broker_jars()[0].parent}/*"
     return Daemon(
         "kafka",
         [
-            *(java_command, f"-Xmx{HEAP}", *JVM, LOGGING),
-            *("-cp", classpath, "kafka.Kafka", "server.properties"),
+            *(java_command, f"-Xmx{HEAP}", *JVM, broker_home.LOGGING),
+            *("-cp", broker_home.classpath(), "kafka.Kafka", "server.properties"),
         ],
-        _environment(),
+        broker_home.ENVIRONMENT,
         log_of(settings),
         settings.home / "kafka" / "kafka.pid",
     )
-
-
-def _environment() -> dict[str, str]:
-    return {"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}
 
 
 def _wait(settings: Settings, daemon: Daemon) -> None:
@@ -146,49 +94,13 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
 
 
 def _silent(settings: Settings, daemon: Daemon) -> str:
-    port = _configured(settings, r"^advertised\.listeners=.*:(\d+)$")
-    if port not in {None, settings.kafka_port}:
-        return f"it was started on port {port}: `shardpost down`, then `shardpost up`"
-    return f"pid {daemon.pid} lives and does not answer; {log_end(daemon.log, 1)}"
+    lives = f"pid {daemon.pid} lives and does not answer; {log_end(daemon.log, 1)}"
+    return _moved(settings) or lives
 
 
-def _configure(settings: Settings, java_command: str) -> None:
-    """Write the configuration, and make the data folder where there is none."""
-    folder = settings.home / "kafka"
-    folder.mkdir(parents=True, exist_ok=True)
-    log_of(settings).parent.mkdir(parents=True, exist_ok=True)
-    kept = _configured(settings, r"^controller\.quorum\.bootstrap\.servers=.*:(\d+)$")
-    controller = kept if kept and ports.is_free(kept) else ports.choose()
-    (folder / "log4j2.properties").write_text(LOG4J2)
-    _write_properties(folder / "server.properties", settings.kafka_port, controller, "data")
-    if not (folder / "data").exists():
-        _format(folder, settings.kafka_port, controller, java_command)
-
-
-def _configured(settings: Settings, pattern: str) -> int | None:
-    path = settings.home / "kafka" / "server.properties"
-    match = re.search(pattern, path.read_text(), re.MULTILINE) if path.exists() else None
-    return int(match[1]) if match else None
-
-
-def _write_properties(path: Path, port: int, controller: int, data: str) -> None:
-    path.write_text(PROPERTIES.format(port=port, controller=controller, data=data))
-
-
-def _format(folder: Path, port: int, controller: int, java_command: str) -> None:
-    """Make `data` in one step: formatted beside it, then renamed."""
-    shutil.rmtree(folder / "data.new", ignore_errors=True)
-    _write_properties(folder / "format.properties", port, controller, "data.new")
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = [
-        *(java_command, LOGGING, "-cp", f"{broker_jars()[0].parent}/*"),
-        *("kafka.tools.StorageTool", "format", "--standalone"),
-        *(f"--cluster-id={cluster}", "--config", "format.properties"),
-    ]
-    done = subprocess.run(
-        command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        said = " | ".join((done.stdout + done.stderr).split("\n")[-3:])
-        raise ShardpostError(f"Kafka's data folder {folder / 'data'} cannot be made: {said}")
-    (folder / "data.new").rename(folder / "data")
+def _moved(settings: Settings) -> str | None:
+    """Say that the broker runs on another port than it would be started on now, if it does."""
+    port = broker_home.port(settings)
+    if port in {None, settings.kafka_port}:
+        return None
+    return f"it was started on port {port}: `shardpost down`, then `shardpost up`"

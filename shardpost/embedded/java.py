@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 from shardpost.errors import ShardpostError
 
@@ -29,7 +30,7 @@ def java() -> str:
     if version is None or not OLDEST <= version <= NEWEST:
         is_of = f"is of version {version}" if version else "does not run"
         raise ShardpostError(f"{found} {is_of}, expected {OLDEST} to {NEWEST}: {_REMEDY}")
-    return found
+    return str(Path(found).absolute())
 
 
 def major(said: str) -> int | None:

@@ -8,7 +8,7 @@ import psutil
 from shardpost.errors import ShardpostError
 
 LOOPBACK = "127.0.0.1"
-# Below the ports that Linux gives to outgoing connections, so that a port kept for later stays free.
+# Below those that Linux gives to outgoing connections: a port kept for later stays free.
 _CHOICE = range(20_000, 32_000)
 
 
@@ -40,7 +40,7 @@ def choose() -> int:
 
 
 def require_free(port: int, what: str, setting: str) -> None:
-    """Raise ShardpostError, saying who has the port, if the port of `what` cannot be listened on."""
+    """Raise ShardpostError, saying who has it, if the port of `what` cannot be listened on."""
     if not is_free(port):
         raise ShardpostError(
             f"port {port} of {what} is taken by {owner(port)}:"

@@ -1,7 +1,8 @@
 """Daemons of the embedded stack: started apart from their caller, known again by their pid file.
 
 A pid file names one process for good: its pid, its start time in ticks since boot (field 22 of
-/proc/PID/stat, see proc(5)) and the boot. A pid that was given to another process since never matches.
+/proc/PID/stat, see proc(5)) and the boot. A pid that was given to another process since then
+never matches.
 """
 
 import json
@@ -33,7 +34,7 @@ class Identity(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """Of one line of /proc/PID/stat: state letter, process group, start time in ticks since boot."""
+    """Of a line of /proc/PID/stat: state letter, process group, start time in ticks since boot."""
 
     state: str
     group: int
@@ -47,7 +48,7 @@ def parse_stat(line: str) -> Stat:
 
 
 def stat_of(pid: int) -> Stat | None:
-    """Return the stat of a process that runs; None for one that is gone or only waits to be reaped."""
+    """Return the stat of a process that runs; None for one that is gone, reaped or not."""
     try:
         stat = parse_stat(Path(f"/proc/{pid}/stat").read_text())
     except (FileNotFoundError, ProcessLookupError):
@@ -160,7 +161,8 @@ def wait_until(
 ) -> None:
     """Return when the condition holds.
 
-    Raises ShardpostError, with the end of the log, at once if a daemon died, and after `wait` seconds.
+    Raises ShardpostError, with the end of the log, at once if a daemon died, and after `wait`
+    seconds.
     """
 
     def over() -> bool:

@@ -49,7 +49,7 @@ def stop(settings: Settings) -> bool:
 
 
 def state(settings: Settings) -> dict[str, str]:
-    """Return `state` (up, down or unhealthy), `address`, and `detail` where there is more to say."""
+    """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
     daemon = _daemon(settings)
     found = {"address": f"{ports.LOOPBACK}:{settings.smtp_port}"}
     if daemon.alive:

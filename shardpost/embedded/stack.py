@@ -3,15 +3,15 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from shardpost.adapters import topics
 from shardpost.adapters.jars import broker_jars, spark_jars
 from shardpost.adapters.kafka import answers
-from shardpost.adapters.locks import exclusive
+from shardpost.adapters.locks import LockedError, exclusive
 from shardpost.embedded import airflow, broker, ports, sink
 from shardpost.embedded.java import java
 from shardpost.errors import ShardpostError
@@ -20,7 +20,7 @@ from shardpost.settings import Settings
 FREE_BYTES = 1024**3
 FOREIGN_SECONDS = 5.0
 UP, DOWN = "up", "down"
-AIRFLOW = "airflow"
+KAFKA, SMTP, AIRFLOW = "kafka", "smtp", "airflow"
 Say = Callable[[str], None]
 State = dict[str, str]
 
@@ -55,14 +55,17 @@ class Part:
 
 def parts(settings: Settings) -> list[Part]:
     """Return the parts that Shardpost runs itself, in the order in which they start."""
-    ours = []
-    if settings.bootstrap_servers is None:
-        ours.append(Part("kafka", "Kafka", settings.kafka_port, "SHARDPOST_KAFKA_PORT", broker))
-    if settings.smtp_host is None:
-        port = settings.smtp_port
-        ours.append(Part("smtp", "the mail sink", port, "SHARDPOST_SMTP_PORT", sink))
-    port = settings.airflow_port
-    return [*ours, Part(AIRFLOW, "Airflow", port, "SHARDPOST_AIRFLOW_PORT", airflow)]
+    foreign = {KAFKA: settings.bootstrap_servers, SMTP: settings.smtp_host, AIRFLOW: None}
+    return [part for part in _all(settings) if foreign[part.name] is None]
+
+
+def _all(settings: Settings) -> list[Part]:
+    s = settings
+    return [
+        Part(KAFKA, "Kafka", s.kafka_port, "SHARDPOST_KAFKA_PORT", broker),
+        Part(SMTP, "the mail sink", s.smtp_port, "SHARDPOST_SMTP_PORT", sink),
+        Part(AIRFLOW, "Airflow", s.airflow_port, "SHARDPOST_AIRFLOW_PORT", airflow),
+    ]
 
 
 def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
@@ -72,7 +75,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
     """
     wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
     _require_home(settings)
-    with _alone(settings):
+    with _alone(settings, say):
         missing = [part for part in wanted if part.state(settings)["state"] != UP]
         if missing:
             _require_machine(settings, missing)
@@ -93,11 +96,11 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
 
 
 def down(settings: Settings, *, say: Say) -> None:
-    """Stop all that Shardpost runs itself, last started first; nothing where nothing is."""
+    """Stop all that was started in this home, last started first; nothing where nothing is."""
     if not settings.home.exists():
         return
-    with _alone(settings):
-        for part in reversed(parts(settings)):
+    with _alone(settings, say):
+        for part in reversed(_all(settings)):
             if part.state(settings)["state"] != DOWN:
                 say(f"stopping {part.title}")
             part.service.stop(settings)
@@ -106,20 +109,28 @@ def down(settings: Settings, *, say: Say) -> None:
 def status(settings: Settings) -> dict[str, State]:
     """Return for kafka, smtp and airflow what is true now, also where they are not ours."""
     found = {part.name: part.state(settings) for part in parts(settings)}
-    if "kafka" not in found:
+    if KAFKA not in found:
         reached = answers(settings, FOREIGN_SECONDS)
-        found["kafka"] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
-    if "smtp" not in found:
+        found[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
+    if SMTP not in found:
         host, port = settings.mail_server, settings.smtp_port
         reached = ports.accepts(port, host, FOREIGN_SECONDS)
-        found["smtp"] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
+        found[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
     found[AIRFLOW].setdefault("address", f"http://{ports.LOOPBACK}:{settings.airflow_port}")
-    return {name: found[name] for name in ("kafka", "smtp", AIRFLOW)}
+    return {name: found[name] for name in (KAFKA, SMTP, AIRFLOW)}
 
 
-def _alone(settings: Settings) -> AbstractContextManager[bool]:
-    what = "`shardpost up` or `down`"
-    return exclusive(settings.home / "stack.lock", what, wait=settings.lock_wait)
+@contextmanager
+def _alone(settings: Settings, say: Say) -> Iterator[None]:
+    """Hold the stack's lock; say for whom we wait."""
+    path, what = settings.home / "stack.lock", "`shardpost up` or `down`"
+    with ExitStack() as held:
+        try:
+            held.enter_context(exclusive(path, what))
+        except LockedError as error:
+            say(str(error))
+            held.enter_context(exclusive(path, what, wait=settings.lock_wait))
+        yield
 
 
 def _start(settings: Settings, part: Part, begun: list[Part], say: Say) -> None:

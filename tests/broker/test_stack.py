@@ -168,3 +168,16 @@ def test_a_server_that_is_not_ours_is_neither_started_nor_stopped(
     assert found["kafka"] == {"state": "up", "address": kafka.bootstrap}
     assert run("down", **theirs).returncode == 0
     assert broker.state(kafka)["state"] == "up"
+
+
+def test_a_port_that_was_changed_under_a_running_broker_is_said_at_once(
+    run: Run, settings: Settings
+) -> None:
+    broker.start(settings)
+    other = {"SHARDPOST_KAFKA_PORT": str(settings.kafka_port + 1)}
+    failed = run("up", "--no-airflow", **other)
+    assert failed.returncode == 1
+    assert f"it was started on port {settings.kafka_port}" in failed.stderr.splitlines()[-1]
+    found = json.loads(run("status", "--json", **other).stdout)["kafka"]
+    assert found["state"] == "unhealthy"
+    assert broker.state(settings)["state"] == "up"
