@@ -130,6 +130,7 @@ class Daemon:
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
+                os.kill(pid, signal.SIGCONT)  # a halted one would not hear it
             _poll(lambda: not self.alive, wait)
         if group is not None and members(group):
             with suppress(ProcessLookupError):

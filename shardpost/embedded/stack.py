@@ -76,18 +76,21 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
     wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
     _require_home(settings)
     with _alone(settings, say):
-        missing = [part for part in wanted if part.state(settings)["state"] != UP]
+        states = {part: part.state(settings)["state"] for part in wanted}
+        missing = [part for part in wanted if states[part] != UP]
+        fresh = [part for part in wanted if states[part] == DOWN]
         if missing:
-            _require_machine(settings, missing)
+            _require_machine(settings, fresh)
         begun: list[Part] = []
         try:
             for part in missing:
-                if part.name != AIRFLOW:
-                    _start(settings, part, begun, say)
-            _apply_topics(settings, say)
-            for part in missing:
                 if part.name == AIRFLOW:
-                    _start(settings, part, begun, say)
+                    _apply_topics(settings, say)
+                if part in fresh:
+                    begun.append(part)
+                _start(settings, part, say)
+            if AIRFLOW not in {part.name for part in missing}:
+                _apply_topics(settings, say)
         except BaseException:
             for part in reversed(begun):
                 say(f"stopping {part.title} again")
@@ -133,11 +136,8 @@ def _alone(settings: Settings, say: Say) -> Iterator[None]:
         yield
 
 
-def _start(settings: Settings, part: Part, begun: list[Part], say: Say) -> None:
-    was = part.state(settings)["state"]
+def _start(settings: Settings, part: Part, say: Say) -> None:
     say(f"starting {part.title} on port {part.port} …")
-    if was == DOWN:
-        begun.append(part)
     since = time.monotonic()
     part.service.start(settings)
     say(f"{part.title} is up after {time.monotonic() - since:.1f} s")
@@ -161,7 +161,7 @@ def _require_home(settings: Settings) -> None:
         ) from None
 
 
-def _require_machine(settings: Settings, missing: list[Part]) -> None:
+def _require_machine(settings: Settings, fresh: list[Part]) -> None:
     """Refuse, before anything is started, what could not end well."""
     free = shutil.disk_usage(settings.home).free
     if free < FREE_BYTES:
@@ -172,6 +172,5 @@ def _require_machine(settings: Settings, missing: list[Part]) -> None:
     java()
     broker_jars()
     spark_jars()
-    for part in missing:
-        if part.state(settings)["state"] == DOWN:
-            ports.require_free(part.port, part.title, part.setting)
+    for part in fresh:
+        ports.require_free(part.port, part.title, part.setting)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def test_what_does_not_heed_term_is_killed(tmp_path: Path) -> None:
 def test_nothing_of_the_callers_output_stays_open(tmp_path: Path) -> None:
     code = f"""
 import sys
+import time
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from shardpost.embedded.process import Daemon
@@ -125,3 +127,11 @@ def test_waiting_ends_after_its_time_and_says_for_what(sleeper: Daemon) -> None:
 def test_a_command_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ShardpostError, match=r"cannot be started.*no-such-command"):
         daemon_of(tmp_path, "no-such-command").start()
+
+
+def test_a_halted_process_is_stopped_without_waiting_for_the_deadline(sleeper: Daemon) -> None:
+    assert sleeper.pid is not None
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    since = time.monotonic()
+    sleeper.stop(20)
+    assert time.monotonic() - since < 10
