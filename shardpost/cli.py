@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "up": "up",
     "down": "down",
     "status": "status",
+    "demo": "demo",
     "topics": "topics",
     "compact": "compact",
     "holders": "holders",
@@ -50,6 +51,7 @@ def root() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request
 
 
 def main() -> None:

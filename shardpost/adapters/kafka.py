@@ -66,6 +66,12 @@ def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
     return Consumer(client_config(settings, **(base | more)))
 
 
+def producer(settings: Settings) -> Producer:
+    """Return a plain producer that loses and doubles nothing, and places keys as Java clients do."""
+    more = {"partitioner": "murmur2_random", "enable.idempotence": True}
+    return Producer(client_config(settings, **more))
+
+
 def transactional_producer(settings: Settings, transactional_id: str) -> Producer:
     """Return a producer under that id; calling init_transactions on it fences all older ones."""
     return Producer(

@@ -15,6 +15,9 @@ from shardpost.settings import Settings
 from spark_jobs import session
 
 
+pytest.register_assert_rewrite("tests.spark.compacting")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the session that spark_jobs/session.py will find."""

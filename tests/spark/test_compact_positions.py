@@ -164,8 +164,9 @@ def test_with_added_partitions_the_newer_home_of_a_key_wins(
     run(settings)
     agree(settings, fold)
 
-    changed = kafka.admin(settings).create_partitions([NewPartitions(settings.topic_positions, 7)])
-    changed[settings.topic_positions].result(30)
+    admin = kafka.admin(settings)
+    more = admin.create_partitions([NewPartitions(settings.topic_positions, 7)])
+    more[settings.topic_positions].result(30)
     after = [position(key, "client9", "NYSE") for key in moving[1:]] + [closed(moving[0])]
     produce_when_seven(settings, after)
     fold.add(after)

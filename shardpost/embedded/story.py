@@ -1,0 +1,100 @@
+"""The story of the demo: five positions, a week's e-mails, then one position moves and one closes."""
+
+import email
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from email import policy
+from pathlib import Path
+from typing import Any
+
+from shardpost.adapters import holders, kafka, snapshots
+from shardpost.adapters.airflow_api import AirflowApi
+from shardpost.domain.weeks import IsoWeek
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+Say = Callable[[str], None]
+Record = tuple[str, str, Mapping[str, Any] | None]
+
+RUN_SECONDS = 300.0
+
+
+def position(key: str, client: str, ticker: str, amount: int, exchange: str) -> Record:
+    """Return a record of `positions`."""
+    form = {"PositionId": key, "Client": client, "Ticker": ticker, "Amount": amount}
+    return "positions", key, form | {"Exchange": exchange}
+
+
+def contact(client: str) -> Record:
+    """Return a record of `clients`."""
+    form = {"Client": client, "Name": client.title(), "Email": f"{client}@example.com"}
+    return "clients", client, form | {"Subscribed": True}
+
+
+POSITIONS = (
+    position("1", "client1", "AAPL", 100, "NASDAQ"),
+    position("2", "client1", "VOD", 5, "LON"),
+    position("3", "client1", "FB", 33, "NASDAQ"),
+    position("4", "client2", "AAPL", 25, "NASDAQ"),
+    position("5", "client3", "VOD", 33, "LON"),
+)
+CONTACTS = tuple(contact(f"client{number}") for number in (1, 2, 3))
+MOVED = position("3", "client3", "FB", 33, "NASDAQ")
+CLOSED: Record = ("positions", "4", None)
+
+
+def tell(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
+    """Play the story on a stack that is up: real records, real DAG runs, real mail."""
+    say("\nfive positions and three clients go into Kafka:")
+    _produce(settings, (*CONTACTS, *POSITIONS), say)
+    _run(api, "compact_positions", {}, say)
+    _show_holders(settings, say)
+    week = str(IsoWeek.of(now))
+    say(f"\nthe e-mail of week {week}, early since it has not ended:")
+    _run(api, "weekly_email", {"week": week, "early": True}, say)
+    _show_mail(settings, say)
+    say("\nposition 3 moves to client3, position 4 is closed:")
+    _produce(settings, (MOVED, CLOSED), say)
+    _run(api, "compact_positions", {}, say)
+    _show_holders(settings, say)
+
+
+def _produce(settings: Settings, records: Iterable[Record], say: Say) -> None:
+    producer = kafka.producer(settings)
+    for topic, key, form in records:
+        value = None if form is None else json.dumps(form)
+        say(f"  {topic}: {key} {value or 'null'}")
+        producer.produce(settings.topic(topic), key=key, value=value)
+    if left := producer.flush(settings.kafka_timeout):
+        raise ShardpostError(f"{left} records were not taken by Kafka at {settings.bootstrap}")
+
+
+def _run(api: AirflowApi, dag: str, params: dict[str, Any], say: Say) -> None:
+    run = api.trigger(dag, params)
+    say(f"\nAirflow runs {dag} ({run}) …")
+    api.wait(dag, run, RUN_SECONDS, lambda line: say(f"  {line}"))
+
+
+def _show_holders(settings: Settings, say: Say) -> None:
+    snapshot = snapshots.current(settings)
+    found = holders.holders(settings, snapshot, holders.Question())
+    say(f"\nwho holds {settings.country} stock (snapshot {snapshot.number}):")
+    for client, ids in found.items():
+        say(f"  {client}: {', '.join(ids)}")
+
+
+def _show_mail(settings: Settings, say: Say) -> None:
+    received = sorted((settings.home / "mail").glob("*.eml"))
+    say(f"\n{len(received)} e-mails arrived:")
+    for file in received:
+        for line in _in_words(file):
+            say(f"  {line}")
+
+
+def _in_words(file: Path) -> list[str]:
+    message = email.message_from_bytes(file.read_bytes(), policy=policy.default)
+    headers = [f"{name}: {message[name]}" for name in ("From", "To", "Subject", "Message-ID")]
+    body = message.get_body(("plain",))
+    text = body.get_content().splitlines() if body else []
+    return ["", *headers, "", *text]
