@@ -1,14 +1,17 @@
 """One snapshot of positions, clients and exchanges, and who holds US stock.
 
-Every 15 minutes, and by hand: reads what has come to the topics `positions`, `clients` and `exchanges`
-since the last snapshot, folds it into the Delta tables (latest record per key, who holds US stock), commits
-**one snapshot** that makes all of it visible at once, and publishes the changes to the topic `share-holders`.
+Every 15 minutes, and by hand: reads what has come to the topics `positions`, `clients` and
+`exchanges` since the last snapshot, folds it into the Delta tables (latest record per key, who
+holds US stock), commits **one snapshot** that makes all of it visible at once, and publishes the
+changes to the topic `share-holders`.
 
-With nothing new it adds no snapshot, but notes that it looked. Beside another compaction (`shardpost compact`)
-it waits for that one. Killed at any point and run again, it ends as an unbroken run would.
+With nothing new it adds no snapshot, but notes that it looked. Beside another compaction
+(`shardpost compact`) it waits for that one. Killed at any point and run again, it ends as an
+unbroken run would.
 
-The task's result (XCom) is the snapshot, and how many records were published and rejected. Rejected records
-stop nothing: they are kept in the table `rejected_records`, and the log names them by topic, partition and offset.
+The task's result (XCom) is the snapshot, and how many records were published and rejected.
+Rejected records stop nothing: they are kept in the table `rejected_records`, and the log names
+them by topic, partition and offset.
 """
 
 from datetime import timedelta

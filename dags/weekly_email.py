@@ -1,18 +1,21 @@
 """The weekly e-mail: to each client, once, its US positions as of the week's end.
 
-One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week
-(Monday 00:00 UTC) gets **one** e-mail with the own positions.
+One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week (Monday
+00:00 UTC) gets **one** e-mail with the own positions.
 
 1. `freeze` writes down once and for good who that is. A run of the same week reads the same again.
 2. `send`, one task per group of shards, mails those who are still open, and keeps the ledger
-   (topic `weekly-emails`). A task that fails is tried again alone; nobody who has had the mail gets another.
+   (topic `weekly-emails`). A task that fails is tried again alone; nobody who has had the mail
+   gets another.
 3. `report` fails the run once if something is left for a person, and says what to do.
 
-A *scheduled* run leaves a week out (all tasks skipped) if no snapshot was committed before the week ended, or if
-the week ended too long ago (`SHARDPOST_WEEKLY_LATENESS_DAYS`). Started by hand or as a backfill, it does as it is
-told: without `week`, it is of its data interval, or else of the last week that ended.
+A *scheduled* run leaves a week out (all tasks skipped) if no snapshot was committed before the
+week ended, or if the week ended too long ago (`SHARDPOST_WEEKLY_LATENESS_DAYS`). Started by hand
+or as a backfill, it does as it is told: without `week`, it is of its data interval, or else of the
+last week that ended.
 
-Look first: **dry run** prints into the logs of `send` who would get what. The ledger: `shardpost emails --week 2026-W47`.
+Look first: **dry run** prints into the logs of `send` who would get what. The ledger: `shardpost
+emails --week 2026-W47`.
 """
 
 import logging
@@ -36,7 +39,7 @@ PARAMS = {
         type=["null", "string"],
         pattern=r"^\d{4}-W\d{2}$",
         title="Week",
-        description="ISO week such as 2026-W47. Empty: the week of the run, or the last one that ended.",
+        description="An ISO week such as 2026-W47. Empty: the run's own, or the last that ended.",
     ),
     "shards": Param(
         None,
@@ -57,8 +60,9 @@ PARAMS = {
         enum=[None, "hold", "resend"],
         title="Unknown deliveries",
         description=(
-            "Mails of an earlier attempt of which nobody can say whether they were delivered: hold them for a "
-            "person, or resend them with the same Message-ID. Empty: as SHARDPOST_ON_UNKNOWN says."
+            "Mails of an earlier attempt of which nobody can say whether they were delivered: hold "
+            "them for a person, or resend them with the same Message-ID. "
+            "Empty: as SHARDPOST_ON_UNKNOWN says."
         ),
     ),
     "early": Param(
@@ -80,7 +84,7 @@ def asked(context: Context, jinja_env: object = None) -> list[str]:
 
 
 def week_of(given: str | None, run: Any) -> IsoWeek:
-    """Return the week that a run is of: the one given, or its data interval's, or the last one that ended."""
+    """Return a run's week: the one given, or its data interval's, or the last that ended."""
     if given:
         return IsoWeek.parse(given)
     if run.data_interval_start is not None:
@@ -125,9 +129,11 @@ def what_to_do(week: str, unknown: list[str]) -> str:
     """Return one line about deliveries of which nobody can say whether they took place."""
     named = ", ".join(unknown[:NAMED]) + (", …" if len(unknown) > NAMED else "")
     return (
-        f"{week}: {len(unknown)} deliveries are unknown, and were not tried again: {named}. "
-        f"`shardpost emails --week {week}` lists them; look into the mail server's log which of them arrived. "
-        f"`shardpost email --week {week} --on-unknown resend` mails them again, with the same Message-ID."
+        f"{week}: {len(unknown)} unknown: {named}. Nobody can say whether these mails were "
+        f"delivered, so they were not tried again. `shardpost emails --week {week}` lists them; "
+        "the mail server's log tells what arrived. "
+        f"`shardpost email --week {week} --on-unknown resend` mails them once more, "
+        "with the same Message-ID."
     )
 
 

@@ -32,7 +32,7 @@ class IsoWeeks(Timetable):
     def next_dagrun_info(
         self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
-        """Return the week after the last one; without catch-up none before the last one that ended."""
+        """Return the week after the last; without catch-up none before the last that ended."""
         weeks = []
         if last_automated_data_interval is not None:
             weeks.append(IsoWeek.of(last_automated_data_interval.end))

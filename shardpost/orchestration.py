@@ -35,11 +35,12 @@ Arguments = list[str] | Callable[..., list[str]]
 
 
 class SparkJob(SparkSubmitOperator):
-    """A job of spark_jobs/, run through the connection `spark_default`; its value is the job's JSON result.
+    """A job of spark_jobs/, run through the connection `spark_default`; returns its JSON result.
 
-    `job` is the file's stem; `arguments` may be a function of the run (`context`, `jinja_env`) that returns them;
-    `part` names a mapped task. The job's exit code decides: 3 (done, but something needs a person) is success,
-    so that it is not tried again: the result says what. 2 (bad usage) fails at once. Any other but 0 is tried again.
+    `job` is the file's stem; `arguments` may be a function of the run (`context`, `jinja_env`) that
+    returns them; `part` names a mapped task. The job's exit code decides: 3 (done, but something
+    needs a person) is success, so that it is not tried again: the result says what. 2 (bad usage)
+    fails at once. Any other but 0 is tried again.
     """
 
     template_fields = (*SparkSubmitOperator.template_fields, "arguments")
@@ -77,7 +78,7 @@ class SparkJob(SparkSubmitOperator):
                 process.kill()
 
     def _describe(self, settings: Settings, result: Path) -> None:
-        """Fill in what the machine decides, now that the task runs: nothing of it is read when DAGs are parsed."""
+        """Fill in what the machine decides; nothing of it is read when DAGs are parsed."""
         local = (BaseHook.get_connection(self._conn_id).host or "").startswith("local")
         self.application = str(job_file(self.job))
         self.application_args = [*cast("list[str]", self.arguments), "--result", str(result)]
@@ -91,7 +92,7 @@ class SparkJob(SparkSubmitOperator):
         self._driver_memory = settings.driver_memory
 
     def _judge(self, error: AirflowException) -> None:
-        """Return if the job's exit code means success; otherwise raise, with what the job itself said."""
+        """Return if the job's exit code means success; else raise, with what the job itself said."""
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
         if code == NEEDS_ATTENTION:
@@ -107,7 +108,7 @@ class SparkJob(SparkSubmitOperator):
 
 
 def alert(context: Context) -> None:
-    """Say in one line which task of which run failed, for which shards, and why; keep it in `alerts.log`."""
+    """Log, and keep in `alerts.log`, which task of which run failed, for which shards, and why."""
     task = context["ti"]
     label = getattr(task, "rendered_map_index", None)
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
@@ -151,7 +152,7 @@ def _taken(result: Path) -> Any:
 
 
 def _said(text: str) -> str:
-    """Return the job's own line of the output that the provider quotes, or else the end of that output."""
+    """Return the job's own line of the output that the provider quotes, or else its end."""
     lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
     own = [line.removeprefix("shardpost: ") for line in lines if line.startswith("shardpost: ")]
     return own[-1] if own else " | ".join(lines[1:][-5:] or lines)

@@ -99,7 +99,7 @@ class Settings(BaseModel):
         return str(getattr(self, "topic_" + table.replace("-", "_")))
 
     def environ(self) -> dict[str, str]:
-        """Return the variables that make another process load these very settings, whatever its `.env`."""
+        """Return the variables that make another process load these very settings."""
         client = {
             CLIENT_PREFIX + name.replace(".", "_"): value for name, value in self.kafka.items()
         }

@@ -9,7 +9,7 @@ import spark_jobs
 
 
 def packages_zip(folder: Path) -> Path:
-    """Write `shardpost.zip` with both packages into the folder, whole or not at all; return its path."""
+    """Write `shardpost.zip` with both packages into the folder, whole; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "shardpost.zip"
     beside = folder / f".shardpost.{os.getpid()}.zip"

@@ -1,6 +1,6 @@
 """The embedded Airflow: four processes on loopback, with SQLite and the LocalExecutor.
 
-Not `airflow standalone`: that one opens log servers on all interfaces, and its components outlive it.
+Not `airflow standalone`: that opens log servers on all interfaces, and its components outlive it.
 """
 
 import http.client
@@ -66,7 +66,7 @@ def stop(settings: Settings) -> None:
 
 
 def state(settings: Settings) -> dict[str, str]:
-    """Return what is true now: `state` (`up`, `down`, or what is wrong), `address`, `user`, `password`."""
+    """Return `state` (`up`, `down`, or what is wrong), `address`, `user`, `password`."""
     alive = {name for name, daemon in _daemons(settings, {}).items() if daemon.alive}
     if not alive:
         return {"state": "down"}

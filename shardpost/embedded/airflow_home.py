@@ -1,4 +1,4 @@
-"""What the embedded Airflow is told: its settings, its connections, its secrets and Shardpost's settings."""
+"""What the embedded Airflow is told: its settings and secrets, the connection, our settings."""
 
 import base64
 import json
@@ -23,13 +23,13 @@ def address(settings: Settings) -> str:
 
 
 def process_environment(settings: Settings) -> dict[str, str]:
-    """Return the whole environment of a process of this Airflow, free of any other Airflow's settings."""
+    """Return a whole environment of a process of this Airflow, free of any other Airflow's settings."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("AIRFLOW_")}
     return inherited | environment(settings)
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make a process part of this Airflow, and its tasks use these settings."""
+    """Return the variables that make a process part of this Airflow, with these settings of ours."""
     home = settings.home / "airflow"
     return {
         "AIRFLOW_HOME": str(home),
@@ -71,7 +71,7 @@ def _secrets(home: Path) -> dict[str, str]:
 
 
 def _kept_private(path: Path, fresh: dict[str, str]) -> dict[str, str]:
-    """Return what the file holds; the first call puts `fresh` there, whole, for its owner's eyes only."""
+    """Return what the file holds; the first call puts `fresh` there, for its owner's eyes only."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}")

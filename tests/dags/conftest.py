@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,3 +55,23 @@ def task_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     settings_module._of_this_process.cache_clear()
     yield HOME
     settings_module._of_this_process.cache_clear()
+
+
+@pytest.fixture
+def stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[dict[str, list[object]]], Path]:
+    """Put stand_in.py in the place of every job.
+
+    Returns a function that sets what it answers, and returns the file that notes its calls.
+    """
+    from shardpost import orchestration
+
+    def answer(answers: dict[str, list[object]]) -> Path:
+        calls, plan = tmp_path / "calls", tmp_path / "plan.json"
+        plan.write_text(json.dumps({"calls": str(calls), "answers": answers}))
+        monkeypatch.setenv("STAND_IN", str(plan))
+        return calls
+
+    monkeypatch.setattr(orchestration, "job_file", lambda job: FOLDER / "stand_in.py")
+    return answer

@@ -1,0 +1,19 @@
+"""One task for each exit code of a job."""
+
+from datetime import timedelta
+
+from airflow.sdk import dag
+
+from shardpost.orchestration import DEFAULTS, SparkJob
+
+SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
+
+
+@dag(schedule=None, default_args=DEFAULTS | SOON)
+def exit_codes() -> None:
+    """Run them all, none after another."""
+    for name in ("done", "could_not", "bad_usage", "needs_attention"):
+        SparkJob(task_id=name, job="stand_in", arguments=[name])
+
+
+exit_codes()
