@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,7 +25,7 @@ class Job:
         self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"
         self._process = subprocess.Popen(
             [*spark_submit.command(settings), *script, *args],
-            env=spark_submit.environment() | as_environ(settings),
+            env=spark_submit.environment() | settings.environ(),
             stdin=subprocess.DEVNULL,
             stdout=self.log.open("wb"),
             stderr=subprocess.STDOUT,
@@ -44,13 +45,14 @@ class Job:
     def _paused(self) -> bool:
         if self._process.poll() is not None:
             raise AssertionError(f"the job ended before its pause:\n{self.log.read_text()}")
-        return any(p.status() == psutil.STATUS_STOPPED for p in self.tree())
+        return any(_status(process) == psutil.STATUS_STOPPED for process in self.tree())
 
     def kill(self) -> None:
         """SIGKILL every process of the job."""
         if self._process.poll() is None:
             for process in self.tree():
-                process.kill()
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
         self._process.wait(30)
 
     def stop(self) -> None:
@@ -64,10 +66,11 @@ class Job:
             process.resume()
 
 
-def as_environ(settings: Settings) -> dict[str, str]:
-    """Return the SHARDPOST_* variables that make a process read these settings."""
-    plain = settings.model_dump(exclude_none=True, exclude={"kafka"})
-    return {f"SHARDPOST_{name.upper()}": str(value) for name, value in plain.items()}
+def _status(process: psutil.Process) -> str | None:
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return None
 
 
 def wait_for(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from shardpost.adapters import kafka
 from shardpost.domain.position_ids import sort_key
@@ -83,14 +83,14 @@ def _is(value: object, kinds: Any) -> bool:
 
 def produce(settings: Settings, records: Iterable[Raw]) -> None:
     """Send records in order, placed as Kafka places them unless they name a partition."""
-    producer = Producer(
-        kafka.client_config(
-            settings, **{"partitioner": "murmur2_random", "enable.idempotence": True}
-        )
-    )
+    producer = kafka.producer(settings)
     for record in records:
         send(producer, settings, record)
     assert producer.flush(30) == 0
+
+
+def _delivered(error: KafkaError | None, message: Message) -> None:
+    assert error is None, f"{message.topic()}: {error}"
 
 
 def send(producer: Producer, settings: Settings, record: Raw) -> None:
@@ -100,6 +100,7 @@ def send(producer: Producer, settings: Settings, record: Raw) -> None:
         value=record.value,
         timestamp=record.timestamp_ms,
         partition=record.partition,
+        on_delivery=_delivered,
     )
     producer.poll(0)
 

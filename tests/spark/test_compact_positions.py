@@ -70,7 +70,6 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
     good = [position(str(n), f"client{n % 7}", "NASDAQ") for n in range(100)]
     bad = [Raw("positions", str(n % 150).encode(), BAD[n % len(BAD)]) for n in range(10_000)]
     odd = [
-        Raw("positions", None, good[0].value),
         Raw("positions", b"\xff", good[0].value),
         Raw("positions", b"", good[0].value),
         Raw("positions", b"big", b"[" * 900_000),
