@@ -31,6 +31,11 @@ INPUTS: dict[str, tuple[t.Table, t.Table, tuple[Field, ...]]] = {
 }
 
 
+# Up to so many records, keys are broadcast rather than tables shuffled.
+FEW = 200_000
+_OPENED = "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)"
+
+
 class Compaction:
     """One run after the last snapshot. Writes tables; commits nothing."""
 
@@ -44,10 +49,12 @@ class Compaction:
         self._number = last.number + 1 if last else 1
         self._spark: SparkSession = session.start("compact_positions")
         self._view = View(self._spark, settings, last)
+        self._few = True
         self.rejected = 0
 
     def snapshot(self, ranges: Sequence[Range], ends: Offsets, looked_at: datetime) -> Snapshot:
         """Write all tables up to those ends and return the snapshot that names their versions."""
+        self._plan_for(sum(range_.until - range_.first for range_ in ranges))
         before = self._last.counts if self._last else Counts()
         changed = {
             name: self._catch_up(name, ranges) for name in ("exchanges", "clients", "positions")
@@ -64,6 +71,12 @@ class Compaction:
             run=self._run,
             country=self._settings.country,
         )
+
+    def _plan_for(self, records: int) -> None:
+        """Choose between the plans for a small increment and for reprocessing."""
+        self._few = records <= FEW
+        cores = self._spark.sparkContext.defaultParallelism
+        self._spark.conf.set("spark.sql.shuffle.partitions", cores if self._few else 4 * cores)
 
     def _catch_up(self, name: str, ranges: Sequence[Range]) -> DataFrame | None:
         """Read one topic's new records into its history and its table; return the changes, or None."""
@@ -105,21 +118,25 @@ class Compaction:
         known = self._view.read(table)
         latest = fold.as_rows(fold.latest_per_key(new), known.columns)
         first = self._view.versions[table.name] == 0
-        changes = fold.first_changes(latest) if first else fold.changes(latest, known)
+        changes = (
+            fold.first_changes(latest) if first else fold.changes(latest, known, few=self._few)
+        )
         changes = changes.persist(StorageLevel.MEMORY_AND_DISK)
-        if changes.isEmpty():
-            return changes
-        fresh = changes.select(known.columns)
-        if first:
-            self._view.append(table, fresh)
-        else:
-            self._view.upsert(table, fresh, ("key",), known.columns)
+        self._write(table, changes.select(known.columns), ("key",))
         return changes
+
+    def _write(self, table: t.Table, rows_: DataFrame, keys: tuple[str, ...]) -> None:
+        """Append to a table that is still empty; merge into one that is not."""
+        if self._view.versions[table.name] == 0:
+            self._view.append(table, rows_)
+        else:
+            self._view.upsert(table, rows_, keys, rows_.columns)
 
     def _holders(self, positions: DataFrame | None, before: Counts) -> Counts:
         marks = self._marks(positions)
-        opened = _sum(positions, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
-        holders = held = 0
+        opened = holders = held = 0
+        if positions is not None:
+            [opened] = _sums(positions, _OPENED)
         if marks is not None:
             step("share_holders")
             holders, held = self._write_holders(marks)
@@ -137,6 +154,7 @@ class Compaction:
             marks.append(fold.marks_of_changes(positions, was, now))
         turned = was ^ now
         if turned:
+            self._few = False  # one exchange's country touches any number of clients
             on_turned = self._view.read(t.POSITIONS).where(F.col("exchange").isin(*turned))
             if positions is not None:
                 on_turned = on_turned.join(positions, "key", "left_anti")
@@ -157,20 +175,17 @@ class Compaction:
         known = self._view.read(t.SHARE_HOLDERS)
         shards = self._partitions[self._settings.topic("share-holders")]
         holders = (
-            fold.new_holders(fold.per_client(marks), known)
+            fold.new_holders(fold.per_client(marks), known, few=self._few)
             .withColumn("snapshot", F.lit(self._number).cast("bigint"))
             .withColumn("shard", kafka_placement.partition_of(self._spark, F.col("client"), shards))
             .persist(StorageLevel.MEMORY_AND_DISK)
         )
-        more = _sum(holders, "cast(size(positions) > 0 as int) - cast(was > 0 as int)")
-        held = _sum(holders, "size(positions) - was")
-        if holders.isEmpty():
-            return 0, 0
-        fresh = holders.select(known.columns)
-        if self._view.versions[t.SHARE_HOLDERS.name] == 0:
-            self._view.append(t.SHARE_HOLDERS, fresh)
-        else:
-            self._view.upsert(t.SHARE_HOLDERS, fresh, ("shard", "client"), known.columns)
+        self._write(t.SHARE_HOLDERS, holders.select(known.columns), ("shard", "client"))
+        more, held = _sums(
+            holders,
+            "cast(size(positions) > 0 as int) - cast(was > 0 as int)",
+            "size(positions) - was",
+        )
         return more, held
 
 
@@ -181,8 +196,6 @@ def counting_exchanges(settings: Settings, versions: Mapping[str, int], country:
     return {row["key"] for row in found if row["country"] == country}
 
 
-def _sum(frame: DataFrame | None, expression: str) -> int:
-    if frame is None:
-        return 0
-    total = frame.select(F.sum(F.expr(expression))).first()
-    return int(total[0] or 0) if total else 0
+def _sums(frame: DataFrame, *expressions: str) -> list[int]:
+    totals = frame.select([F.coalesce(F.sum(F.expr(e)), F.lit(0)) for e in expressions]).first()
+    return [int(total) for total in totals or ()]

@@ -25,9 +25,10 @@ def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
     return events.select(*(is_open if name == "is_open" else name for name in columns))
 
 
-def changes(latest: DataFrame, table: DataFrame) -> DataFrame:
+def changes(latest: DataFrame, table: DataFrame, *, few: bool) -> DataFrame:
     """Return the rows of `latest` that are newer than the table's, beside what the table has (`old_…`)."""
-    old = table.select(F.col("key"), *(F.col(name).alias(f"old_{name}") for name in _rest(table)))
+    touched = _only(table, latest.select("key"), few)
+    old = touched.select("key", *(F.col(name).alias(f"old_{name}") for name in _rest(table)))
     newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
     return latest.join(old, "key", "left").where(newer)
 
@@ -63,9 +64,10 @@ def per_client(marks: DataFrame) -> DataFrame:
     )
 
 
-def new_holders(touched: DataFrame, holders: DataFrame) -> DataFrame:
+def new_holders(touched: DataFrame, holders: DataFrame, *, few: bool) -> DataFrame:
     """Return (client, positions, was) of the touched clients; `was` is how many each held before."""
-    old = holders.select("client", F.col("positions").alias("held"))
+    known = _only(holders, touched.select("client"), few)
+    old = known.select("client", F.col("positions").alias("held"))
     held = F.coalesce("held", F.array().cast("array<string>"))
     return touched.join(old, "client", "left").select(
         "client",
@@ -108,3 +110,8 @@ def _marks(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
 
 def _rest(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name != "key"]
+
+
+def _only(table: DataFrame, keys: DataFrame, few: bool) -> DataFrame:
+    """Return the table's rows with those keys; where they are few, the table is not shuffled for it."""
+    return table.join(F.broadcast(keys) if few else keys, keys.columns, "left_semi")

@@ -4,6 +4,8 @@ Only the JVM's `Utils.murmur2` guarantees the very same placement at full speed;
 the same rule in Python, and the tests hold one against the other.
 """
 
+from typing import Any
+
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -31,7 +33,7 @@ def seq_of(
 
 
 def _positive_hash(spark: SparkSession, key: Column) -> Column:
-    jvm = spark.sparkContext._jvm
+    jvm: Any = spark.sparkContext._jvm
     to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
     to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -102,10 +102,9 @@ def _only(batches: Iterable[pa.RecordBatch], shard: int) -> Iterator[pa.RecordBa
 def _placed(spark: SparkSession, members: DataFrame, shards: list[int]) -> DataFrame:
     """Put each shard into the partition of its place in `shards`, its clients in order."""
     count = len(shards)
-    salts = _salts(spark, count)
-    salt = F.element_at(
-        F.create_map(*(F.lit(x) for pair in zip(shards, salts, strict=True) for x in pair)), "shard"
-    )
+    pairs = zip(shards, _salts(spark, count), strict=True)
+    places = [part for shard, salt in pairs for part in (F.lit(shard), F.lit(salt).cast("bigint"))]
+    salt = F.element_at(F.create_map(*places), F.col("shard"))
     return (
         members.where(F.col("shard").isin(shards))
         .repartition(count, salt)

@@ -5,7 +5,7 @@ import logging
 
 from delta.tables import DeltaTable as SparkDeltaTable
 from deltalake import DeltaTable, Schema
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from shardpost.adapters.delta import path_of
@@ -41,7 +41,7 @@ class View:
     ) -> None:
         """Merge rows into a table by its keys, writing those columns."""
         target = SparkDeltaTable.forPath(self._spark, path_of(self._settings, table))
-        values = {name: f"new.{name}" for name in columns}
+        values: dict[str, str | Column] = {name: f"new.{name}" for name in columns}
         (
             target.alias("old")
             .merge(rows.alias("new"), " AND ".join(f"old.{key} = new.{key}" for key in keys))

@@ -77,10 +77,9 @@ def weekly_email(args: Namespace, settings: Settings) -> job.Outcome:
             return DONE, _dry_run(run, sending, args.recipients)
         return _send(run, sending)
     except (PySparkException, Py4JError) as error:
-        log.exception("Spark gave up")
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ShardpostError(
-            f"weekly_email {week}: Spark gave up: {first[:300]}; what is not mailed is open: run again"
+            f"weekly_email {week}: Spark gave up: {first[:SHOWN]}; what is not mailed is open: run again"
         ) from None
 
 

@@ -150,9 +150,9 @@ def read_to_end(
         reader.assign([TopicPartition(topic, partition, position)])
         deadline = time.monotonic() + settings.kafka_timeout
         while position < high:
-            for message in reader.consume(BATCH, POLL_SECONDS):
+            for message in _next_batch(reader):
                 _refuse(message, settings)
-                if not message.error() and message.offset() < high:
+                if not message.error() and (message.offset() or 0) < high:
                     yield message
             now_at = _position(reader, topic, partition, position)
             if now_at > position:
@@ -164,6 +164,15 @@ def read_to_end(
                 )
     finally:
         reader.close()
+
+
+def _next_batch(reader: Consumer) -> list[Message]:
+    """Return what is there at once, else wait for one message; `consume` would wait for a full batch."""
+    there = reader.consume(BATCH, 0)
+    if there:
+        return there
+    one = reader.poll(POLL_SECONDS)
+    return [one] if one else []
 
 
 def _high_watermark(settings: Settings, topic: str, partition: int) -> tuple[int, int]:

@@ -4,8 +4,9 @@ import os
 import zipfile
 from pathlib import Path
 
-import shardpost
-import spark_jobs
+from shardpost.settings import CHECKOUT
+
+PACKAGES = ("shardpost", "spark_jobs")
 
 
 def packages_zip(folder: Path) -> Path:
@@ -14,10 +15,9 @@ def packages_zip(folder: Path) -> Path:
     path = folder / "shardpost.zip"
     beside = folder / f".shardpost.{os.getpid()}.zip"
     with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in (shardpost, spark_jobs):
-            root = Path(package.__path__[0])
-            for file in sorted(root.rglob("*")):
+        for package in PACKAGES:
+            for file in sorted((CHECKOUT / package).rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts:
-                    archive.write(file, file.relative_to(root.parent))
+                    archive.write(file, file.relative_to(CHECKOUT))
     beside.replace(path)
     return path

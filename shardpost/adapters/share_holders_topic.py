@@ -62,7 +62,7 @@ def _changed(settings: Settings, snapshot: Snapshot, since: int) -> bool:
     """Tell whether any holder changed: nearly always known from the files' statistics alone."""
     sql = f"SELECT 1 FROM share_holders WHERE snapshot > {since} LIMIT 1"  # noqa: S608 - a number
     version = snapshot.tables[SHARE_HOLDERS.name]
-    return query(settings, sql, {SHARE_HOLDERS: version}).num_rows > 0
+    return bool(query(settings, sql, {SHARE_HOLDERS: version}).num_rows)
 
 
 def _publish_shard(settings: Settings, snapshot: Snapshot, shard: int) -> int:
@@ -113,7 +113,7 @@ def _send_difference(
     )
     producer.commit_transaction(settings.kafka_timeout)
     log.info("%s[%d]: published %d records", topic, shard, holders.num_rows)
-    return holders.num_rows
+    return int(holders.num_rows)
 
 
 def _value(client: str, positions: list[str]) -> bytes | None:

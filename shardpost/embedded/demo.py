@@ -41,8 +41,8 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
 def _settings(settings: Settings, home: Path) -> Settings:
     kept = {name: getattr(settings, name) for name in _KEPT}
     chosen = {f"{name}_port": ports.choose() for name in ("kafka", "smtp", "airflow")}
-    # One mapped task is quickest for two clients.
-    return Settings(home=home, partitions=4, **chosen, **kept)
+    # So few shards are mailed by one task, which is quickest for two clients.
+    return Settings.model_validate({"home": home, "partitions": 4, **chosen, **kept})
 
 
 @contextmanager
