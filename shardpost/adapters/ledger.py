@@ -39,6 +39,7 @@ class Ledger:
         self._settings, self._week, self._shard = settings, week, shard
         self._topic = settings.topic(WEEKLY_EMAILS.name)
         self._producer = transactional_producer(settings, f"weekly-email/{week}/{shard}")
+        self._broken: LedgerError | None = None
 
     def open(self) -> Book:
         """Fence all older writers, then read what they left, up to the end as of then."""
@@ -51,15 +52,21 @@ class Ledger:
         return Book.fold(read(self._settings, self._week, self._shard))
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Write entries in one transaction; FencedError if a newer run has the shard."""
+        """Write entries in one transaction; FencedError if a newer run has the shard.
+
+        After an error nothing can be written any more.
+        """
+        if self._broken is not None:
+            raise self._broken
         deadline = time.monotonic() + self._settings.kafka_timeout
         while entries and not self._written(entries, deadline):
             if time.monotonic() > deadline:
                 raise self._failed("no transaction went through in time")
 
     def close(self) -> None:
-        """Let go of the connection to Kafka."""
-        self._producer.close()
+        """Let go of the connection to Kafka; a producer that broke can only be left to itself."""
+        if self._broken is None:
+            self._producer.close()
 
     def _written(self, entries: Sequence[Entry], deadline: float) -> bool:
         """Try one transaction; False if it was aborted and may be tried again."""
@@ -108,17 +115,19 @@ class Ledger:
                 raise self._fenced() from None
             raise self._failed(error.args[0].str()) from None
 
-    def _fenced(self) -> FencedError:
-        return FencedError(
+    def _fenced(self) -> LedgerError:
+        self._broken = FencedError(
             f"fenced: a newer run has taken over shard {self._shard} of {self._week};"
             " this one stops and mails nobody any more"
         )
+        return self._broken
 
     def _failed(self, reason: str) -> LedgerError:
-        return LedgerError(
+        self._broken = LedgerError(
             f"{self._topic}[{self._shard}]: the ledger cannot be written ({reason}); nothing more is"
             " mailed, and what was being sent becomes `unknown`: run again when Kafka is well"
         )
+        return self._broken
 
 
 def read(settings: Settings, week: IsoWeek, shard: int) -> Iterator[Entry]:

@@ -20,6 +20,7 @@ from shardpost.settings import Settings
 # Answers to MAIL that speak of us and not of the mail: authentication is wanted, or not good enough.
 OURS = frozenset({530, 534, 535, 538})
 CLOSING = 421
+NOT_KNOWN = frozenset({500, 502})
 DOT = b".\r\n"
 QUIT_SECONDS = 2
 LONGEST_REASON = 300
@@ -168,16 +169,25 @@ def _connected(settings: Settings) -> smtplib.SMTP:
     try:
         if smtp.sock is not None:
             smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        smtp.ehlo_or_helo_if_needed()
+        _greet(smtp)
         if tls == "starttls":
             smtp.starttls(context=context)
-            smtp.ehlo_or_helo_if_needed()
+            _greet(smtp)
         if settings.smtp_user is not None:
             smtp.login(settings.smtp_user, settings.smtp_password or "")
     except BaseException:
         smtp.close()
         raise
     return smtp
+
+
+def _greet(smtp: smtplib.SMTP) -> None:
+    """Say EHLO, or HELO to a server that does not know it; smtplib says HELO after any refusal."""
+    code, text = smtp.ehlo()
+    if code in NOT_KNOWN:
+        code, text = smtp.helo()
+    if code // 100 != 2:
+        raise smtplib.SMTPHeloError(code, _text(text))
 
 
 @lru_cache

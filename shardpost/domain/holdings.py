@@ -115,12 +115,15 @@ def _tables(frame: pd.DataFrame, columns: dict[str, str], clients: int) -> list[
     """Return per client the text table with its heading, and the rows of the HTML table."""
     owner = frame["owner"]
     widths = {
-        name: frame[name].str.len().groupby(owner).max().reindex(range(clients), fill_value=0)
-        for name in columns
+        name: pd.Series([len(cell) for cell in frame[name]], dtype=int)
+        .groupby(owner)
+        .max()
+        .reindex(range(clients), fill_value=0)
+        .clip(lower=len(title))
+        for name, title in columns.items()
     }
-    widths = {name: width.clip(lower=len(columns[name])) for name, width in widths.items()}
     lines = _lines({name: frame[name].tolist() for name in columns}, widths, owner)
-    everybody = pd.Series(range(clients))
+    everybody = pd.Series(range(clients), dtype=int)
     heads = _lines({name: [title] * clients for name, title in columns.items()}, widths, everybody)
     html = _html({name: frame[name].tolist() for name in columns})
     ends = np.searchsorted(owner.to_numpy(), np.arange(clients + 1)).tolist()

@@ -8,7 +8,8 @@ from binascii import b2a_qp
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.header import Header
-from email.utils import format_datetime, formataddr, parseaddr
+from email.utils import format_datetime, parseaddr
+from email.utils import quote as quote_phrase
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -158,9 +159,11 @@ def _quoted(body: str) -> bytes:
 
 
 def _mailbox(header: str, name: str, address: str) -> str:
-    if not name or _is_plain(name):
-        return formataddr((name, address))
-    return f"{_words(header, name)} <{address}>"
+    # Not formataddr: it takes no address beyond ASCII, which SMTPUTF8 (RFC 6532) has as it is.
+    if not name:
+        return address
+    words = f'"{quote_phrase(name)}"' if _is_plain(name) else _words(header, name)
+    return f"{words} <{address}>"
 
 
 def _words(header: str, text: str) -> str:

@@ -1,0 +1,440 @@
+"""One shard of the weekly e-mail against a real ledger and a mail server that misbehaves."""
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shardpost.adapters import ledger, topics
+from shardpost.adapters.ledger import FencedError, Ledger
+from shardpost.domain.ledger import Entry, Policy, State, fold
+from shardpost.domain.message import Letterhead
+from shardpost.domain.weeks import IsoWeek
+from shardpost.sending.job import SendingJob, send_shard
+from shardpost.sending.tally import Report
+from shardpost.settings import Settings
+from tests.mail_server import (
+    DROP,
+    HANG,
+    SAY_AND_DROP,
+    TAKE_AND_DROP,
+    TAKE_AND_HANG,
+    MailServer,
+    Script,
+    mail_server,
+)
+
+WEEK = IsoWeek(2026, 47)
+NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
+SHARD = 2
+HOLD = Policy()
+CLIENTS = [f"client{n}" for n in range(10)]
+POSITION = pa.struct([(name, pa.string()) for name in ("position", "ticker", "amount", "exchange")])
+SCHEMA = pa.schema(
+    [
+        ("client", pa.string()),
+        ("name", pa.string()),
+        ("email", pa.string()),
+        ("has_contact", pa.bool_()),
+        ("subscribed", pa.bool_()),
+        ("positions", pa.list_(POSITION)),
+    ]
+)
+
+
+def member(client: str, **more: Any) -> dict[str, Any]:
+    held = {"position": "1", "ticker": "AAPL", "amount": "100", "exchange": "NASDAQ"}
+    contact = {"name": client, "email": to(client), "has_contact": True, "subscribed": True}
+    return {"client": client, **contact, "positions": [held], **more}
+
+
+def to(client: str) -> str:
+    return f"{client}@x.example"
+
+
+@pytest.fixture
+def ready(settings: Settings) -> Settings:
+    topics.apply(settings)
+    return quick(settings)
+
+
+def quick(settings: Settings, **more: Any) -> Settings:
+    short = {
+        "mail_first_delay": 0.05,
+        "mail_delay_factor": 1.5,
+        "mail_attempts": 3,
+        "smtp_timeout": 2,
+    }
+    return settings.model_copy(update=short | more)
+
+
+def run(
+    settings: Settings,
+    server: MailServer | None,
+    members: list[dict[str, Any]] | None = None,
+    *,
+    policy: Policy = HOLD,
+    rate: float | None = None,
+) -> Report:
+    if server is not None:
+        settings = settings.model_copy(update={"smtp_port": server.port})
+    chosen = members if members is not None else [member(client) for client in CLIENTS]
+    head = Letterhead.of(
+        WEEK,
+        WEEK.end,
+        mail_from=settings.mail_from,
+        unsubscribe_url=settings.unsubscribe_url,
+        country="US",
+    )
+    job = SendingJob(settings, head, policy, NOW, time.time(), rate, {SHARD: len(chosen)})
+    return send_shard(job, SHARD, batches(chosen))
+
+
+def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(members), 7):
+        yield pa.RecordBatch.from_pylist(members[start : start + 7], SCHEMA)
+
+
+def states(settings: Settings) -> dict[str, str]:
+    return {
+        client: str(entry.state)
+        for client, entry in fold(ledger.read(settings, WEEK, SHARD)).items()
+    }
+
+
+def history(settings: Settings, client: str) -> list[str]:
+    return [row["state"] for row in ledger.rows_of(settings, WEEK, SHARD, client)]
+
+
+def only(client: str, stage: str, *replies: str | None) -> Script:
+    """Say those things to one client at one stage, one each time; then behave."""
+    left, lock = list(replies), threading.Lock()
+
+    def script(at: str, recipient: str) -> str | None:
+        with lock:
+            return left.pop(0) if left and at == stage and recipient == to(client) else None
+
+    return script
+
+
+def each_once(server: MailServer, clients: list[str] = CLIENTS) -> bool:
+    return server.taken == dict.fromkeys(map(to, clients), 1)
+
+
+def test_everybody_gets_one_and_a_second_run_mails_nobody(ready: Settings) -> None:
+    with mail_server() as server:
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert each_once(server)
+        assert server.connections <= 4
+    assert states(ready) == dict.fromkeys(CLIENTS, "sent")
+
+
+def test_the_ledger_says_sending_before_the_server_hears_of_a_client(ready: Settings) -> None:
+    found: dict[str, list[str]] = {}
+
+    def script(stage: str, recipient: str) -> None:
+        if stage == "RCPT":
+            client = recipient.partition("@")[0]
+            found[client] = history(ready, client)
+
+    with mail_server(script) as server:
+        run(ready, server)
+    assert found == {client: ["sending"] for client in CLIENTS}
+    assert history(ready, "client3") == ["sending", "sent"]
+
+
+def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(ready: Settings) -> None:
+    members = [
+        member("client0"),
+        member("client1", subscribed=False),
+        member("client2", email="nonsense"),
+        member("client3", has_contact=False, email=None, name=None, subscribed=None),
+        member("client4", subscribed=None),
+        member("client5", email=None),
+    ]
+    with mail_server() as server:
+        assert run(ready, server, members) == Report(SHARD, sent=1, failed=3, suppressed=2)
+        assert run(ready, server, members).failed == 3
+        assert each_once(server, ["client0"])
+    rows = ledger.rows_of(ready, WEEK, SHARD, "client2")
+    assert [row["state"] for row in rows] == ["failed"]
+    assert "nonsense" in rows[0]["reason"]
+
+
+def test_failed_is_final_until_told_to_try_again(ready: Settings) -> None:
+    with mail_server(only("client3", "RCPT", "550 no such user")) as server:
+        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
+        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
+        assert to("client3") not in server.taken
+        assert run(ready, server, policy=Policy(again_failed=True)) == Report(SHARD, sent=10)
+        assert each_once(server)
+    assert history(ready, "client3") == ["sending", "failed", "sending", "sent"]
+
+
+@pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA", "end"])
+@pytest.mark.parametrize("reply", ["451 busy", "421 closing; then drop"])
+def test_a_4xx_comes_back_later_and_goes_through(ready: Settings, stage: str, reply: str) -> None:
+    ready = quick(ready, mail_connections=1)
+    with mail_server(only("client3" if stage != "MAIL" else "", stage, reply)) as server:
+        server.script = only("client3", stage, reply) if stage != "MAIL" else nth_mail(4, reply)
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert each_once(server)
+    late = history(ready, "client3") if stage != "MAIL" else None
+    assert late in (None, ["sending", "open", "sending", "sent"])
+
+
+def nth_mail(nth: int, reply: str) -> Script:
+    seen = 0
+
+    def script(stage: str, _recipient: str) -> str | None:
+        nonlocal seen
+        seen += stage == "MAIL"
+        return reply if stage == "MAIL" and seen == nth else None
+
+    return script
+
+
+def test_others_go_on_while_a_4xx_waits(ready: Settings) -> None:
+    patient = quick(ready, mail_first_delay=1, mail_connections=1)
+    with mail_server(only("client0", "RCPT", "451 greylisted")) as server:
+        run(patient, server)
+        assert list(server.taken)[-1] == to("client0")
+        assert each_once(server)
+
+
+def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
+    def script(stage: str, recipient: str) -> str | None:
+        return "451 busy" if (stage, recipient) == ("RCPT", to("client3")) else None
+
+    with mail_server(script) as server:
+        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
+        assert server.seen["RCPT", to("client3")] == 3
+    reason = ledger.rows_of(ready, WEEK, SHARD, "client3")[-1]["reason"]
+    assert reason == "451 busy (at attempt 3 of 3)"
+
+
+@pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA", "end"])
+def test_a_5xx_fails_that_one_mail(ready: Settings, stage: str) -> None:
+    script = nth_mail(4, "550 no") if stage == "MAIL" else only("client3", stage, "550 no")
+    with mail_server(script) as server:
+        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
+        assert sum(server.taken.values()) == 9
+
+
+@pytest.mark.parametrize("stage", ["RCPT", "DATA"])
+@pytest.mark.parametrize("does", [DROP, HANG])
+def test_a_connection_lost_before_the_final_dot_is_no_doubt(
+    ready: Settings, stage: str, does: str
+) -> None:
+    with mail_server(only("client3", stage, does)) as server:
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert each_once(server)
+
+
+def test_a_connection_dropped_between_mails_is_opened_again(ready: Settings) -> None:
+    script = only("client3", "end", "250 taken" + SAY_AND_DROP)
+    with mail_server(script) as server:
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert each_once(server)
+        assert server.connections == 5
+
+
+@pytest.mark.parametrize(
+    "does", [HANG, DROP, TAKE_AND_HANG, TAKE_AND_DROP, "garbage" + SAY_AND_DROP]
+)
+def test_no_answer_after_the_final_dot_is_unknown_and_held(ready: Settings, does: str) -> None:
+    with mail_server(only("client3", "end", does)) as server:
+        doubt = Report(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
+        assert run(ready, server) == doubt
+        assert run(ready, server) == doubt
+        assert server.taken[to("client3")] == does.startswith("take")
+    assert history(ready, "client3") == ["sending", "unknown"]
+
+
+def test_what_is_held_is_resent_under_the_same_message_id_when_told(ready: Settings) -> None:
+    with mail_server(only("client3", "end", TAKE_AND_DROP)) as server:
+        run(ready, server)
+        assert run(ready, server, policy=Policy(resend_unknown=True)) == Report(SHARD, sent=10)
+        assert server.taken[to("client3")] == 2
+        assert len(server.message_ids[to("client3")]) == 1
+
+
+def test_a_server_that_falls_silent_stops_its_shard_after_three(ready: Settings) -> None:
+    with mail_server(lambda stage, _: TAKE_AND_HANG if stage == "end" else None) as server:
+        report = run(ready, server)
+        assert (report.unknown, report.open, report.sent) == (3, 7, 0)
+        assert "SHARDPOST_MAIL_BREAKER" in str(report.error)
+        assert sum(server.taken.values()) == 3
+    with mail_server() as server:
+        again = run(ready, server)
+        assert (again.sent, again.unknown, again.error) == (7, 3, None)
+        assert not set(map(to, again.unknown_clients)) & set(server.taken)
+
+
+def test_a_server_that_is_down_leaves_everybody_open_and_nothing_in_the_ledger(
+    ready: Settings,
+) -> None:
+    report = run(ready, None)
+    assert report.open == 10
+    assert f"127.0.0.1:{ready.smtp_port}: no connection in 3 attempts" in str(report.error)
+    assert states(ready) == {}
+
+
+@pytest.mark.parametrize("stage", ["connect", "EHLO"])
+@pytest.mark.parametrize("reply", ["421 busy", "554 no service"])
+def test_a_server_that_refuses_all_connections_fails_nobody(
+    ready: Settings, stage: str, reply: str
+) -> None:
+    with mail_server(lambda at, _: reply + SAY_AND_DROP if at == stage else None) as server:
+        report = run(ready, server)
+    assert (report.open, report.failed) == (10, 0)
+    assert reply in str(report.error)
+
+
+def test_a_server_that_comes_back_in_time_is_waited_for(ready: Settings) -> None:
+    refusals = iter([*["421 busy" + SAY_AND_DROP] * 4])
+    with mail_server(lambda at, _: next(refusals, None) if at == "connect" else None) as server:
+        assert run(ready, server) == Report(SHARD, sent=10)
+
+
+def test_a_server_with_fewer_connections_than_wanted_is_used_as_far_as_it_goes(
+    ready: Settings,
+) -> None:
+    allowed, lock = [2], threading.Lock()
+
+    def script(stage: str, _recipient: str) -> str | None:
+        with lock:
+            if stage != "connect":
+                return None
+            allowed[0] -= 1
+            return None if allowed[0] >= 0 else "421 too many" + SAY_AND_DROP
+
+    with mail_server(script) as server:
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert each_once(server)
+
+
+def test_a_server_that_wants_a_login_fails_nobody(ready: Settings) -> None:
+    with mail_server(lambda at, _: "530 login first" if at == "MAIL" else None) as server:
+        report = run(ready, server)
+    assert (report.open, report.failed) == (10, 0)
+    assert "530 login first" in str(report.error)
+
+
+def test_a_server_that_drops_everything_stops_the_shard_and_fails_nobody(ready: Settings) -> None:
+    with mail_server(lambda at, _: DROP if at == "RCPT" else None) as server:
+        report = run(ready, server)
+    assert (report.open, report.failed, report.unknown) == (10, 0, 0)
+    assert report.error
+    assert states(ready) == {}
+
+
+def test_one_mail_that_always_loses_its_connection_stays_open(ready: Settings) -> None:
+    def script(stage: str, recipient: str) -> str | None:
+        return DROP if (stage, recipient) == ("DATA", to("client3")) else None
+
+    with mail_server(script) as server:
+        report = run(ready, server)
+        assert (report.sent, report.open) == (9, 1)
+        assert "client3" in str(report.error)
+    assert history(ready, "client3")[-1] == "open"
+
+
+def test_an_address_beyond_ascii_goes_by_smtputf8_or_fails_with_a_reason(ready: Settings) -> None:
+    members = [member("client1", email="jörg@x.example"), member("client2")]
+    with mail_server(lambda at, _: "250 plain" if at == "EHLO" else None) as server:
+        assert run(ready, server, members) == Report(SHARD, sent=1, failed=1)
+    assert "SMTPUTF8" in ledger.rows_of(ready, WEEK, SHARD, "client1")[-1]["reason"]
+    with mail_server() as server:
+        assert run(ready, server, members, policy=Policy(again_failed=True)).sent == 2
+        assert server.taken == {"jörg@x.example": 1}
+
+
+def test_a_leading_dot_arrives_as_it_was(ready: Settings) -> None:
+    dots = ".\n..\n.x"
+    with mail_server() as server:
+        run(ready, server, [member("client1", name=".dot " + dots)])
+        content = server.contents[to("client1")]
+    assert content.endswith(b"--\r\n")
+    assert b"Hello .dot" in content
+
+
+def test_the_rate_is_kept(ready: Settings) -> None:
+    with mail_server() as server:
+        start = time.monotonic()
+        run(ready, server, rate=10)
+        assert time.monotonic() - start >= 0.6
+        assert each_once(server)
+
+
+def test_a_run_that_was_killed_leaves_its_sending_in_doubt(ready: Settings) -> None:
+    dead = Ledger(ready, WEEK, SHARD)
+    dead.open()
+    dead.write([Entry("client4", State.SENDING, "<4@x>"), Entry("client5", State.SENDING, "<5@x>")])
+    dead.write([Entry("client5", State.SENT, "<5@x>")])
+    with mail_server() as server:
+        report = run(ready, server)
+        assert report == Report(SHARD, sent=9, unknown=1, unknown_clients=("client4",))
+        assert each_once(server, [c for c in CLIENTS if c not in ("client4", "client5")])
+        assert run(ready, server, policy=Policy(resend_unknown=True)) == Report(SHARD, sent=10)
+        assert server.taken[to("client4")] == 1
+    assert history(ready, "client4") == ["sending", "unknown", "sending", "sent"]
+
+
+def test_a_zombie_is_fenced_and_leaves_no_trace(ready: Settings) -> None:
+    zombie = Ledger(ready, WEEK, SHARD)
+    zombie.open()
+    zombie.write([Entry("client1", State.SENDING)])
+    heir = Ledger(ready, WEEK, SHARD)
+    assert heir.open().states(["client1"]) == [State.SENDING]
+    with pytest.raises(FencedError, match="a newer run has taken over shard 2"):
+        zombie.write([Entry("client1", State.SENT), Entry("client2", State.SENDING)])
+    with pytest.raises(FencedError):
+        zombie.write([Entry("client2", State.SENDING)])
+    heir.write([Entry("client1", State.UNKNOWN)])
+    assert states(ready) == {"client1": "unknown"}
+
+
+def test_a_sender_that_is_fenced_mid_shard_says_nothing_more_to_the_mail_server(
+    ready: Settings,
+) -> None:
+    fenced = threading.Event()
+
+    def script(stage: str, recipient: str) -> None:
+        if (stage, recipient) == ("RCPT", to("client3")) and not fenced.is_set():
+            Ledger(ready, WEEK, SHARD).open()
+            fenced.set()
+
+    ready = quick(ready, mail_connections=1)
+    with mail_server(script) as server:
+        report = run(ready, server)
+        assert "a newer run has taken over" in str(report.error)
+        assert each_once(server, CLIENTS[:4])
+        after = run(ready, server)
+        assert after == Report(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
+        assert each_once(server)
+
+
+def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(ready: Settings) -> None:
+    dead = Ledger(ready, WEEK, SHARD)
+    dead.open()
+    dead._producer.begin_transaction()
+    dead._produce(Entry("client1", State.SENDING))
+    dead._producer.flush(5)
+    with mail_server() as server:
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert each_once(server)
+
+
+def test_other_weeks_of_the_same_client_are_not_mixed_up(ready: Settings) -> None:
+    other = Ledger(ready, WEEK.previous, SHARD)
+    other.open()
+    other.write([Entry(client, State.SENT) for client in CLIENTS])
+    with mail_server() as server:
+        assert run(ready, server) == Report(SHARD, sent=10)
+        assert each_once(server)

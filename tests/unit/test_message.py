@@ -1,0 +1,230 @@
+"""The e-mail itself, read back with Python's own parser."""
+
+import email
+import email.policy
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shardpost.domain.addresses import Address, Unusable, judge
+from shardpost.domain.audience import Member, NotMailed, addressed
+from shardpost.domain.holdings import Holdings, of_batch
+from shardpost.domain.ledger import State
+from shardpost.domain.message import ComposeError, Letterhead, Mail, Recipient, compose
+from shardpost.domain.weeks import IsoWeek
+from shardpost.errors import UsageError
+
+NAMES = ("position", "ticker", "amount", "exchange")
+POSITIONS = pa.list_(pa.struct([(name, pa.string()) for name in NAMES]))
+WEEK = IsoWeek(2026, 47)
+DATE = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)
+URL = "https://shardpost.example/unsubscribe?client={client}&week={week}"
+
+
+def held(*positions: tuple[str | None, ...]) -> Holdings:
+    rows = [dict(zip(NAMES, position, strict=True)) for position in positions]
+    return of_batch(pa.array([rows], POSITIONS))[0]
+
+
+def head(**more: Any) -> Letterhead:
+    given = {"mail_from": "Shardpost <weekly@shardpost.example>", "unsubscribe_url": URL}
+    return Letterhead.of(WEEK, WEEK.end, **(given | {"country": "US"} | more))
+
+
+def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example") -> Mail:
+    address = judge(to)
+    assert isinstance(address, Address)
+    positions = held(("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ"))
+    return compose(head(), Recipient(client, name, address), positions, DATE)
+
+
+def parsed(found: Mail) -> EmailMessage:
+    message = email.message_from_bytes(found.content, policy=email.policy.default)
+    assert isinstance(message, EmailMessage)
+    assert not message.defects
+    return message
+
+
+def text_of(found: Mail, kind: str) -> str:
+    body = parsed(found).get_body((kind,))
+    assert body is not None
+    return str(body.get_content()).replace("\r\n", "\n")
+
+
+def test_the_same_input_makes_the_same_bytes() -> None:
+    assert mail() == mail()
+
+
+def test_the_headers_that_a_mailing_list_owes_are_there() -> None:
+    message = parsed(mail(client="a b/é"))
+    assert message["From"] == "Shardpost <weekly@shardpost.example>"
+    assert message["To"] == "Ann <ann@x.example>"
+    assert message["Subject"] == "Your US stock in week 2026-W47: 2 positions"
+    assert message["Date"].datetime == DATE
+    assert message["Message-ID"] == mail(client="a b/é").message_id
+    assert message["List-Id"] == "<weekly-holdings.shardpost.example>"
+    url = "https://shardpost.example/unsubscribe?client=a%20b%2F%C3%A9&week=2026-W47"
+    assert message["List-Unsubscribe"] == f"<{url}>"
+    assert message["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+
+
+def test_text_and_html_tell_the_same_positions_and_totals() -> None:
+    found = mail()
+    assert parsed(found).get_content_type() == "multipart/alternative"
+    text, html = text_of(found, "plain"), text_of(found, "html")
+    assert "1         AAPL       100  NASDAQ\n3         FB          33  NASDAQ" in text
+    assert "NASDAQ            2     133" in text
+    assert '<td>AAPL</td><td align="right">100</td><td>NASDAQ</td>' in html
+    assert '<td>NASDAQ</td><td align="right">2</td><td align="right">133</td>' in html
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\x00", "\u2028", "\x85", "\x0b"])
+def test_no_name_can_add_a_header_or_a_line(end: str) -> None:
+    evil = f"Ann{end}Bcc: evil@x.example{end}{end}body"
+    message = parsed(mail(evil))
+    assert "Bcc" not in message
+    assert "Bcc: evil@x.example" in message["To"].addresses[0].display_name
+    assert "Hello Ann Bcc: evil@x.example" in text_of(mail(evil), "plain")
+
+
+@pytest.mark.parametrize(
+    "name", ['Ann "A" <x@y>, B', "Jörg Müller", "=?utf-8?q?x?=", "日本" * 30, "a, b; c"]
+)
+def test_any_name_reads_back(name: str) -> None:
+    found = parsed(mail(name))["To"].addresses
+    assert [address.addr_spec for address in found] == ["ann@x.example"]
+    assert found[0].display_name.replace(" ", "") == name.replace(" ", "")
+
+
+@pytest.mark.parametrize("name", ["", "Ann", "Jörg"])
+def test_an_address_beyond_ascii_stands_in_the_header_as_it_is(name: str) -> None:
+    found = mail(name, to="jörg@x.example")
+    assert found.needs_utf8
+    assert "jörg@x.example".encode() in found.content
+
+
+def test_no_line_is_longer_than_mail_allows_and_all_end_with_crlf() -> None:
+    content = compose(
+        head(),
+        Recipient("c", "n" * 5000, Address("ann@x.example", needs_utf8=False)),
+        held(("p" * 5000, "t" * 5000, "9" * 5000, "e" * 5000)),
+        DATE,
+    ).content
+    assert max(map(len, content.split(b"\r\n"))) <= 998
+    assert b"\n" not in content.replace(b"\r\n", b"")
+    assert b"\r" not in content.replace(b"\r\n", b"")
+
+
+def test_a_client_whose_link_would_be_too_long_cannot_be_written_to() -> None:
+    with pytest.raises(ComposeError, match="at most 998"):
+        mail(client="c" * 2000)
+
+
+def test_html_of_a_ticker_stays_text() -> None:
+    table = held(("<b>", "&", "1", "X<script>"))
+    assert "<td>&lt;b&gt;</td><td>&amp;</td>" in table.html_rows
+    assert "<script>" not in table.html_rows + table.html_totals
+
+
+@pytest.mark.parametrize(
+    ("amounts", "total"),
+    [
+        (["100", "33"], "133"),
+        (["0.1", "0.2"], "0.3"),
+        (["1E+2", "5"], "105"),
+        (["1e400", "1"], "not added up"),
+        (["1e-400", "1"], "not added up"),
+        (["9" * 5000], "not added up"),
+        (["NaN"], "not added up"),
+        (["1e999999999999999999999"], "not added up"),
+        ([None], "not added up"),
+        (["-5", "5"], "0"),
+        (["123456789012345678901234567890", "1"], "123456789012345678901234567891"),
+    ],
+)
+def test_amounts_are_added_up_exactly_or_not_at_all(amounts: list[str | None], total: str) -> None:
+    table = held(*((str(i), "T", amount, "NYSE") for i, amount in enumerate(amounts)))
+    assert table.text_totals.splitlines()[1].split("  ")[-1].strip() == total
+
+
+def test_clients_of_one_batch_keep_their_own_positions() -> None:
+    rows = [
+        [{"position": "1", "ticker": "A", "amount": "1", "exchange": "NYSE"}],
+        [],
+        [{"position": "2", "ticker": "B", "amount": "2", "exchange": "IEX"}],
+    ]
+    found = of_batch(pa.array(rows, POSITIONS))
+    assert [table.positions for table in found] == [1, 0, 1]
+    assert ["NYSE" in table.text_table for table in found] == [True, False, False]
+    assert of_batch(pa.array([[]], POSITIONS))[0].positions == 0
+    assert of_batch(pa.array([], POSITIONS)) == []
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"mail_from": "nobody"},
+        {"mail_from": "a@b@c"},
+        {"mail_from": "jörg@x.example"},
+        {"unsubscribe_url": "http://x.example/{client}"},
+        {"unsubscribe_url": "https://x.example/ {client}"},
+    ],
+)
+def test_a_setting_that_no_mail_can_be_written_with_is_refused_by_name(
+    setting: dict[str, str],
+) -> None:
+    with pytest.raises(UsageError, match=r"SHARDPOST_(MAIL_FROM|UNSUBSCRIBE_URL)"):
+        head(**setting)
+
+
+@pytest.mark.parametrize(
+    "text", ["a@x.example", "a@x.test", "a@localhost", "a+b@example.com", "a@example"]
+)
+def test_usable_addresses(text: str) -> None:
+    assert judge(text) == Address(text, needs_utf8=False)
+
+
+def test_an_address_beyond_ascii_is_told_apart() -> None:
+    assert judge("a@exämple.com") == Address("a@xn--exmple-cua.com", needs_utf8=False)
+    assert judge("jörg@x.example") == Address("jörg@x.example", needs_utf8=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        " ",
+        "a",
+        "a@",
+        "@b.c",
+        "a b@x.example",
+        "a@x.example\r\nBcc: b@c.example",
+        "<a@x.example>",
+    ],
+)
+def test_unusable_addresses_have_a_reason(text: str | None) -> None:
+    found = judge(text)
+    assert isinstance(found, Unusable)
+    assert found.reason
+
+
+@pytest.mark.parametrize(
+    ("member", "state"),
+    [
+        (Member("c", "n", "a@x.example", has_contact=True, subscribed=False), State.SUPPRESSED),
+        (Member("c", "n", "bad", has_contact=True, subscribed=False), State.SUPPRESSED),
+        (Member("c", None, None, has_contact=False, subscribed=None), State.FAILED),
+        (Member("c", "n", "bad", has_contact=True, subscribed=True), State.FAILED),
+        (Member("c", "n", None, has_contact=True, subscribed=True), State.FAILED),
+        (Member("c", "n", "a@x.example", has_contact=True, subscribed=None), State.SUPPRESSED),
+    ],
+)
+def test_who_is_not_mailed_has_a_state_and_a_reason(member: Member, state: State) -> None:
+    found = addressed(member)
+    assert isinstance(found, NotMailed)
+    assert found.state is state
+    assert found.reason

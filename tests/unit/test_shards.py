@@ -1,0 +1,34 @@
+"""Shards as people write them."""
+
+import pytest
+
+from shardpost.domain import shards
+from shardpost.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0-3", [0, 1, 2, 3]),
+        ("2", [2]),
+        ("0,2,5-7", [0, 2, 5, 6, 7]),
+        ("7, 1-2 ,2", [1, 2, 7]),
+        (None, list(range(8))),
+        ("", list(range(8))),
+    ],
+)
+def test_a_list_names_shards(text: str | None, found: list[int]) -> None:
+    assert shards.parse(text, 8) == found
+
+
+@pytest.mark.parametrize("text", ["8", "3-1", "a", "1-", "-1", "1,,2", "1;2", "0-8", "²"])
+def test_a_list_that_names_others_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="shards"):
+        shards.parse(text, 8)
+
+
+def test_groups_have_names_that_read_back() -> None:
+    groups = shards.groups(shards.parse(None, 10), 4)
+    assert [shards.label(group) for group in groups] == ["shards 0-3", "shards 4-7", "shards 8-9"]
+    assert shards.label([4]) == "shard 4"
+    assert shards.parse(shards.text_of([0, 2, 5, 6, 7]), 8) == [0, 2, 5, 6, 7]
