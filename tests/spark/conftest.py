@@ -14,7 +14,6 @@ from shardpost.adapters.spark_submit import LOOPBACK_CONF, SUBMIT_CONF
 from shardpost.settings import Settings
 from spark_jobs import session
 
-
 pytest.register_assert_rewrite("tests.spark.compacting")
 
 

@@ -111,6 +111,7 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(
         producer.begin_transaction()
         for number in range(20):
             send(producer, settings, position(f"{owner}-{number}", owner, "NASDAQ"))
+        producer.flush(30)  # also what is aborted stands in the log
         if commit:
             producer.commit_transaction(30)
             fold.add(position(f"{owner}-{n}", owner, "NASDAQ") for n in range(20))

@@ -1,0 +1,37 @@
+"""`shardpost demo`, as a newcomer runs it: real broker, Spark, Airflow and SMTP."""
+
+import re
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.conftest import CommandLine
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = CommandLine({"SHARDPOST_HOME": str(tmp_path)})
+    said = command("demo")
+    before, after = said.split("position 3 moves to client3")
+    assert "client1: 1, 3" in before
+    assert "client2: 4" in before
+    assert "client3:" not in before.split("who holds US stock")[1].split("the e-mail")[0]
+    assert "2 e-mails arrived" in before
+    assert sorted(re.findall(r"  To: .*<(.*)>", before)) == [
+        "client1@example.com",
+        "client2@example.com",
+    ]
+    holders = after.split("who holds US stock")[1]
+    assert "client1: 1\n" in holders
+    assert "client3: 3\n" in holders
+    assert "client2" not in holders
+    assert list(tmp_path.glob("demo-*")) == []
+    assert [p for p in psutil.process_iter() if _speaks_of(p, str(tmp_path))] == []
+
+
+def _speaks_of(process: psutil.Process, text: str) -> bool:
+    try:
+        return any(text in part for part in process.cmdline())
+    except psutil.Error:
+        return False

@@ -1,0 +1,97 @@
+"""Past weeks by `airflow backfill create`: each has its own audience, and nobody gets a second mail."""
+
+import email
+import json
+import time
+from datetime import UTC, datetime
+from email import policy
+
+import pytest
+
+from tests.e2e.conftest import CommandLine
+from tests.reference import Raw, closed, position, produce
+
+DEADLINE_SECONDS = 600
+
+
+def at(day: int) -> int:
+    """Return noon of a day of November 2025, in milliseconds."""
+    return int(datetime(2025, 11, day, 12, tzinfo=UTC).timestamp() * 1000)
+
+
+def contact(client: str, *, subscribed: bool = True, address: str | None = None) -> Raw:
+    form = {"Client": client, "Name": client.title(), "Email": address or f"{client}@example.com"}
+    value = json.dumps(form | {"Subscribed": subscribed}).encode()
+    return Raw("clients", client.encode(), value)
+
+
+# Weeks 2025-W45 (3 to 9 November), W46 (10 to 16) and W47 (17 to 23).
+HISTORY = [
+    *(contact(client) for client in ("anna", "ben", "cleo")),
+    contact("dora", subscribed=False),
+    contact("emil", address="nowhere"),
+    position("1", "anna", "NASDAQ", timestamp_ms=at(4)),
+    position("2", "ben", "NASDAQ", timestamp_ms=at(5)),
+    position("4", "dora", "NYSE", timestamp_ms=at(5)),
+    position("5", "emil", "NYSE", timestamp_ms=at(5)),
+    position("1", "cleo", "NASDAQ", timestamp_ms=at(12)),
+    closed("2", timestamp_ms=at(18)),
+]
+
+
+def received(stack: CommandLine) -> list[tuple[str, str]]:
+    """Return (recipient, Message-ID) of every e-mail that the sink has."""
+    messages = (
+        email.message_from_bytes(file.read_bytes(), policy=policy.default)
+        for file in (stack.settings.home / "mail").glob("*.eml")
+    )
+    return sorted((m["To"].addresses[0].username, str(m["Message-ID"])) for m in messages)
+
+
+def backfill(stack: CommandLine, first: str, last: str, *, runs: int) -> None:
+    """Create a backfill and wait until all its runs have ended, and ended well."""
+    stack(
+        *("airflow", "backfill", "create", "--dag-id", "weekly_email"),
+        *("--from-date", first, "--to-date", last, "--reprocess-behavior", "completed"),
+    )
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        found = [r for r in _runs(stack) if r["run_id"].startswith("backfill__")]
+        states = [run["state"] for run in found]
+        if len(found) == runs and set(states) <= {"success", "failed"}:
+            break
+        assert time.monotonic() < deadline, states
+        time.sleep(2)
+    assert states == ["success"] * runs
+
+
+def _runs(stack: CommandLine) -> list[dict[str, str]]:
+    out = stack("airflow", "dags", "list-runs", "weekly_email", "-o", "json")
+    found: list[dict[str, str]] = json.loads(out[out.index("[") :])
+    return found
+
+
+@pytest.mark.timeout(1800)
+def test_each_past_week_has_its_own_audience_and_a_second_backfill_mails_nobody(
+    stack: CommandLine,
+) -> None:
+    produce(stack.settings, HISTORY)
+    stack("compact")
+    assert stack.json("holders") == {"cleo": ["1"], "dora": ["4"], "emil": ["5"]}
+
+    backfill(stack, "2025-11-03", "2025-11-10", runs=2)
+    assert [who for who, _ in received(stack)] == ["anna", "ben", "ben", "cleo"]
+    assert len({message_id for _, message_id in received(stack)}) == 4
+    for week, sent in (("2025-W45", 2), ("2025-W46", 2)):
+        shards = stack.json("emails", "--week", week)["shards"]
+        assert sum(shard["sent"] for shard in shards) == sent
+        assert sum(shard["suppressed"] for shard in shards) == 1
+        assert sum(shard["failed"] for shard in shards) == 1
+        assert sum(shard["open"] for shard in shards) == 0
+
+    before = received(stack)
+    backfill(stack, "2025-11-03", "2025-11-10", runs=2)
+    assert received(stack) == before
+    assert stack.json("email", "--week", "2025-W46", "--dry-run")["recipients"] == []
+    [row] = list(stack.json("emails", "--week", "2025-W46", "--client", "emil"))[-1:]
+    assert "failed" in json.dumps(row)
