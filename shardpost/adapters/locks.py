@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,36 +19,33 @@ class LockedError(ShardpostError):
 
 
 @contextmanager
-def exclusive(
-    path: Path, what: str, *, wait: float = 0, give_up: Callable[[], bool] = lambda: False
-) -> Iterator[bool]:
-    """Hold the lock; yields True, or False if `give_up` came true while waiting for it.
+def exclusive(path: Path, what: str, *, wait: float = 0) -> Iterator[None]:
+    """Hold the lock; LockedError if somebody else still has it after `wait` seconds.
 
-    The kernel frees the lock when its holder dies, however it dies. Raises LockedError after `wait` seconds.
+    The kernel frees the lock when its holder dies, however it dies.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
-        held = _acquire(file.fileno(), path, what, wait, give_up)
-        if held:
-            file.truncate(0)
-            file.write(json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()}))
-            file.flush()
-        yield held
+        _acquire(file.fileno(), path, what, wait)
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()}))
+        file.flush()
+        yield
 
 
-def _acquire(fd: int, path: Path, what: str, wait: float, give_up: Callable[[], bool]) -> bool:
+def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
     deadline = time.monotonic() + wait
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if give_up():
-                return False
             if time.monotonic() >= deadline:
-                raise LockedError(f"{what} is already running {_holder(path)}: wait for it") from None
+                raise LockedError(
+                    f"{what} is already running {_holder(path)}: wait for it"
+                ) from None
             time.sleep(POLL_SECONDS)
         else:
-            return True
+            return
 
 
 def _holder(path: Path) -> str:

@@ -33,14 +33,6 @@ class Snapshot:
     run: str
     country: str = "US"
 
-    def covers(self, ends: Offsets) -> bool:
-        """Tell whether this snapshot has read at least up to those ends."""
-        return all(
-            self.end_offsets.get(topic, {}).get(partition, 0) >= end
-            for topic, partitions in ends.items()
-            for partition, end in partitions.items()
-        )
-
     def looked(self, at: datetime) -> "Snapshot":
         """Return the same view, found at that later time to hold all that the inputs hold."""
         return replace(self, looked_at=max(at, self.looked_at))

@@ -1,0 +1,26 @@
+"""Spark's placement of keys (the Java client's own hash) is that of domain/partitioning.py."""
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from shardpost.domain.partitioning import partition_of, seq_of
+from spark_jobs import kafka_placement
+
+KEYS = ["", "1", "ab", "abc", "größe", "客户", "x" * 1000, *(f"client{n}" for n in range(300))]
+
+
+def test_partitions_and_seqs_are_equal_in_spark_and_python(spark: SparkSession) -> None:
+    rows = [(key, number % 7, number) for number, key in enumerate(KEYS)]
+    frame = spark.createDataFrame(rows, "key STRING, partition INT, offset BIGINT")
+    found = frame.select(
+        "key",
+        "partition",
+        "offset",
+        kafka_placement.partition_of(spark, F.col("key"), 7).alias("home"),
+        kafka_placement.seq_of(spark, F.col("key"), F.col("partition"), F.col("offset"), 7).alias(
+            "seq"
+        ),
+    ).collect()
+    for row in found:
+        assert row["home"] == partition_of(row["key"], 7)
+        assert row["seq"] == seq_of(row["key"], row["partition"], row["offset"], 7)

@@ -1,0 +1,30 @@
+"""Which offsets a run reads, and when it must refuse to."""
+
+import pytest
+
+from shardpost.domain.offsets import Range, ends, ranges_to_read
+from shardpost.errors import ShardpostError
+
+
+def test_a_first_run_reads_from_the_low_watermark() -> None:
+    assert ranges_to_read({}, {"positions": {0: (5, 9), 1: (0, 0)}}) == [
+        Range("positions", 0, 5, 9)
+    ]
+
+
+def test_a_later_run_reads_what_came_after_and_a_new_partition_whole() -> None:
+    marks = {"positions": {0: (0, 9), 1: (0, 4), 2: (0, 3)}}
+    assert ranges_to_read({"positions": {0: 9, 1: 2}}, marks) == [
+        Range("positions", 1, 2, 4),
+        Range("positions", 2, 0, 3),
+    ]
+    assert ends(marks) == {"positions": {0: 9, 1: 4, 2: 3}}
+
+
+def test_records_that_are_gone_unread_are_refused_and_all_named() -> None:
+    marks = {"positions": {0: (6, 9), 1: (0, 4)}, "clients": {0: (0, 2)}}
+    read = {"positions": {0: 5, 1: 4}, "clients": {0: 7}}
+    with pytest.raises(ShardpostError) as refused:
+        ranges_to_read(read, marks)
+    assert "positions[0]: offsets 5 to 5 are gone unread" in str(refused.value)
+    assert "clients[0]: read up to 7, but it ends at 2" in str(refused.value)
