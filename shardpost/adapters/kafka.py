@@ -23,6 +23,7 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 POLL_SECONDS = 0.5
+CONTACT_SECONDS = 15.0  # for the first answer: who asks wants to know soon that nobody is there
 BATCH = 10_000
 
 
@@ -89,7 +90,9 @@ def transactional_producer(settings: Settings, transactional_id: str) -> Produce
 def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
     """Return how many partitions each topic has; ShardpostError for one that does not exist."""
     try:
-        known = admin(settings).list_topics(timeout=settings.kafka_timeout).topics
+        known = (
+            admin(settings).list_topics(timeout=min(CONTACT_SECONDS, settings.kafka_timeout)).topics
+        )
     except KafkaException as error:
         raise unreachable(settings, error) from None
     missing = [topic for topic in topics if topic not in known]

@@ -1,7 +1,9 @@
 """Run a file of spark_jobs/ through spark-submit, the same way from a command as from a DAG."""
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from shardpost.adapters.jars import spark_jars
+from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 
+CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 JOBS = Path(__file__).parents[2] / "spark_jobs"
 
 # What every session of ours is submitted with, whatever the master.
@@ -35,13 +40,22 @@ def job_file(job: str) -> Path:
 def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
     """Run the job to its end; return its exit code and the JSON document that it left, or None.
 
-    The job's standard error and progress go to ours; standard output stays free for the command's own.
+    The job's standard error and progress go to ours; standard output stays free for the command's
+    own. The job ends with this process, however this one ends.
     """
     with tempfile.TemporaryDirectory(prefix="shardpost-") as folder:
         result = Path(folder) / "result.json"
         whole = [*command(settings), str(job_file(job)), *args, "--result", str(result)]
-        code = subprocess.run(whole, env=environment(), stdout=sys.stderr, check=False).returncode
+        code = subprocess.run(
+            whole, env=environment(), stdout=sys.stderr, check=False, preexec_fn=_end_with_parent
+        ).returncode
+        if code not in CODES:
+            raise ShardpostError(f"{job} was broken off (exit code {code}): run it again")
         return code, json.loads(result.read_text()) if result.exists() else None
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def command(settings: Settings) -> list[str]:
