@@ -10,6 +10,7 @@ from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, T
 from pendulum import UTC, DateTime, instance, now
 
 from shardpost.domain.weeks import IsoWeek
+from shardpost.settings import load
 
 # A run comes so long after its week: the records of Sunday evening have been compacted by then.
 AFTER = timedelta(hours=8)
@@ -39,7 +40,7 @@ class IsoWeeks(Timetable):
         if restriction.earliest is not None:
             weeks.append(_first_from(restriction.earliest))
         if not restriction.catchup:
-            weeks.append(IsoWeek.last_ended(now(UTC)))
+            weeks += _scheduled_from(load().weekly_first)
         if not weeks:
             return None
         interval = _interval(max(weeks))
@@ -52,6 +53,14 @@ def _first_from(earliest: DateTime) -> IsoWeek:
     """Return the first week that does not start before that time."""
     week = IsoWeek.of(earliest)
     return week if week.start == earliest else week.next
+
+
+def _scheduled_from(first: str | None) -> list[IsoWeek]:
+    """Return what no scheduled run is before: the last week that ended, the first one of all.
+
+    An older week has no use for one, and could not be backfilled beside it.
+    """
+    return [IsoWeek.last_ended(now(UTC)), *([IsoWeek.parse(first)] if first else [])]
 
 
 def _interval(week: IsoWeek) -> DataInterval:

@@ -77,6 +77,11 @@ class Settings(BaseModel):
     weekly_lateness_days: Count = Field(
         3, description="a scheduled weekly run later than this skips its week"
     )
+    weekly_first: str | None = Field(
+        None,
+        pattern=r"^\d{4}-W\d{2}$",
+        description="first week of a scheduled run (embedded: the week of the first `up`)",
+    )
     shards_per_task: Count = Field(4, description="shards in one mapped task of weekly_email")
 
     @property

@@ -8,8 +8,8 @@ import json
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any
 
 import psutil
 
@@ -29,6 +29,7 @@ from shardpost.settings import Settings
 START_SECONDS = 180.0
 SCHEDULER_STOP_SECONDS = 15.0  # it would wait for its running tasks for ever; they get this long
 STOP_SECONDS = 5.0  # the others have nothing to finish; the triggerer now and then takes 10
+NEVER = datetime.min.replace(tzinfo=UTC)
 # In the order of a clean stop: a task that ends still needs the API server.
 PROCESSES = {
     "scheduler": ["scheduler", "--skip-serve-logs"],
@@ -51,11 +52,12 @@ def start(settings: Settings) -> None:
     if missing:
         password(settings)
         _migrate(settings)
+    since = datetime.now(UTC) if missing else NEVER
     for name in missing:
         daemons[name].stop()  # what a crashed one left of its process group
         daemons[name].start()
     what = f"Airflow at {address(settings)} is not healthy"
-    wait_until(lambda: not _sick(settings), what, START_SECONDS, list(daemons.values()))
+    wait_until(lambda: not _sick(settings, since), what, START_SECONDS, list(daemons.values()))
 
 
 def stop(settings: Settings) -> None:
@@ -121,17 +123,24 @@ def _migrate(settings: Settings) -> None:
     done_for.write_text(version)
 
 
-def _sick(settings: Settings) -> list[str]:
-    """Name the parts that the health endpoint does not call healthy."""
+def _sick(settings: Settings, since: datetime = NEVER) -> list[str]:
+    """Name the parts that Airflow does not call healthy, or that gave no sign of life since."""
     connection = http.client.HTTPConnection(HOST, settings.airflow_port, timeout=10)
     try:
         connection.request("GET", "/api/v2/monitor/health")
-        parts: dict[str, Any] = json.load(connection.getresponse())
-        return [name for name, part in parts.items() if part["status"] != "healthy"]
+        parts: dict[str, dict[str, str]] = json.load(connection.getresponse())
+        return [name for name, part in parts.items() if not _is_well(part, since)]
     except (OSError, ValueError, LookupError, http.client.HTTPException):
         return ["the API server does not answer"]
     finally:
         connection.close()
+
+
+def _is_well(part: Mapping[str, str], since: datetime) -> bool:
+    """Tell whether a part is healthy; of one that was killed, Airflow says so for 30 s more."""
+    beats = [text for name, text in part.items() if name.endswith("_heartbeat")]
+    well = part["status"] == "healthy"
+    return well and all(datetime.fromisoformat(text) >= since for text in beats)
 
 
 def _alive(settings: Settings) -> set[int]:

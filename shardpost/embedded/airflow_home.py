@@ -5,8 +5,10 @@ import json
 import os
 import secrets
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
+from shardpost.domain.weeks import IsoWeek
 from shardpost.settings import CHECKOUT, Settings
 
 HOST = "127.0.0.1"
@@ -15,6 +17,7 @@ AT_ONCE = 4  # tasks
 BIN = Path(sys.executable).parent
 # A cluster's own connection is set here; without it, Spark runs where the commands run it.
 SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
+FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 
 
 def address(settings: Settings) -> str:
@@ -23,13 +26,13 @@ def address(settings: Settings) -> str:
 
 
 def process_environment(settings: Settings) -> dict[str, str]:
-    """Return a whole environment of a process of this Airflow, free of any other Airflow's settings."""
+    """Return the whole environment of a process of this Airflow; no other Airflow's is in it."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("AIRFLOW_")}
     return inherited | environment(settings)
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make a process part of this Airflow, with these settings of ours."""
+    """Return the variables that make a process part of this Airflow, with our settings."""
     home = settings.home / "airflow"
     return {
         "AIRFLOW_HOME": str(home),
@@ -52,6 +55,7 @@ def environment(settings: Settings) -> dict[str, str]:
         SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or _spark_connection(settings),
         **_secrets(home),
         **settings.environ(),
+        FIRST_WEEK: settings.weekly_first or _first_week(home),
     }
 
 
@@ -68,6 +72,12 @@ def _secrets(home: Path) -> dict[str, str]:
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
     }
     return _kept_private(home / "secrets.json", fresh)
+
+
+def _first_week(home: Path) -> str:
+    """Return the week of the first start; scheduled runs begin with it."""
+    fresh = {FIRST_WEEK: str(IsoWeek.of(datetime.now(UTC)))}
+    return _kept_private(home / "first-start.json", fresh)[FIRST_WEEK]
 
 
 def _kept_private(path: Path, fresh: dict[str, str]) -> dict[str, str]:

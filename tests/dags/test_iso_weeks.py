@@ -67,15 +67,24 @@ def test_started_by_hand_it_is_of_the_last_week_that_ended(dag):
     assert of("2026-11-23T00:00:00") == (day("2026-11-16"), day("2026-11-23"))
 
 
-def test_after_a_run_comes_the_next_week_and_without_catching_up_none_long_gone(dag):
+def test_after_a_run_comes_the_next_week_and_none_long_gone(dag, monkeypatch):
     last = dag.timetable.infer_manual_data_interval(run_after=day("2026-01-05"))
     every = TimeRestriction(earliest=None, latest=None, catchup=True)
     following = dag.timetable.next_dagrun_info(last_automated_data_interval=last, restriction=every)
     assert following.data_interval == (day("2026-01-05"), day("2026-01-12"))
 
+    monkeypatch.delenv("SHARDPOST_WEEKLY_FIRST")
     newest = TimeRestriction(earliest=None, latest=None, catchup=False)
     first = dag.timetable.next_dagrun_info(last_automated_data_interval=None, restriction=newest)
     assert IsoWeek.of(first.data_interval.start) == IsoWeek.last_ended(datetime.now(UTC))
+
+
+def test_no_scheduled_run_is_of_a_week_before_the_first(dag, monkeypatch):
+    monkeypatch.setenv("SHARDPOST_WEEKLY_FIRST", "2099-W01")
+    newest = TimeRestriction(earliest=None, latest=None, catchup=False)
+    first = dag.timetable.next_dagrun_info(last_automated_data_interval=None, restriction=newest)
+    assert IsoWeek.of(first.data_interval.start) == IsoWeek.parse("2099-W01")
+    assert weeks(dag, "2026-11-16", "2026-11-22") == ["2026-W47"]
 
 
 def test_the_ui_says_when_it_runs(dag):
