@@ -1,11 +1,13 @@
 """The weekly e-mail: freeze who holds as of the week's end, then mail each client exactly once.
 
-Read: the newest snapshot, or the audience that is frozen already. Transform: who holds what, with contact and
-subscription. Write: the audience, once; then, one Spark task per shard, the ledger and the mail.
+Read: the newest snapshot, or the audience that is frozen already. Transform: who holds what, with
+contact and subscription. Write: the audience, once; then, one Spark task per shard, the ledger and
+the mail.
 """
 
 import json
 import logging
+import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 
 # So many lines of a dry run go to the log as well.
 SHOWN = 1000
+_CAUSE = re.compile(r"Caused by: |(\w+\.)*\w+(Error|Exception): ")
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ def weekly_email(args: Namespace, settings: Settings) -> job.Outcome:
         log.info("skipped: %s", why)
         return DONE, _skipped(week, why)
     try:
+        _letterhead(settings, week, now)
         run = _prepared(args, settings, week, now)
         sending = _job(args, run)
         if args.freeze_only:
@@ -77,10 +81,17 @@ def weekly_email(args: Namespace, settings: Settings) -> job.Outcome:
             return DONE, _dry_run(run, sending, args.recipients)
         return _send(run, sending)
     except (PySparkException, Py4JError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
         raise ShardpostError(
-            f"weekly_email {week}: Spark gave up: {first[:SHOWN]}; what is not mailed is open: run again"
+            f"weekly_email {week}: Spark gave up: {_cause(error)};"
+            " what is not mailed is open: run again"
         ) from None
+
+
+def _cause(error: Exception) -> str:
+    """Return the line of Spark's many that names the innermost cause."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    causes = [line for line in lines if _CAUSE.match(line)]
+    return (causes or lines[:1])[-1][:SHOWN]
 
 
 def _why_skip(settings: Settings, week: IsoWeek, now: datetime) -> str | None:
@@ -94,7 +105,7 @@ def _skipped(week: IsoWeek, why: str) -> dict[str, Any]:
 
 
 def _prepared(args: Namespace, settings: Settings, week: IsoWeek, now: datetime) -> Run:
-    """Check that the week can be mailed, and freeze its audience if this is a real run and the first."""
+    """Check that the week can be mailed; freeze its audience if this is the first real run."""
     as_of = week.as_of(now, early=args.early)
     topic = settings.topic("weekly-emails")
     partitions = kafka.partition_counts(settings, [topic])[topic]
@@ -123,16 +134,20 @@ def _require_covered(snapshot: Snapshot, week: IsoWeek) -> None:
 def _job(args: Namespace, run: Run) -> SendingJob:
     settings = run.settings
     on_unknown = args.on_unknown or settings.on_unknown
-    head = Letterhead.of(
-        run.week,
-        run.as_of,
+    head = _letterhead(settings, run.week, run.as_of)
+    policy = Policy(on_unknown == "resend", again_failed=args.again == "FAILED")
+    rate = settings.mail_rate / args.groups if settings.mail_rate else None
+    return SendingJob(settings, head, policy, run.now, time.time(), rate, totals={})
+
+
+def _letterhead(settings: Settings, week: IsoWeek, as_of: datetime) -> Letterhead:
+    return Letterhead.of(
+        week,
+        as_of,
         mail_from=settings.mail_from,
         unsubscribe_url=settings.unsubscribe_url,
         country=settings.country,
     )
-    policy = Policy(on_unknown == "resend", again_failed=args.again == "FAILED")
-    rate = settings.mail_rate / args.groups if settings.mail_rate else None
-    return SendingJob(settings, head, policy, run.now, time.time(), rate, totals={})
 
 
 def _freeze_only(run: Run) -> dict[str, Any]:
@@ -192,7 +207,7 @@ def _share(spark: SparkSession, sending: SendingJob, run: Run) -> float | None:
     """Return the mails per second of one shard, however many of them Spark runs at once."""
     if sending.rate is None:
         return None
-    is_local = run.settings.spark_master.startswith("local")
+    is_local = str(spark.sparkContext.master).startswith("local")
     at_once = spark.sparkContext.defaultParallelism if is_local else len(run.shards)
     return sending.rate / min(len(run.shards), at_once)
 

@@ -1,6 +1,8 @@
 """One local Spark session for the tests that drive jobs in this process."""
 
 import itertools
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ pytest.register_assert_rewrite("tests.spark.compacting")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give the session that spark_jobs/session.py will find."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
         **SUBMIT_CONF,

@@ -1,0 +1,252 @@
+"""The job weekly_email: who is frozen, who is mailed, and what a run refuses."""
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shardpost.adapters import frozen_weeks, snapshots, topics
+from shardpost.adapters.week_ledger import stands
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.position_ids import sort_key
+from shardpost.domain.weeks import IsoWeek
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.settings import Settings
+from spark_jobs.weekly_email import _parser, weekly_email
+from tests.mail_server import MailServer, mail_server
+from tests.spark.week_tables import World
+
+WEEK = IsoWeek(2026, 45)
+IN_TIME = WEEK.end - timedelta(hours=1)
+TOO_LATE = WEEK.end + timedelta(hours=1)
+NOW = WEEK.end + timedelta(hours=8)
+
+
+@pytest.fixture
+def server() -> Iterator[MailServer]:
+    with mail_server() as found:
+        yield found
+
+
+@pytest.fixture
+def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
+    topics.apply(settings)
+    quick = {"smtp_port": server.port, "mail_first_delay": 0.05, "mail_attempts": 2}
+    return World(spark, settings.model_copy(update=quick))
+
+
+def asked(*arguments: str, now: datetime = NOW) -> Namespace:
+    return _parser().parse_args(["--week", str(WEEK), "--now", now.isoformat(), *arguments])
+
+
+def run(world: World, *arguments: str, now: datetime = NOW) -> tuple[int, dict[str, Any]]:
+    return weekly_email(asked(*arguments, now=now), world.settings)
+
+
+def total(result: dict[str, Any], state: str) -> int:
+    return sum(shard[state] for shard in result["shards"])
+
+
+def story(world: World) -> None:
+    world.position("10", "client1")
+    world.position("9", "client1", exchange="NYSE")
+    world.position("x", "client1")
+    world.position("2", "client1", exchange="LON")
+    world.position("3", "client2", at=IN_TIME)
+    world.position("4", "client3", exchange="LON")
+    world.position("5", "client4", at=TOO_LATE)
+    world.position("6", "client5")
+    world.close("6", at=TOO_LATE)
+    world.position("7", "client6")
+    world.position("8", "client7")
+    world.position("11", "nobody")
+    for name in ("client1", "client2", "client3", "client4", "client5"):
+        world.client(name)
+    world.client("client6", subscribed=False)
+    world.client("client7", email="no address")
+
+
+def test_everybody_who_held_at_the_weeks_end_gets_one_and_nobody_else(
+    world: World, server: MailServer
+) -> None:
+    story(world)
+    world.commit(looked_at=NOW)
+    code, listed = run(world, "--dry-run")
+    assert code == 0
+    assert frozen_weeks.find(world.settings, WEEK) is None
+    assert [(to["client"], to["email"], to["positions"]) for to in listed["recipients"]] == [
+        (client, f"{client}@x.example", positions)
+        for client, positions in sorted(
+            {"client1": ["9", "10", "x"], "client2": ["3"], "client5": ["6"]}.items(),
+            key=lambda item: (partition_of(item[0], 4), item[0]),
+        )
+    ]
+    code, result = run(world)
+    assert (code, result["week"], result["snapshot"], result["unknown"]) == (0, str(WEEK), 1, [])
+    assert [total(result, s) for s in ("sent", "failed", "suppressed", "open")] == [3, 2, 1, 0]
+    assert server.taken == {to["email"]: 1 for to in listed["recipients"]}
+    assert b"x         AAPL       100  NASDAQ" in server.contents["client1@x.example"]
+    assert run(world, "--dry-run")[1]["recipients"] == []
+
+
+def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
+    world: World, server: MailServer
+) -> None:
+    world.position("1", "client1")
+    world.position("2", "client2")
+    world.position("3", "client3")
+    for name in ("client1", "client2", "client3"):
+        world.client(name)
+    world.commit(looked_at=NOW)
+    code, frozen = run(world, "--freeze-only")
+    assert (code, frozen["shards"], frozen["recipients"], frozen["groups"]) == (0, 4, 3, ["0-3"])
+    world.close("1", at=IN_TIME)
+    world.client("client1", email="other@x.example")
+    world.client("client2", subscribed=False)
+    del world.clients["client3"]
+    world.position("4", "client4", at=IN_TIME)
+    world.client("client4")
+    world.commit(looked_at=NOW)
+    code, result = run(world)
+    assert (code, result["snapshot"]) == (0, 1)
+    assert (total(result, "sent"), total(result, "suppressed")) == (1, 2)
+    assert server.taken == {"client1@x.example": 1}
+
+
+def test_positions_stand_in_the_contracts_order(world: World) -> None:
+    keys = ["10", "9", "009", "09", "a", "B", "0", "00", "1a", "²", "٣", "10" * 12, "1\n", "-1"]
+    for key in keys:
+        world.position(key, "client1")
+    world.client("client1")
+    world.commit(looked_at=NOW)
+    found = run(world, "--dry-run")[1]["recipients"][0]["positions"]
+    assert found == sorted(keys, key=sort_key)
+
+
+def test_only_the_shards_that_are_named_are_mailed(world: World, server: MailServer) -> None:
+    clients = [f"client{n}" for n in range(12)]
+    for n, client in enumerate(clients):
+        world.position(str(n), client)
+        world.client(client)
+    world.commit(looked_at=NOW)
+    run(world, "--shards", "1,3")
+    chosen = {c for c in clients if partition_of(c, 4) in (1, 3)}
+    assert server.taken == {f"{client}@x.example": 1 for client in chosen}
+    left = stands(world.settings, WEEK, 4)
+    assert sum(shard.open for shard in left) == 12 - len(chosen)
+    run(world)
+    assert server.taken == {f"{client}@x.example": 1 for client in clients}
+
+
+def test_a_shard_that_fails_does_not_stop_the_others_and_is_named(
+    world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(12):
+        world.position(str(n), f"client{n}")
+        world.client(f"client{n}")
+    world.commit(looked_at=NOW)
+    bad = {f"client{n}@x.example" for n in range(12) if partition_of(f"client{n}", 4) == 2}
+    server.script = lambda at, to: "drop" if at == "DATA" and to in bad else None
+    code, result = run(world)
+    assert code == 1
+    assert total(result, "open") == len(bad)
+    assert "shardpost: shard 2: " in capfd.readouterr().err
+    server.script = lambda _at, _to: None
+    assert run(world)[0] == 0
+    assert set(server.taken.values()) == {1}
+
+
+def test_a_delivery_in_doubt_is_held_and_makes_the_exit_code_3(
+    world: World, server: MailServer
+) -> None:
+    world.position("1", "client1")
+    world.client("client1")
+    world.commit(looked_at=NOW)
+    server.script = lambda at, _to: "take and drop" if at == "end" else None
+    assert run(world)[0] == 3
+    server.script = lambda _at, _to: None
+    code, result = run(world)
+    assert (code, result["unknown"], total(result, "unknown")) == (3, ["client1"], 1)
+    assert run(world, "--dry-run")[1]["recipients"] == []
+    assert len(run(world, "--dry-run", "--on-unknown", "resend")[1]["recipients"]) == 1
+    assert run(world, "--on-unknown", "resend")[0] == 0
+    assert len(server.message_ids["client1@x.example"]) == 1
+
+
+def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
+    world: World, server: MailServer
+) -> None:
+    world.position("1", "client1")
+    world.position("2", "client2", at=IN_TIME)
+    world.client("client1")
+    world.client("client2")
+    early = WEEK.start + timedelta(days=1)
+    world.commit(looked_at=early)
+    with pytest.raises(ShardpostError, match="has not ended"):
+        run(world, now=early)
+    assert run(world, "--early", now=early)[0] == 0
+    assert server.taken == {"client1@x.example": 1}
+    assert frozen_weeks.find(world.settings, WEEK) is None
+    snapshots.look(world.settings, snapshots.current(world.settings).looked(NOW))
+    assert run(world)[0] == 0
+    assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
+
+
+def test_a_snapshot_that_may_lack_the_weeks_end_is_refused(world: World) -> None:
+    world.position("1", "client1")
+    world.commit(looked_at=WEEK.end - timedelta(seconds=1))
+    for more in ((), ("--dry-run",), ("--freeze-only",)):
+        with pytest.raises(ShardpostError, match="shardpost compact"):
+            run(world, *more)
+    assert frozen_weeks.find(world.settings, WEEK) is None
+
+
+def test_an_empty_audience_freezes_too(world: World, server: MailServer) -> None:
+    world.commit(looked_at=NOW)
+    code, result = run(world)
+    assert (code, total(result, "sent")) == (0, 0)
+    found = frozen_weeks.find(world.settings, WEEK)
+    assert found is not None
+    assert found.recipients == 0
+    world.position("1", "client1", at=IN_TIME)
+    world.client("client1")
+    world.commit(looked_at=NOW)
+    run(world)
+    assert not server.taken
+
+
+def test_a_scheduled_run_skips_what_is_not_its_and_freezes_nothing(world: World) -> None:
+    assert "no snapshot" in run(world, "--scheduled-at", NOW.isoformat())[1]["skipped"]
+    world.commit(looked_at=NOW, committed_at=WEEK.end)
+    assert "no snapshot" in run(world, "--scheduled-at", NOW.isoformat())[1]["skipped"]
+    world.commit(looked_at=NOW, committed_at=WEEK.start)
+    late = WEEK.end + timedelta(days=3, seconds=1)
+    assert "3 days" in run(world, "--scheduled-at", NOW.isoformat(), now=late)[1]["skipped"]
+    assert frozen_weeks.find(world.settings, WEEK) is None
+    code, result = run(world, "--scheduled-at", NOW.isoformat(), "--freeze-only")
+    assert (code, result["skipped"], result["recipients"]) == (0, None, 0)
+
+
+def test_bad_shards_and_bad_settings_are_refused_before_anything_is_frozen(world: World) -> None:
+    world.commit(looked_at=NOW)
+    with pytest.raises(UsageError, match="shards '9'"):
+        run(world, "--shards", "9")
+    world.settings = world.settings.model_copy(update={"mail_from": "nobody"})
+    with pytest.raises(UsageError, match="SHARDPOST_MAIL_FROM"):
+        run(world)
+    assert frozen_weeks.find(world.settings, WEEK) is None
+
+
+def test_a_dry_run_can_leave_its_list_in_a_file(world: World, tmp_path: Path) -> None:
+    world.position("1", "client1")
+    world.client("client1")
+    world.commit(looked_at=NOW)
+    code, result = run(world, "--dry-run", "--recipients", str(tmp_path / "list"))
+    assert (code, result) == (0, {"week": str(WEEK), "snapshot": 1})
+    lines = (tmp_path / "list").read_text().splitlines()
+    assert [json.loads(line)["client"] for line in lines] == ["client1"]

@@ -1,0 +1,92 @@
+"""Delta tables and snapshots written by hand, as the weekly e-mail reads them."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from shardpost.adapters import snapshots
+from shardpost.adapters.delta import path_of
+from shardpost.domain.snapshot import Counts, Snapshot
+from shardpost.domain.tables import (
+    CLIENTS,
+    EXCHANGE_EVENTS,
+    EXCHANGES,
+    POSITION_EVENTS,
+    POSITIONS,
+    Table,
+)
+from shardpost.settings import Settings
+
+LONG_AGO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+
+
+@dataclass
+class World:
+    """What is known: every change goes into the tables by `commit`, as one snapshot more."""
+
+    spark: SparkSession
+    settings: Settings
+    positions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    clients: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    number: int = 0
+
+    def position(
+        self,
+        key: str,
+        client: str,
+        *,
+        exchange: str = "NASDAQ",
+        at: datetime = LONG_AGO,
+        **more: Any,
+    ) -> None:
+        value = {"client": client, "ticker": "AAPL", "amount": "100", "exchange": exchange, **more}
+        self._change(key, at, {"is_open": True, **value})
+
+    def close(self, key: str, *, at: datetime) -> None:
+        self._change(key, at, {"is_open": False})
+
+    def client(self, key: str, **more: Any) -> None:
+        contact = {"name": key, "email": f"{key}@x.example", "subscribed": True}
+        self.clients[key] = {**_record(key, LONG_AGO, 1), "is_open": True, **contact, **more}
+
+    def commit(self, *, looked_at: datetime, committed_at: datetime | None = None) -> Snapshot:
+        """Write all tables and the snapshot's row."""
+        self.number += 1
+        exchanges = [
+            {**_record(key, LONG_AGO, 1), "country": country}
+            for key, country in (("NASDAQ", "US"), ("NYSE", "US"), ("LON", "GB"))
+        ]
+        tables = {
+            POSITIONS: list(self.positions.values()),
+            POSITION_EVENTS: self.events,
+            CLIENTS: list(self.clients.values()),
+            EXCHANGES: [{**row, "is_open": True} for row in exchanges],
+            EXCHANGE_EVENTS: [{**row, "kind": "upsert"} for row in exchanges],
+        }
+        versions = {table.name: self._write(table, rows) for table, rows in tables.items()}
+        at = committed_at or looked_at
+        made = Snapshot(self.number, at, looked_at, {}, versions, Counts(), "test", "test")
+        snapshots.commit(self.settings, made)
+        return made
+
+    def _change(self, key: str, at: datetime, columns: dict[str, Any]) -> None:
+        row = {**_record(key, at, len(self.events) + 1), **columns}
+        self.positions[key] = row
+        kind = "upsert" if columns["is_open"] else "tombstone"
+        self.events.append({**row, "kind": kind})
+
+    def _write(self, table: Table, rows: list[dict[str, Any]]) -> int:
+        schema = self.spark.createDataFrame([], table.columns).schema
+        values = [tuple(row.get(name) for name in schema.names) for row in rows]
+        frame = self.spark.createDataFrame(values, schema).coalesce(1)
+        path = path_of(self.settings, table)
+        frame.write.format("delta").mode("overwrite").save(path)
+        return int(DeltaTable(path).version())
+
+
+def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:
+    return {"key": key, "partition": 0, "offset": seq, "timestamp": at, "seq": seq, "snapshot": 1}
