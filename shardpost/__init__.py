@@ -1,3 +1,6 @@
-"""Shardpost: positions in Kafka become holders in Delta tables, and one weekly e-mail per client."""
+"""Shardpost.
+
+Positions in Kafka become holders in Delta tables, and one weekly e-mail per client.
+"""
 
 __version__ = "0.1.0"

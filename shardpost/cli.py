@@ -1,4 +1,7 @@
-"""The command `shardpost`: finds a command, runs it, and turns errors into one line and an exit code."""
+"""The command `shardpost`.
+
+Finds a command, runs it, and turns errors into one line and an exit code.
+"""
 
 import importlib
 import logging

@@ -7,7 +7,10 @@ NEEDS_ATTENTION = 3
 
 
 class ShardpostError(Exception):
-    """Something could not be done; its text says where, what was expected, what was found, what to do."""
+    """Something could not be done.
+
+    Its text says where, what was expected, what was found, what to do.
+    """
 
     exit_code = COULD_NOT
 

@@ -92,7 +92,10 @@ class SparkJob(SparkSubmitOperator):
         self._driver_memory = settings.driver_memory
 
     def _judge(self, error: AirflowException) -> None:
-        """Return if the job's exit code means success; else raise, with what the job itself said."""
+        """Return if the job's exit code means success.
+
+        Else raise, with what the job itself said.
+        """
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
         if code == NEEDS_ATTENTION:

@@ -1,7 +1,8 @@
 """Every setting of Shardpost, once: its name, unit and default for one machine.
 
-Read from environment variables `SHARDPOST_*` and from a file `.env` in the checkout (the environment
-wins). Nothing else in the code reads the environment. A wrong or unknown setting is refused by name.
+Read from environment variables `SHARDPOST_*` and from a file `.env` in the checkout (the
+environment wins). Nothing else in the code reads the environment. A wrong or unknown setting is
+refused by name.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""The audience of a week: everybody who holds stock that counts as of an instant, computed, frozen, read."""
+"""The audience of a week.
+
+Everybody who holds stock that counts as of an instant, computed, frozen, read.
+"""
 
 import logging
 from datetime import datetime
@@ -32,7 +35,8 @@ def computed(
 ) -> DataFrame:
     """Return (client, name, email, has_contact, positions, shard) as of that instant.
 
-    Contact is the snapshot's; positions are in CONTRACT's order; `shard` is the client's of so many.
+    Contact is the snapshot's; positions are in CONTRACT's order; `shard` is the client's of so
+    many.
     """
     for table in RELATIONS:
         frame = read(spark, settings, table, snapshot.tables[table.name])

@@ -1,7 +1,8 @@
 """Catch up with the input topics, commit one snapshot, publish the changes of the holders.
 
-Read: exactly the offsets after the last snapshot. Transform: decode, fold, adder and subtractor. Write: every
-table, then the row in `snapshots` that makes all of it visible, then the difference to `share-holders`.
+Read: exactly the offsets after the last snapshot. Transform: decode, fold, adder and subtractor.
+Write: every table, then the row in `snapshots` that makes all of it visible, then the difference to
+`share-holders`.
 """
 
 import logging

@@ -1,7 +1,11 @@
-"""One compaction: from offset ranges to new versions of all tables, and the snapshot that names them."""
+"""One compaction.
+
+From offset ranges to new versions of all tables, and the snapshot that names them.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -56,9 +60,10 @@ class Compaction:
         """Write all tables up to those ends and return the snapshot that names their versions."""
         self._plan_for(sum(range_.until - range_.first for range_ in ranges))
         before = self._last.counts if self._last else Counts()
-        changed = {
-            name: self._catch_up(name, ranges) for name in ("exchanges", "clients", "positions")
-        }
+        with ThreadPoolExecutor(len(INPUTS)) as pool:  # each is mostly Delta's bookkeeping
+            found = pool.map(lambda name: self._catch_up(name, ranges), INPUTS)
+            changed = dict(zip(INPUTS, found, strict=True))
+        self._reject(ranges)
         counts = self._holders(changed["positions"], before)
         return Snapshot(
             number=self._number,
@@ -79,7 +84,10 @@ class Compaction:
         self._spark.conf.set("spark.sql.shuffle.partitions", cores if self._few else 4 * cores)
 
     def _catch_up(self, name: str, ranges: Sequence[Range]) -> DataFrame | None:
-        """Read one topic's new records into its history and its table; return the changes, or None."""
+        """Read one topic's new records into its history and its table.
+
+        Return the changes, or None.
+        """
         topic = self._settings.topic(name)
         own = [range_ for range_ in ranges if range_.topic == topic]
         if not own:
@@ -87,10 +95,11 @@ class Compaction:
         history, table, fields = INPUTS[name]
         step(f"{name} history")
         self._view.append(history, self._events(topic, own, fields))
-        new = self._view.read(history).where(F.col("snapshot") == self._number)
-        self._reject(topic, new)
         step(f"{name} table")
-        return self._latest(table, new)
+        return self._latest(table, self._new(history))
+
+    def _new(self, history: t.Table) -> DataFrame:
+        return self._view.read(history).where(F.col("snapshot") == self._number)
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
         raw = read_ranges(self._spark, self._settings, ranges)
@@ -101,7 +110,14 @@ class Compaction:
             {"seq": seq, "snapshot": F.lit(self._number).cast("bigint")}
         )
 
-    def _reject(self, topic: str, new: DataFrame) -> None:
+    def _reject(self, ranges: Sequence[Range]) -> None:
+        """Keep whole, count and name what could not be decoded."""
+        read = {range_.topic for range_ in ranges}
+        for name, (history, _, _) in INPUTS.items():
+            if (topic := self._settings.topic(name)) in read:
+                self._keep_rejected(topic, self._new(history))
+
+    def _keep_rejected(self, topic: str, new: DataFrame) -> None:
         rejected = new.where(F.col("kind") == fold.REJECTED)
         count = rejected.count()
         if not count:
@@ -164,14 +180,17 @@ class Compaction:
         return marks[0] if len(marks) == 1 else marks[0].union(marks[1])
 
     def _counting(self) -> tuple[set[str], set[str]]:
-        """Return the exchanges whose stock counted at the last snapshot, and those whose counts now."""
+        """Return the exchanges that counted at the last snapshot, and those that count now."""
         now = counting_exchanges(self._settings, self._view.versions, self._settings.country)
         if self._last is None:
             return set(), now
         return counting_exchanges(self._settings, self._last.tables, self._last.country), now
 
     def _write_holders(self, marks: DataFrame) -> tuple[int, int]:
-        """Write the touched holders; return how many more clients hold, and how many more positions."""
+        """Write the touched holders.
+
+        Return how many more clients hold, and how many more positions.
+        """
         known = self._view.read(t.SHARE_HOLDERS)
         shards = self._partitions[self._settings.topic("share-holders")]
         holders = (

@@ -1,7 +1,7 @@
 """Decoding raw records into columns, strictly, in the JVM; what cannot be decoded keeps its reason.
 
-A value must be exactly one JSON object whose fields have the declared types. It is parsed as the only
-element of an array, since Spark would pass over whatever follows a JSON value.
+A value must be exactly one JSON object whose fields have the declared types. It is parsed as the
+only element of an array, since Spark would pass over whatever follows a JSON value.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 @dataclass(frozen=True)
 class Field:
-    """One JSON field: its name, its column, the types it may have, and whether it may be missing."""
+    """One JSON field.
+
+    Its name, its column, the types it may have, and whether it may be missing.
+    """
 
     name: str
     column: str
@@ -49,7 +52,7 @@ EXCHANGE_FIELDS = (Field("Country", "country", TEXT, required=False),)
 
 
 def decoded(raw: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
-    """Return raw records (key and value as BINARY) with key STRING, kind, reason and the fields' columns.
+    """Return raw records with key STRING, kind, reason and the fields' columns.
 
     kind is upsert, tombstone or rejected. Only rejected records have a reason, raw_key and headers.
     """

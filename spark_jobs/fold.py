@@ -1,8 +1,12 @@
-"""The KTable's work as transforms: latest per key, adder and subtractor per client. No broker needed.
+"""The KTable's work as transforms: latest per key, adder and subtractor per client.
+
+No broker needed.
 
 Frames, in the words of domain/tables.py:
-- changes: one row per key whose latest record is new: the table's columns, and `old_…` for what it was;
-- marks: (client, position, delta) with delta +1 where a client came to hold a position, -1 where it ceased.
+- changes: one row per key whose latest record is new: the table's columns, and `old_…` for what it
+  was;
+- marks: (client, position, delta) with delta +1 where a client came to hold a position, -1 where it
+  ceased.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -13,7 +17,7 @@ REJECTED = "rejected"
 
 
 def latest_per_key(events: DataFrame) -> DataFrame:
-    """Return, of decodable and rejected events, the decodable one with the highest seq of each key."""
+    """Return the decodable event with the highest seq of each key."""
     decodable = events.where(F.col("kind") != REJECTED)
     latest = decodable.groupBy("key").agg(F.max("seq").alias("seq"))
     return decodable.join(latest, ["key", "seq"])
@@ -26,7 +30,7 @@ def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
 
 
 def changes(latest: DataFrame, table: DataFrame, *, few: bool) -> DataFrame:
-    """Return the rows of `latest` that are newer than the table's, beside what the table has (`old_…`)."""
+    """Return the rows of `latest` newer than the table's, beside what the table has (`old_…`)."""
     touched = _only(table, latest.select("key"), few)
     old = touched.select("key", *(F.col(name).alias(f"old_{name}") for name in _rest(table)))
     newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
@@ -43,12 +47,15 @@ def first_changes(latest: DataFrame) -> DataFrame:
 
 
 def marks_of_changes(changed: DataFrame, was: set[str], now: set[str]) -> DataFrame:
-    """Return the marks of positions that changed; the sets are the exchanges that counted, and do."""
+    """Return the marks of positions that changed.
+
+    The sets are the exchanges that counted, and do.
+    """
     return _marks(changed, F.col("old_exchange").isin(*was), F.col("exchange").isin(*now))
 
 
 def marks_of_exchanges(untouched: DataFrame, was: set[str], now: set[str]) -> DataFrame:
-    """Return the marks of positions that did not change themselves, but whose exchange's country did."""
+    """Return the marks of positions that did not change, but whose exchange's country did."""
     same = untouched.select(
         "*", *(F.col(name).alias(f"old_{name}") for name in ("client", "exchange", "is_open"))
     )
@@ -65,7 +72,10 @@ def per_client(marks: DataFrame) -> DataFrame:
 
 
 def new_holders(touched: DataFrame, holders: DataFrame, *, few: bool) -> DataFrame:
-    """Return (client, positions, was) of the touched clients; `was` is how many each held before."""
+    """Return (client, positions, was) of the touched clients.
+
+    `was` is how many each held before.
+    """
     known = _only(holders, touched.select("client"), few)
     old = known.select("client", F.col("positions").alias("held"))
     held = F.coalesce("held", F.array().cast("array<string>"))
@@ -113,5 +123,8 @@ def _rest(frame: DataFrame) -> list[str]:
 
 
 def _only(table: DataFrame, keys: DataFrame, few: bool) -> DataFrame:
-    """Return the table's rows with those keys; where they are few, the table is not shuffled for it."""
+    """Return the table's rows with those keys.
+
+    Where they are few, the table is not shuffled for it.
+    """
     return table.join(F.broadcast(keys) if few else keys, keys.columns, "left_semi")

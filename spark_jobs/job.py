@@ -1,4 +1,7 @@
-"""How every job starts and ends: arguments in, one JSON result out, one line for a known failure."""
+"""How every job starts and ends.
+
+Arguments in, one JSON result out, one line for a known failure.
+"""
 
 import json
 import logging

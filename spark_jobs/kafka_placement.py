@@ -1,7 +1,7 @@
 """Kafka's placement of keys as Spark columns, computed by the Java client's own class.
 
-Only the JVM's `Utils.murmur2` guarantees the very same placement at full speed; domain/partitioning.py is
-the same rule in Python, and the tests hold one against the other.
+Only the JVM's `Utils.murmur2` guarantees the very same placement at full speed;
+domain/partitioning.py is the same rule in Python, and the tests hold one against the other.
 """
 
 from typing import Any

@@ -19,10 +19,12 @@ FETCH = {
 
 
 def read_ranges(spark: SparkSession, settings: Settings, ranges: Sequence[Range]) -> DataFrame:
-    """Return the committed records of ranges of one topic: key, value, partition, offset, timestamp, headers.
+    """Return the committed records of ranges of one topic.
 
-    Offsets that hold no record (transaction markers, compacted ones) are passed over; a range whose end was
-    removed in the meantime fails.
+    Key, value, partition, offset, timestamp, headers.
+
+    Offsets that hold no record (transaction markers, compacted ones) are passed over; a range whose
+    end was removed in the meantime fails.
     """
     (topic,) = {range_.topic for range_ in ranges}
     reader = spark.read.format("kafka").options(

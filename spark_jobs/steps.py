@@ -1,4 +1,7 @@
-"""The named steps of a job, in its log: where a run is, and between which two it can be broken off."""
+"""The named steps of a job, in its log.
+
+Where a run is, and between which two it can be broken off.
+"""
 
 import logging
 

@@ -1,4 +1,7 @@
-"""The tables under one commit point, as one run writes them: each write is checked by its version."""
+"""The tables under one commit point, as one run writes them.
+
+Each write is checked by its version.
+"""
 
 import json
 import logging
@@ -19,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class View:
-    """All tables of the view, at the versions of the last snapshot, then at those that this run wrote."""
+    """All tables of the view, at the last snapshot's versions, then at those this run wrote."""
 
     def __init__(self, spark: SparkSession, settings: Settings, last: Snapshot | None) -> None:
         self._spark = spark

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-# At a stage (connect, EHLO, MAIL, RCPT, DATA, end) and for a recipient, what the server does: a reply, or
+# At a stage (connect, EHLO, MAIL, RCPT, DATA, end) and for a recipient, what the server does: a
+# reply, or
 HANG, DROP, TAKE_AND_DROP, TAKE_AND_HANG = "hang", "drop", "take and drop", "take and hang"
 SAY_AND_DROP = "; then drop"
 Script = Callable[[str, str], str | None]
@@ -21,7 +22,10 @@ _MESSAGE_ID = re.compile(rb"^Message-ID: (\S+)", re.MULTILINE)
 
 @dataclass
 class MailServer:
-    """What the server saw: for each recipient how often a mail was taken, and under which Message-IDs."""
+    """What the server saw.
+
+    For each recipient how often a mail was taken, and under which Message-IDs.
+    """
 
     script: Script
     port: int = 0

@@ -1,4 +1,7 @@
-"""The reference that the Spark job is held against: a plain fold of raw records, in a few lines of Python."""
+"""The reference that the Spark job is held against.
+
+A plain fold of raw records, in a few lines of Python.
+"""
 
 import json
 from collections.abc import Iterable

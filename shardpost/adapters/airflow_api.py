@@ -31,7 +31,10 @@ class AirflowApi:
         return run
 
     def wait(self, dag: str, run: str, seconds: float, say: Callable[[str], None]) -> None:
-        """Wait for a run's success; ShardpostError if it fails or takes longer. Says each task's end."""
+        """Wait for a run's success; ShardpostError if it fails or takes longer.
+
+        Says each task's end.
+        """
         deadline = time.monotonic() + seconds
         said: set[str] = set()
         while (

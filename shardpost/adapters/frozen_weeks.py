@@ -1,4 +1,7 @@
-"""Weeks whose audience is frozen, through deltalake: no JVM. The row of a week is its commit point."""
+"""Weeks whose audience is frozen, through deltalake: no JVM.
+
+The row of a week is its commit point.
+"""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -31,7 +34,10 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class FrozenWeek:
-    """One row of `frozen_weeks`: from which snapshot, as of when, at which version of `audiences`."""
+    """One row of `frozen_weeks`.
+
+    From which snapshot, as of when, at which version of `audiences`.
+    """
 
     week: str
     snapshot: int
@@ -45,8 +51,8 @@ class FrozenWeek:
         """Refuse a ledger that has another number of partitions than the audience has shards."""
         if shards != self.shards:
             raise ShardpostError(
-                f"the audience of {self.week} was frozen in {self.shards} shards, and the topic of the"
-                f" ledger has {shards} partitions: their number must not be changed"
+                f"the audience of {self.week} was frozen in {self.shards} shards, and the topic of"
+                f" the ledger has {shards} partitions: their number must not be changed"
             )
 
 
@@ -84,7 +90,10 @@ def audience_version(settings: Settings) -> int:
 
 
 def sizes(settings: Settings, week: IsoWeek, version: int) -> dict[int, int]:
-    """Return how many clients each shard of the audience has; shards without clients are left out."""
+    """Return how many clients each shard of the audience has.
+
+    Shards without clients are left out.
+    """
     sql = f"SELECT shard, count(*) AS clients FROM audiences WHERE week = '{week}' GROUP BY shard"  # noqa: S608
     return {row["shard"]: row["clients"] for row in rows(settings, sql, {AUDIENCES: version})}
 

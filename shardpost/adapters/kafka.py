@@ -1,7 +1,8 @@
 """Kafka through confluent-kafka: clients, watermarks, and reading a partition to its end.
 
-Watermarks are asked for with read_uncommitted, since under read_committed librdkafka gives the last stable
-offset; an end may be a transaction marker, so readers stop by position and never by "last record seen".
+Watermarks are asked for with read_uncommitted, since under read_committed librdkafka gives the last
+stable offset; an end may be a transaction marker, so readers stop by position and never by "last
+record seen".
 """
 
 import time
@@ -68,7 +69,7 @@ def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
 
 
 def producer(settings: Settings) -> Producer:
-    """Return a plain producer that loses and doubles nothing, and places keys as Java clients do."""
+    """Return a plain producer: idempotent, and placing keys as Java clients do."""
     more = {"partitioner": "murmur2_random", "enable.idempotence": True}
     return Producer(client_config(settings, **more))
 
@@ -118,8 +119,8 @@ def watermarks(
 ) -> dict[str, dict[int, tuple[int, int]]]:
     """Return {topic: {partition: (low, high)}}.
 
-    With `committed`, high is the last stable offset: the end of what readers of committed records may see;
-    otherwise the high watermark.
+    With `committed`, high is the last stable offset: the end of what readers of committed records
+    may see; otherwise the high watermark.
     """
     isolation = "read_committed" if committed else "read_uncommitted"
     reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
@@ -144,7 +145,8 @@ def read_to_end(
 ) -> Iterator[Message]:
     """Yield the committed records of one partition up to the high watermark as it is now.
 
-    Waits, bounded by `kafka_timeout` without progress, for open transactions below that end to finish.
+    Waits, bounded by `kafka_timeout` without progress, for open transactions below that end to
+    finish.
     """
     reader = consumer(settings, "shardpost-reader", **{"enable.partition.eof": True})
     try:
@@ -170,7 +172,10 @@ def read_to_end(
 
 
 def _next_batch(reader: Consumer) -> list[Message]:
-    """Return what is there at once, else wait for one message; `consume` would wait for a full batch."""
+    """Return what is there at once, else wait for one message.
+
+    `consume` would wait for a full batch.
+    """
     there = reader.consume(BATCH, 0)
     if there:
         return there

@@ -1,7 +1,7 @@
 """The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
 
-Whoever opens a shard fences everybody who had it before, and only then reads what they did. Every write is
-one transaction; nothing may be said to the mail server before it returned.
+Whoever opens a shard fences everybody who had it before, and only then reads what they did. Every
+write is one transaction; nothing may be said to the mail server before it returned.
 """
 
 import time
@@ -124,8 +124,8 @@ class Ledger:
 
     def _failed(self, reason: str) -> LedgerError:
         self._broken = LedgerError(
-            f"{self._topic}[{self._shard}]: the ledger cannot be written ({reason}); nothing more is"
-            " mailed, and what was being sent becomes `unknown`: run again when Kafka is well"
+            f"{self._topic}[{self._shard}]: the ledger cannot be written ({reason}); nothing more"
+            " is mailed, and what was being sent becomes `unknown`: run again when Kafka is well"
         )
         return self._broken
 
@@ -139,7 +139,7 @@ def read(settings: Settings, week: IsoWeek, shard: int) -> Iterator[Entry]:
 
 
 def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[dict[str, Any]]:
-    """Return the ledger's records of one client in that week, oldest first, as `emails` shows them."""
+    """Return the ledger's records of one client and week, oldest first, as `emails` shows them."""
     key = Entry(client, None).key(week)
     return [
         _row(message, week)

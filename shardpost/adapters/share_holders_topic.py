@@ -1,8 +1,9 @@
 """Publishing the difference between the last published snapshot and the newest to `share-holders`.
 
-One transactional producer per partition, `publish/<partition>`: init_transactions fences whoever was there,
-only then the published number is read, and the difference goes out in one transaction with the new number,
-which is metadata of an offset commit. So a stopped run that wakes up later cannot overwrite newer values.
+One transactional producer per partition, `publish/<partition>`: init_transactions fences whoever
+was there, only then the published number is read, and the difference goes out in one transaction
+with the new number, which is metadata of an offset commit. So a stopped run that wakes up later
+cannot overwrite newer values.
 """
 
 import json
@@ -25,7 +26,10 @@ AT_ONCE = 4
 
 
 def publish(settings: Settings, snapshot: Snapshot) -> int:
-    """Publish what changed since each partition's published snapshot; return the number of records."""
+    """Publish what changed since each partition's published snapshot.
+
+    Return the number of records.
+    """
     topic = settings.topic("share-holders")
     count = kafka.partition_counts(settings, [topic])[topic]
     published = published_numbers(settings, count)

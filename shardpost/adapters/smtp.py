@@ -1,7 +1,8 @@
 """SMTP: one connection that carries many mails, and exactly what became of each.
 
-The DATA phase is spoken here and not by smtplib's `data()`, since all depends on whether the final dot had
-been sent: before it a lost connection means that the mail was not sent, after it that nobody can say.
+The DATA phase is spoken here and not by smtplib's `data()`, since all depends on whether the final
+dot had been sent: before it a lost connection means that the mail was not sent, after it that
+nobody can say.
 """
 
 import contextlib
@@ -17,7 +18,8 @@ from shardpost.domain.message import Mail
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-# Answers to MAIL that speak of us and not of the mail: authentication is wanted, or not good enough.
+# Answers to MAIL that speak of us and not of the mail: authentication is wanted, or not good
+# enough.
 OURS = frozenset({530, 534, 535, 538})
 CLOSING = 421
 NOT_KNOWN = frozenset({500, 502})
@@ -42,7 +44,10 @@ class Session:
         self._smtp: smtplib.SMTP | None = None
 
     def open(self) -> None:
-        """Connect unless connected; MailServerError after waiting longer and longer, within a bound."""
+        """Connect unless connected.
+
+        MailServerError after waiting longer and longer, within a bound.
+        """
         settings, delay, attempt = self._settings, self._settings.mail_first_delay, 1
         while self._smtp is None:
             try:
@@ -51,7 +56,7 @@ class Session:
                 if attempt >= settings.mail_attempts or isinstance(error, _HOPELESS):
                     raise MailServerError(
                         f"mail server {settings.mail_server}:{settings.smtp_port}: no connection in"
-                        f" {attempt} attempts: {_said(error)}; see SHARDPOST_SMTP_HOST, _PORT, _TLS, _USER"
+                        f" {attempt} attempts: {_said(error)}; see SHARDPOST_SMTP_…"
                     ) from None
                 time.sleep(delay)
                 attempt, delay = attempt + 1, delay * settings.mail_delay_factor

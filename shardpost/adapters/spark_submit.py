@@ -70,7 +70,10 @@ def command(settings: Settings) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a job: this process's own, with one Python for driver and workers."""
+    """Return the environment of a job.
+
+    This process's own, with one Python for driver and workers.
+    """
     python = sys.executable
     return {
         **os.environ,

@@ -32,8 +32,8 @@ COUNTS = ("shard", "sent", "failed", "unknown", "suppressed", "open")
 def command(**asked: Any) -> int:
     """Send the weekly e-mail of one ISO week: to each client once, whatever happened before.
 
-    It is of the newest snapshot and does not compact. Exit code 3: done, and there are deliveries of which
-    nobody can say whether they happened (`shardpost emails` lists them).
+    It is of the newest snapshot and does not compact. Exit code 3: done, and there are deliveries
+    of which nobody can say whether they happened (`shardpost emails` lists them).
     """
     now = datetime.now(UTC)
     week = IsoWeek.parse(asked["week"])
@@ -111,6 +111,6 @@ def counts_in_words(result: dict[str, Any]) -> str:
         return table
     return (
         f"{table}\nsent or not, nobody can say: {', '.join(unknown)}\n"
-        "ask the mail server's log; `shardpost email --on-unknown resend` sends them again, with the same"
-        " Message-ID"
+        "ask the mail server's log; `shardpost email --on-unknown resend` sends them again, with"
+        " the same Message-ID"
     )

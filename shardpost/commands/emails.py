@@ -20,8 +20,9 @@ from shardpost.settings import Settings, load
 def command(week: str, client: str | None, as_json: bool) -> int:
     """Print how the weekly e-mail of a week stands, by shard; or why a client got one or did not.
 
-    `open`: in the frozen audience and not dealt with yet. `unknown`: nobody can say whether it was sent; while
-    a run is at work these are also the few that are being sent right now. Exit code 3 if there are any.
+    `open`: in the frozen audience and not dealt with yet. `unknown`: nobody can say whether it was
+    sent; while a run is at work these are also the few that are being sent right now. Exit code 3
+    if there are any.
     """
     settings, asked = load(), IsoWeek.parse(week)
     if client is not None:
@@ -85,8 +86,8 @@ def _why(settings: Settings, week: IsoWeek, client: str, found: list[dict[str, A
         return f"{client} got no e-mail of {week}: no run of that week has frozen its audience"
     if frozen_weeks.member(settings, frozen, client) is None:
         return (
-            f"{client} got no e-mail of {week}: it is not in the audience; it held no stock that counts"
-            f" as of {frozen.as_of:%Y-%m-%d %H:%M} UTC, by snapshot {frozen.snapshot}"
+            f"{client} got no e-mail of {week}: it is not in the audience; it held no stock that"
+            f" counts as of {frozen.as_of:%Y-%m-%d %H:%M} UTC, by snapshot {frozen.snapshot}"
         )
     return f"{client} has not got the e-mail of {week} yet: it is open{_reason(last)}"
 

@@ -61,7 +61,8 @@ def _digest(client: str) -> bytes:
 
 
 def _array(digests: bytes) -> NDArray[np.bytes_]:
-    # numpy compares these as bytes with trailing zeros ignored; at one fixed length that is equality.
+    # numpy compares these as bytes with trailing zeros ignored; at one fixed length that is
+    # equality.
     return np.frombuffer(digests, dtype=f"S{DIGEST}")
 
 

@@ -33,7 +33,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class NotSent:
-    """The final dot was not sent, on a fresh connection either, or no connection could be had at all."""
+    """The final dot was not sent, on a fresh connection either, or there was no connection."""
 
     reason: str
     unreachable: bool = False
@@ -52,7 +52,10 @@ class Final:
 
 @dataclass(frozen=True)
 class Again:
-    """The mail leaves its group and comes back: after the backoff, or at once if this was no attempt."""
+    """The mail leaves its group and comes back.
+
+    After the backoff, or at once if this was no attempt.
+    """
 
     reason: str
     is_attempt: bool = True

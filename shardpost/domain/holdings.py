@@ -1,7 +1,7 @@
 """The positions table and the totals of many clients' e-mails at once.
 
-pandas costs milliseconds a frame, so one frame serves a batch of clients: cells are formatted and totals
-added up for the whole batch, and what is left for each client is joining its lines.
+pandas costs milliseconds a frame, so one frame serves a batch of clients: cells are formatted and
+totals added up for the whole batch, and what is left for each client is joining its lines.
 """
 
 import re
@@ -42,8 +42,8 @@ class Holdings:
 def of_batch(positions: pa.ListArray) -> list[Holdings]:
     """Return the holdings of each client of a batch.
 
-    `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in the order
-    in which they are to be shown.
+    `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in the
+    order in which they are to be shown.
     """
     frame = _frame(positions)
     clients = len(positions)

@@ -1,7 +1,8 @@
 """The ledger of the weekly e-mail: what was decided and done, per week and client.
 
-The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "MessageId", "Reason"}. The last
-record of a key counts; none, or a tombstone, means that the client is open: to be mailed still.
+The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "MessageId", "Reason"}.
+The last record of a key counts; none, or a tombstone, means that the client is open: to be mailed
+still.
 """
 
 import json
@@ -53,7 +54,8 @@ def message_id(week: object, client: str, domain: str) -> str:
 def decode(key: bytes | None, value: bytes | None, week: object) -> Entry | None:
     """Return the entry of a record, or None if it is not of that week.
 
-    A record of the week that cannot be read counts as `unknown`: mailing on top of it might be mailing twice.
+    A record of the week that cannot be read counts as `unknown`: mailing on top of it might be
+    mailing twice.
     """
     prefix = f"{week}/".encode()
     if key is None or not key.startswith(prefix):

@@ -1,7 +1,8 @@
 """One client's weekly e-mail as bytes, the same for the same input.
 
-Written by hand and not with email.message, which takes a millisecond a mail. Bodies are quoted-printable;
-what comes from records goes through `neutral` first, so that no header can be injected.
+Written by hand and not with email.message, which takes a millisecond a mail. Bodies are
+quoted-printable; what comes from records goes through `neutral` first, so that no header can be
+injected.
 """
 
 from binascii import b2a_qp
@@ -53,7 +54,8 @@ class Letterhead:
             raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {why}")
         if not unsubscribe_url.startswith("https://") or set(" <>\r\n\t") & set(unsubscribe_url):
             raise UsageError(
-                f"setting SHARDPOST_UNSUBSCRIBE_URL={unsubscribe_url!r}: expected an https URL (RFC 8058)"
+                f"setting SHARDPOST_UNSUBSCRIBE_URL={unsubscribe_url!r}:"
+                " expected an https URL (RFC 8058)"
             )
         return cls(week, as_of, neutral(name, NAME), sender.text, unsubscribe_url, country)
 
@@ -87,7 +89,10 @@ class Recipient:
 
 @dataclass(frozen=True)
 class Mail:
-    """One e-mail as it goes on the wire: envelope, and content with CRLF line ends, not yet dot-stuffed."""
+    """One e-mail as it goes on the wire.
+
+    Envelope, and content with CRLF line ends, not yet dot-stuffed.
+    """
 
     client: str
     message_id: str
@@ -142,7 +147,8 @@ def _assemble(headers: dict[str, str], bodies: dict[str, str], identity: str) ->
         if len(line) > LONGEST_LINE:
             start = line[:40].decode(errors="replace")
             raise ComposeError(
-                f"header {start!r}… has {len(line)} bytes, a line of an e-mail at most {LONGEST_LINE}"
+                f"header {start!r}… has {len(line)} bytes,"
+                f" a line of an e-mail at most {LONGEST_LINE}"
             )
     parts = [
         f"--{boundary}\r\nContent-Type: {kind}; charset=utf-8\r\n"

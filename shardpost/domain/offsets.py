@@ -1,4 +1,7 @@
-"""Which offsets a run reads: what lies between the last snapshot's ends and the topics' ends now."""
+"""Which offsets a run reads.
+
+What lies between the last snapshot's ends and the topics' ends now.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,8 +34,9 @@ def ends(marks: Watermarks) -> dict[str, dict[int, int]]:
 def ranges_to_read(read: Offsets, marks: Watermarks) -> list[Range]:
     """Return the non-empty ranges after what was read.
 
-    A partition that was never read is read from its low watermark. Raises ShardpostError, naming every
-    partition, where records were removed unread or a topic was made anew: holders would be wrong.
+    A partition that was never read is read from its low watermark. Raises ShardpostError, naming
+    every partition, where records were removed unread or a topic was made anew: holders would be
+    wrong.
     """
     found, lost = [], []
     for topic, partitions in marks.items():
@@ -46,7 +50,7 @@ def ranges_to_read(read: Offsets, marks: Watermarks) -> list[Range]:
                 found.append(Range(topic, partition, first, end))
     if lost:
         raise ShardpostError(
-            f"the tables cannot follow their topics: {'; '.join(lost)}. The topic was purged or made"
-            " anew: compact into empty tables (another SHARDPOST_TABLES)"
+            f"the tables cannot follow their topics: {'; '.join(lost)}. The topic was purged or"
+            " made anew: compact into empty tables (another SHARDPOST_TABLES)"
         )
     return found

@@ -11,7 +11,10 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True)
 class Counts:
-    """What the view holds: open positions, clients that hold, positions they hold, rejected records."""
+    """What the view holds.
+
+    Open positions, clients that hold, positions they hold, rejected records.
+    """
 
     positions: int = 0
     holders: int = 0

@@ -1,8 +1,9 @@
 """The Delta tables: names, columns and layout, once.
 
-Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, milliseconds). `seq` orders
-the records of one key (partitioning.seq_of). `snapshot` is the number of the run that wrote the row.
-Every table but `snapshots`, `audiences` and `frozen_weeks` stands under the commit point in `snapshots`.
+Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, milliseconds). `seq`
+orders the records of one key (partitioning.seq_of). `snapshot` is the number of the run that wrote
+the row. Every table but `snapshots`, `audiences` and `frozen_weeks` stands under the commit point
+in `snapshots`.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ _RECORD = "`partition` INT, offset BIGINT, timestamp TIMESTAMP, seq BIGINT, snap
 _POSITION = "client STRING, ticker STRING, amount STRING, exchange STRING"
 _CLIENT = "name STRING, email STRING, subscribed BOOLEAN"
 
-# Histories: every record ever read. `kind` is upsert, tombstone or rejected; `value` is the raw value.
-# A rejected record also has its reason, its raw key and its headers.
+# Histories: every record ever read. `kind` is upsert, tombstone or rejected; `value` is the raw
+# value. A rejected record also has its reason, its raw key and its headers.
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _HISTORY = (
     f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS}"
@@ -31,7 +32,8 @@ POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}")
 CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}")
 EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING")
 
-# The latest decodable record per key. A tombstone keeps its row, with is_open false and null columns.
+# The latest decodable record per key. A tombstone keeps its row, with is_open false and null
+# columns.
 _LATEST = f"key STRING, {_RECORD}, is_open BOOLEAN"
 POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}")
 CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}")
@@ -63,12 +65,13 @@ VIEW = (
     REJECTED_RECORDS,
 )
 
-# The commit point: one row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when
-# the inputs were found to hold no more than end_offsets; the counts are of the whole view.
+# The commit point: one row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at`
+# is when the inputs were found to hold no more than end_offsets; the counts are of the whole view.
 SNAPSHOTS = Table(
     "snapshots",
-    "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING, tables STRING,"
-    " positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT, country STRING, code_version STRING, run STRING",
+    "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
+    " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
+    " country STRING, code_version STRING, run STRING",
 )
 
 # The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.

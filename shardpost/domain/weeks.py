@@ -83,8 +83,9 @@ class IsoWeek:
     def why_skip(self, now: datetime, first_commit: datetime | None, most_days: int) -> str | None:
         """Return why a scheduled run leaves this week out, or None if it mails it.
 
-        `first_commit` is when the first snapshot was committed: who starts Shardpost mails nobody about weeks
-        that were over by then. `most_days` is how many days after its end a week may still be mailed.
+        `first_commit` is when the first snapshot was committed: who starts Shardpost mails nobody
+        about weeks that were over by then. `most_days` is how many days after its end a week may
+        still be mailed.
         """
         if first_commit is None or first_commit >= self.end:
             return f"no snapshot was committed before week {self} ended"

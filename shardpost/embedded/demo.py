@@ -1,4 +1,7 @@
-"""The demo: a stack of its own, fresh, on free ports, in which the story is played; then it is gone."""
+"""The demo: a stack of its own, fresh, on free ports, in which the story is played.
+
+Then it is gone.
+"""
 
 import shutil
 import tempfile
@@ -14,7 +17,8 @@ from shardpost.settings import Settings
 
 Say = Callable[[str], None]
 
-# Everything that would tie the demo to somebody's own Kafka, mail server or topics keeps its default.
+# Everything that would tie the demo to somebody's own Kafka, mail server or topics keeps its
+# default.
 _KEPT = ("spark_master", "driver_memory", "kafka_timeout", "smtp_timeout", "country")
 
 

@@ -1,4 +1,7 @@
-"""The story of the demo: five positions, a week's e-mails, then one position moves and one closes."""
+"""The story of the demo.
+
+Five positions, a week's e-mails, then one position moves and one closes.
+"""
 
 import email
 import json

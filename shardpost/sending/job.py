@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 class SendingJob:
     """What the shards of one run share.
 
-    `now` is the run's time when the machine's clock said `started` (seconds since 1970); `rate` is the mails
-    per second that each shard may send; `totals` the size of each shard's audience.
+    `now` is the run's time when the machine's clock said `started` (seconds since 1970); `rate` is
+    the mails per second that each shard may send; `totals` the size of each shard's audience.
     """
 
     settings: Settings
@@ -112,7 +112,10 @@ def _unexpected(error: Exception) -> str:
 
 @contextmanager
 def _told_to_stop() -> Iterator[list[str]]:
-    """Heed SIGTERM and SIGHUP, as Spark ends its workers: the group that is out is brought to its end."""
+    """Heed SIGTERM and SIGHUP, as Spark ends its workers.
+
+    The group that is out is brought to its end.
+    """
     told: list[str] = []
 
     def heed(number: int, frame: FrameType | None) -> None:

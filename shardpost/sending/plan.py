@@ -38,7 +38,8 @@ class Decided:
 class Plan:
     """The plan of one shard; reads the audience once, in its order, one batch at a time.
 
-    Batches have the columns client, name, email, has_contact, subscribed and positions; each client once.
+    Batches have the columns client, name, email, has_contact, subscribed and positions; each client
+    once.
     """
 
     book: Book
@@ -48,7 +49,10 @@ class Plan:
     open: int = 0
 
     def steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[ToSend | Decided]:
-        """Yield what is to be done; counts in `open` the clients that the ledger does not know yet."""
+        """Yield what is to be done.
+
+        Counts in `open` the clients that the ledger does not know yet.
+        """
         for batch in batches:
             for start in range(0, batch.num_rows, BATCH):
                 yield from self._of(batch.slice(start, BATCH))

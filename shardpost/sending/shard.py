@@ -1,8 +1,8 @@
 """The sender of one shard: ledger, then mail, then ledger, each client exactly once.
 
-One transaction holds the outcomes of the last group of mails and `sending` of the next; the mail server hears
-of a group only after that commit returned. So a run that dies leaves at most one client per open connection
-in doubt, and the next run finds which.
+One transaction holds the outcomes of the last group of mails and `sending` of the next; the mail
+server hears of a group only after that commit returned. So a run that dies leaves at most one
+client per open connection in doubt, and the next run finds which.
 """
 
 import logging
@@ -48,7 +48,10 @@ class StoppedError(ShardpostError):
 
 @dataclass(order=True)
 class Attempt:
-    """One mail that is to be tried (again) at `due`, monotonic seconds; the first attempt has number 1."""
+    """One mail that is to be tried (again) at `due`, monotonic seconds.
+
+    The first attempt has number 1.
+    """
 
     due: float
     order: int
@@ -136,7 +139,8 @@ class ShardSender:
     def _room(self) -> int:
         """Return how many mails may go at once; waits where the rate says so.
 
-        A server that has not answered yet, or has just fallen silent, gets no more mails than would stop us.
+        A server that has not answered yet, or has just fallen silent, gets no more mails than would
+        stop us.
         """
         while (delay := self._pace.delay(time.monotonic())) > 0:
             self._nap(delay)
@@ -176,7 +180,10 @@ class ShardSender:
         self._judge_server(outcomes)
 
     def _connect(self, wanted: int) -> None:
-        """Have that many connections open, or go on with fewer; MailServerError if there is none."""
+        """Have that many connections open, or go on with fewer.
+
+        MailServerError if there is none.
+        """
         sessions = self._sessions[:wanted]
         errors = list(self._pool.map(_opening, sessions))
         self._keep([session for session, error in zip(sessions, errors, strict=True) if error])
@@ -190,7 +197,7 @@ class ShardSender:
             log.warning("%s: going on with %d connections", self._about(), len(self._sessions))
 
     def _judge_server(self, outcomes: list[Outcome]) -> None:
-        """Stop the shard where the server falls silent again and again, or cannot be reached any more."""
+        """Stop the shard where the server falls silent again and again, or cannot be reached."""
         pairs = zip(self._sessions, outcomes, strict=False)
         gone = [(session, o) for session, o in pairs if isinstance(o, NotSent) and o.unreachable]
         self._keep([session for session, _ in gone])

@@ -14,7 +14,10 @@ PROGRESS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Report:
-    """How a shard stood when its run ended: the ledger's counts, `open` of the audience, and what stopped it."""
+    """How a shard stood when its run ended.
+
+    The ledger's counts, `open` of the audience, and what stopped it.
+    """
 
     shard: int
     sent: int = 0
@@ -66,7 +69,10 @@ class Tally:
         )
 
     def report(self, seen_open: int, error: str | None) -> Report:
-        """Return the report; `seen_open` is how many of the audience were open when the run began."""
+        """Return the report.
+
+        `seen_open` is how many of the audience were open when the run began.
+        """
         return Report(
             shard=self.shard,
             sent=self.counts[State.SENT],

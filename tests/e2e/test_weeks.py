@@ -1,4 +1,7 @@
-"""Past weeks by `airflow backfill create`: each has its own audience, and nobody gets a second mail."""
+"""Past weeks by `airflow backfill create`.
+
+Each has its own audience, and nobody gets a second mail.
+"""
 
 import email
 import json

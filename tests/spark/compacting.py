@@ -1,4 +1,7 @@
-"""What the tests of the compaction share: run it here, read what it left, hold it against the fold."""
+"""What the tests of the compaction share.
+
+Run it here, read what it left, hold it against the fold.
+"""
 
 from argparse import Namespace
 

@@ -1,4 +1,6 @@
-"""A job that stops itself (SIGSTOP) as a named step begins: `spark-submit pausing_job.py STEP JOB ARGS…`.
+"""A job that stops itself (SIGSTOP) as a named step begins.
+
+`spark-submit pausing_job.py STEP JOB ARGS…`.
 
 The job is the real one; only a log handler is added, which the tests wait for and kill at.
 """

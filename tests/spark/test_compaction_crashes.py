@@ -1,4 +1,7 @@
-"""kill -9 of the whole process tree at every named step, SIGSTOP, and two at once: real processes."""
+"""kill -9 of the whole process tree at every named step, SIGSTOP, and two at once.
+
+Real processes.
+"""
 
 import re
 
@@ -24,7 +27,10 @@ STEPS = [
 
 
 def batch(number: int) -> list[Raw]:
-    """Return records that change something of everything: new, moved, closed, bad, a country's change."""
+    """Return records that change something of everything.
+
+    New, moved, closed, bad, a country's change.
+    """
     return [
         *(position(str(n), f"client{(n + number) % 6}", "NASDAQ") for n in range(12)),
         position(f"new{number}", "client1", "LON"),
