@@ -74,7 +74,7 @@ def producer(settings: Settings) -> Producer:
     return Producer(client_config(settings, **more))
 
 
-def transactional_producer(settings: Settings, transactional_id: str) -> Producer:
+def transactional_producer(settings: Settings, transactional_id: str, **more: Any) -> Producer:
     """Return a producer under that id; calling init_transactions on it fences all older ones."""
     return Producer(
         client_config(
@@ -83,6 +83,7 @@ def transactional_producer(settings: Settings, transactional_id: str) -> Produce
                 "transactional.id": transactional_id,
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
+                **more,
             },
         )
     )
@@ -141,16 +142,21 @@ def watermarks(
 
 
 def read_to_end(
-    settings: Settings, topic: str, partition: int, *, start: int | None = None
+    settings: Settings,
+    topic: str,
+    partition: int,
+    *,
+    start: int | None = None,
+    committed: bool = False,
 ) -> Iterator[Message]:
     """Yield the committed records of one partition up to the high watermark as it is now.
 
     Waits, bounded by `kafka_timeout` without progress, for open transactions below that end to
-    finish.
+    finish. With `committed` it ends before the first open transaction, and waits for none.
     """
     reader = consumer(settings, "shardpost-reader", **{"enable.partition.eof": True})
     try:
-        low, high = _high_watermark(settings, topic, partition)
+        low, high = _end(settings, topic, partition, committed=committed)
         position = max(low, start or 0)
         reader.assign([TopicPartition(topic, partition, position)])
         deadline = time.monotonic() + settings.kafka_timeout
@@ -183,8 +189,9 @@ def _next_batch(reader: Consumer) -> list[Message]:
     return [one] if one else []
 
 
-def _high_watermark(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
-    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": "read_uncommitted"})
+def _end(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+    isolation = "read_committed" if committed else "read_uncommitted"
+    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
     try:
         low, high = reader.get_watermark_offsets(
             TopicPartition(topic, partition), timeout=settings.kafka_timeout

@@ -38,7 +38,11 @@ class Ledger:
     def __init__(self, settings: Settings, week: IsoWeek, shard: int) -> None:
         self._settings, self._week, self._shard = settings, week, shard
         self._topic = settings.topic(WEEKLY_EMAILS.name)
-        self._producer = transactional_producer(settings, f"weekly-email/{week}/{shard}")
+        # A transaction is open for moments; one left by a dead run ends well within our patience.
+        patience = {"transaction.timeout.ms": max(1000, int(settings.kafka_timeout * 1000 / 2))}
+        self._producer = transactional_producer(
+            settings, f"weekly-email/{week}/{shard}", **patience
+        )
         self._broken: LedgerError | None = None
 
     def open(self) -> Book:
@@ -49,7 +53,7 @@ class Ledger:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None
             raise unreachable(self._settings, error) from None
-        return Book.fold(read(self._settings, self._week, self._shard))
+        return Book.fold(_entries(self._settings, self._week, self._shard, committed=False))
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Write entries in one transaction; FencedError if a newer run has the shard.
@@ -131,8 +135,16 @@ class Ledger:
 
 
 def read(settings: Settings, week: IsoWeek, shard: int) -> Iterator[Entry]:
-    """Yield the shard's committed entries of that week, oldest first."""
-    for message in read_to_end(settings, settings.topic(WEEKLY_EMAILS.name), shard):
+    """Yield the shard's entries of that week, oldest first, without waiting for open transactions.
+
+    For looking only: what was not committed, no mail server has heard of.
+    """
+    return _entries(settings, week, shard, committed=True)
+
+
+def _entries(settings: Settings, week: IsoWeek, shard: int, *, committed: bool) -> Iterator[Entry]:
+    topic = settings.topic(WEEKLY_EMAILS.name)
+    for message in read_to_end(settings, topic, shard, committed=committed):
         entry = decode(message.key(), message.value(), week)
         if entry is not None:
             yield entry
@@ -143,7 +155,9 @@ def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[
     key = Entry(client, None).key(week)
     return [
         _row(message, week)
-        for message in read_to_end(settings, settings.topic(WEEKLY_EMAILS.name), shard)
+        for message in read_to_end(
+            settings, settings.topic(WEEKLY_EMAILS.name), shard, committed=True
+        )
         if message.key() == key
     ]
 

@@ -431,6 +431,19 @@ def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(ready: Setti
         assert each_once(server)
 
 
+def test_who_only_looks_does_not_wait_for_an_open_transaction(ready: Settings) -> None:
+    writer = Ledger(ready, WEEK, SHARD)
+    writer.open()
+    writer.write([Entry("client1", State.SENDING)])
+    writer._producer.begin_transaction()
+    writer._produce(Entry("client1", State.SENT))
+    writer._producer.flush(5)
+    start = time.monotonic()
+    assert states(ready) == {"client1": "sending"}
+    assert time.monotonic() - start < 5
+    writer._producer.abort_transaction(5)
+
+
 def test_other_weeks_of_the_same_client_are_not_mixed_up(ready: Settings) -> None:
     other = Ledger(ready, WEEK.previous, SHARD)
     other.open()
