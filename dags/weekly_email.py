@@ -119,9 +119,10 @@ def groups(frozen: dict[str, Any], params: Any = None, dag_run: Any = None) -> l
 @task(retries=0, doc_md="Fails the run, once, if something is left for a person.")
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     """Say what the week came to."""
-    for group in sent:
+    groups = sent[:]  # at once; one by one, Airflow logs an error at the end of the list
+    for group in groups:
         log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
-    if unknown := [client for group in sent for client in group.get("unknown", ())]:
+    if unknown := [client for group in groups for client in group.get("unknown", ())]:
         raise AirflowFailException(what_to_do(frozen["week"], unknown))
 
 

@@ -21,7 +21,7 @@ from shardpost.embedded.airflow_home import (
     password,
     process_environment,
 )
-from shardpost.embedded.ports import require_free
+from shardpost.embedded.ports import accepts, require_free
 from shardpost.embedded.process import Daemon, log_end, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -30,7 +30,7 @@ START_SECONDS = 180.0
 SCHEDULER_STOP_SECONDS = 15.0  # it would wait for its running tasks for ever; they get this long
 STOP_SECONDS = 5.0  # the others have nothing to finish; the triggerer now and then takes 10
 NEVER = datetime.min.replace(tzinfo=UTC)
-# In the order of a clean stop: a task that ends still needs the API server.
+# In the order of a clean stop, and from the end when starting: a task needs the API server.
 PROCESSES = {
     "scheduler": ["scheduler", "--skip-serve-logs"],
     "triggerer": ["triggerer", "--skip-serve-logs"],
@@ -53,10 +53,14 @@ def start(settings: Settings) -> None:
         password(settings)
         _migrate(settings)
     since = datetime.now(UTC) if missing else NEVER
-    for name in missing:
-        daemons[name].stop()  # what a crashed one left of its process group
-        daemons[name].start()
     what = f"Airflow at {address(settings)} is not healthy"
+    for name in reversed(PROCESSES):
+        if name == "scheduler":  # its first tasks would fail without an API server
+            others = [daemon for other, daemon in daemons.items() if other != name]
+            wait_until(lambda: accepts(settings.airflow_port), what, START_SECONDS, others)
+        if name in missing:
+            daemons[name].stop()  # what a crashed one left of its process group
+            daemons[name].start()
     wait_until(lambda: not _sick(settings, since), what, START_SECONDS, list(daemons.values()))
 
 

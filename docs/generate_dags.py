@@ -1,0 +1,76 @@
+"""Write docs/dags.md from the DAGs themselves; with --check, only say whether it is current.
+
+.venv/bin/python docs/generate_dags.py
+"""
+
+import os
+import sys
+import tempfile
+from typing import Any
+
+from shardpost.embedded.airflow_home import environment
+from shardpost.settings import CHECKOUT, load
+
+PAGE = CHECKOUT / "docs" / "dags.md"
+HEAD = """# The DAGs
+
+Made by `.venv/bin/python docs/generate_dags.py` from what the DAGs say of themselves. The Airflow
+UI shows the same. A test holds this page to them.
+"""
+
+
+def main() -> int:
+    """Write or check the page; return the exit code."""
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= environment(load({"SHARDPOST_HOME": home}))
+        text = _page()
+    if "--check" not in sys.argv:
+        PAGE.write_text(text)
+    elif PAGE.read_text() != text:
+        sys.stderr.write(f"{PAGE} is not current: run `python docs/generate_dags.py`\n")
+        return 1
+    return 0
+
+
+def _page() -> str:
+    from airflow.dag_processing.dagbag import DagBag
+
+    dags = DagBag(dag_folder=CHECKOUT / "dags").dags
+    return "\n".join([HEAD, *(_section(dags[name]) for name in sorted(dags))])
+
+
+def _section(dag: Any) -> str:
+    parts = [f"## {dag.dag_id}", f"{dag.description}.", _facts(dag), dag.doc_md.strip()]
+    if dag.params:
+        parts.append(_table("param", "default", "meaning", _params(dag)))
+    return "\n\n".join([*parts, _table("task", "retries", "does", _tasks(dag))]) + "\n"
+
+
+def _facts(dag: Any) -> str:
+    from airflow.serialization.encoders import coerce_to_core_timetable
+
+    schedule = coerce_to_core_timetable(dag.timetable).description
+    return f"Schedule: {schedule}. Tags: {', '.join(sorted(dag.tags))}."
+
+
+def _params(dag: Any) -> list[tuple[str, str, str]]:
+    params = {name: dag.params.get_param(name) for name in dag.params}
+    return [
+        (f"`{name}`", "" if param.value is None else f"`{param.value}`".lower(), param.description)
+        for name, param in params.items()
+    ]
+
+
+def _tasks(dag: Any) -> list[tuple[str, str, str]]:
+    ordered = dag.topological_sort()
+    return [(f"`{task.task_id}`", str(task.retries), task.doc_md) for task in ordered]
+
+
+def _table(*columns_then_rows: Any) -> str:
+    *columns, rows = columns_then_rows
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
