@@ -18,9 +18,16 @@ CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 JOBS = Path(__file__).parents[2] / "spark_jobs"
 
+# A usual run is over before the optimising compiler has paid for itself: without it, a run of some
+# records takes 33 s of processor time rather than 59 s.
+DRIVER_JAVA = (
+    f"-Dlog4j2.configurationFile=file:{JOBS}/log4j2.properties",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseParallelGC",
+)
 # What every session of ours is submitted with, whatever the master.
 SUBMIT_CONF = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{JOBS}/log4j2.properties",
+    "spark.driver.extraJavaOptions": " ".join(DRIVER_JAVA),
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
