@@ -25,7 +25,8 @@ class Job:
         self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"
         self._process = subprocess.Popen(
             [*spark_submit.command(settings), *script, *args],
-            env=spark_submit.environment() | settings.environ(),
+            env=spark_submit.environment(settings),
+            cwd=settings.home,
             stdin=subprocess.DEVNULL,
             stdout=self.log.open("wb"),
             stderr=subprocess.STDOUT,

@@ -54,7 +54,12 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
         result = Path(folder) / "result.json"
         whole = [*command(settings), str(job_file(job)), *args, "--result", str(result)]
         code = subprocess.run(
-            whole, env=environment(), stdout=sys.stderr, check=False, preexec_fn=_end_with_parent
+            whole,
+            env=environment(settings),
+            cwd=folder,  # Spark leaves empty folders where it runs
+            stdout=sys.stderr,
+            check=False,
+            preexec_fn=_end_with_parent,
         ).returncode
         if code not in CODES:
             raise ShardpostError(f"{job} was broken off (exit code {code}): run it again")
@@ -76,7 +81,7 @@ def command(settings: Settings) -> list[str]:
     ]
 
 
-def environment() -> dict[str, str]:
+def environment(settings: Settings) -> dict[str, str]:
     """Return the environment of a job.
 
     This process's own, with one Python for driver and workers.
@@ -84,6 +89,7 @@ def environment() -> dict[str, str]:
     python = sys.executable
     return {
         **os.environ,
+        **settings.environ(),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_LOCAL_IP": "127.0.0.1",
