@@ -8,33 +8,23 @@ client per open connection in doubt, and the next run finds which.
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
 
 from shardpost.adapters.ledger import Ledger
-from shardpost.adapters.smtp import MailServerError, Session
-from shardpost.domain.delivery import (
-    Again,
-    Final,
-    LeaveOpen,
-    NotSent,
-    Outcome,
-    Unknown,
-    follow,
-)
+from shardpost.adapters.smtp import MailServerError
+from shardpost.domain.delivery import Again, Final, LeaveOpen, NotSent, Outcome, Unknown, follow
+from shardpost.domain.holdings import neutral
 from shardpost.domain.ledger import Entry, State
-from shardpost.domain.message import Mail
+from shardpost.domain.message import NAME
 from shardpost.errors import ShardpostError
+from shardpost.sending.connections import Connections
 from shardpost.sending.pace import Pace
 from shardpost.sending.plan import Decided, ToSend
 from shardpost.sending.tally import Tally
+from shardpost.sending.waiting import Attempt, Waiting
 from shardpost.settings import Settings
 
 log = logging.getLogger(__name__)
 
-# Mails held in memory that were answered 4xx; at more than that no fresh ones are taken up.
-MOST_WAITING = 2000
 # Entries that one transaction holds at most, about.
 MOST_PENDING = 1000
 # Outcomes are written at once rather than held for a wait longer than this, seconds.
@@ -44,19 +34,6 @@ NAP = 0.5
 
 class StoppedError(ShardpostError):
     """The shard stopped before its end; what is not mailed stays open."""
-
-
-@dataclass(order=True)
-class Attempt:
-    """One mail that is to be tried (again) at `due`, monotonic seconds.
-
-    The first attempt has number 1.
-    """
-
-    due: float
-    order: int
-    task: ToSend = field(compare=False)
-    number: int = field(default=1, compare=False)
 
 
 class ShardSender:
@@ -72,10 +49,8 @@ class ShardSender:
     ) -> None:
         self._settings, self._ledger, self._tally = settings, ledger, tally
         self._pace, self._stop = pace, stop
-        self._sessions = [Session(settings) for _ in range(settings.mail_connections)]
-        self._pool = ThreadPoolExecutor(settings.mail_connections, "smtp")
+        self._connections, self._waiting = Connections(settings), Waiting(settings)
         self._pending: list[Entry] = []
-        self._waiting: list[Attempt] = []
         self._left: list[str] = []
         self._order = self._silent = self._lost = 0
         self._answered = False
@@ -103,9 +78,7 @@ class ShardSender:
 
     def close(self) -> None:
         """Close the connections."""
-        self._pool.shutdown()
-        for session in self._sessions:
-            session.close()
+        self._connections.close()
 
     # Taking up
 
@@ -113,14 +86,12 @@ class ShardSender:
         """Return the mails to be sent together next, at most one a connection; none at the end."""
         while True:
             room = self._room()
-            group: list[Attempt] = []
-            while len(group) < room and self._waiting and self._waiting[0].due <= time.monotonic():
-                group.append(heappop(self._waiting))
-            if len(self._waiting) < MOST_WAITING:
+            group = self._waiting.due(room)
+            if not self._waiting.is_full:
                 self._take_fresh(steps, group, room)
             if group or not self._waiting:
                 return group
-            self._nap(self._waiting[0].due - time.monotonic())
+            self._nap(self._waiting.delay)
 
     def _take_fresh(
         self, steps: Iterator[ToSend | Decided], group: list[Attempt], room: int
@@ -145,7 +116,7 @@ class ShardSender:
         while (delay := self._pace.delay(time.monotonic())) > 0:
             self._nap(delay)
         self._heed_stop()
-        room = len(self._sessions)
+        room = len(self._connections)
         if self._silent or not self._answered:
             room = min(room, self._settings.mail_breaker - self._silent)
         return int(min(room, self._pace.allowed(time.monotonic())))
@@ -164,45 +135,26 @@ class ShardSender:
     # Sending
 
     def _send(self, group: list[Attempt]) -> None:
-        self._connect(len(group))
-        for attempt in group[len(self._sessions) :]:
-            heappush(self._waiting, attempt)
-        group = group[: len(self._sessions)]
+        self._connections.open(len(group))
+        for attempt in group[len(self._connections) :]:
+            self._waiting.put_back(attempt)
+        group = group[: len(self._connections)]
         self._pace.spend(len(group))
         mails = [attempt.task.mail for attempt in group]
         sending = [Entry(mail.client, State.SENDING, mail.message_id) for mail in mails]
         pending, self._pending = self._pending, []
         self._ledger.write([*pending, *sending])
-        outcomes = list(self._pool.map(_outcome, self._sessions, mails))
+        outcomes = self._connections.send(mails)
         for attempt, outcome in zip(group, outcomes, strict=True):
             self._note(attempt, outcome)
         self._tally.say(len(self._waiting), time.monotonic())
         self._judge_server(outcomes)
 
-    def _connect(self, wanted: int) -> None:
-        """Have that many connections open, or go on with fewer.
-
-        MailServerError if there is none.
-        """
-        sessions = self._sessions[:wanted]
-        errors = list(self._pool.map(_opening, sessions))
-        self._keep([session for session, error in zip(sessions, errors, strict=True) if error])
-        for error in errors:
-            if error and all(errors):
-                raise error
-
-    def _keep(self, lost: list[Session]) -> None:
-        if lost:
-            self._sessions = [session for session in self._sessions if session not in lost]
-            log.warning("%s: going on with %d connections", self._about(), len(self._sessions))
-
     def _judge_server(self, outcomes: list[Outcome]) -> None:
         """Stop the shard where the server falls silent again and again, or cannot be reached."""
-        pairs = zip(self._sessions, outcomes, strict=False)
-        gone = [(session, o) for session, o in pairs if isinstance(o, NotSent) and o.unreachable]
-        self._keep([session for session, _ in gone])
-        if gone and not self._sessions:
-            raise StoppedError(gone[0][1].reason)
+        if not self._connections:
+            last = next(outcome for outcome in outcomes if isinstance(outcome, NotSent))
+            raise StoppedError(last.reason)
         if self._silent >= self._settings.mail_breaker:
             raise StoppedError(
                 f"the mail server gave no answer after the end of {self._silent} mails in a row"
@@ -226,7 +178,7 @@ class ShardSender:
                 self._settle(Entry(mail.client, state, mail.message_id, reason), before)
             case Again(reason, is_attempt):
                 self._put_back(attempt, reason)
-                self._queue_again(attempt, is_attempt=is_attempt)
+                self._waiting.put_again(attempt, is_attempt=is_attempt)
             case LeaveOpen(reason):
                 self._put_back(attempt, reason)
                 self._left.append(f"{mail.client}: {reason}")
@@ -246,13 +198,6 @@ class ShardSender:
         self._tally.settle(entry.client, before, entry.state)
         self.write(entry)
 
-    def _queue_again(self, attempt: Attempt, *, is_attempt: bool) -> None:
-        settings, due, number = self._settings, time.monotonic(), attempt.number
-        if is_attempt:
-            due += settings.mail_first_delay * settings.mail_delay_factor ** (number - 1)
-            number += 1
-        heappush(self._waiting, Attempt(due, attempt.order, attempt.task, number))
-
     def _put_back(self, attempt: Attempt, reason: str) -> None:
         """Let the ledger say of a client what it said before: it was not mailed for certain."""
         mail, before = attempt.task.mail, attempt.task.before
@@ -261,20 +206,4 @@ class ShardSender:
 
     def _about(self, client: str | None = None) -> str:
         where = f"{self._tally.week} shard {self._tally.shard}"
-        return where if client is None else f"{where} {client}"
-
-
-def _opening(session: Session) -> MailServerError | None:
-    try:
-        session.open()
-    except MailServerError as error:
-        return error
-    return None
-
-
-def _outcome(session: Session, mail: Mail) -> Outcome:
-    try:
-        return session.send(mail)
-    except Exception as error:
-        log.exception("sending failed in a way that is not foreseen")
-        return Unknown(f"unexpected {type(error).__name__}: {error}")
+        return where if client is None else f"{where} {neutral(client, NAME)}"
