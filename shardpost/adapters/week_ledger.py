@@ -1,5 +1,6 @@
 """How a week stands, from its frozen audience and its ledger: no JVM, nothing written."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from shardpost.adapters import frozen_weeks, ledger
@@ -8,6 +9,9 @@ from shardpost.domain.book import Book
 from shardpost.domain.ledger import State
 from shardpost.domain.weeks import IsoWeek
 from shardpost.settings import Settings
+
+# Shards that are read side by side.
+AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ def stands(settings: Settings, week: IsoWeek, shards: int) -> list[ShardStand]:
     frozen = frozen_weeks.find(settings, week)
     if frozen is not None:
         frozen.require_shards(shards)
-    return [_stand(settings, week, frozen, shard) for shard in range(shards)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda shard: _stand(settings, week, frozen, shard), range(shards)))
 
 
 def _stand(settings: Settings, week: IsoWeek, frozen: FrozenWeek | None, shard: int) -> ShardStand:
