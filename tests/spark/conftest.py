@@ -1,5 +1,6 @@
 """One local Spark session for the tests that drive jobs in this process."""
 
+import contextlib
 import itertools
 import os
 import sys
@@ -35,7 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     for name, value in conf.items():
         builder = builder.config(name, value)
-    builder.getOrCreate()
+    with contextlib.chdir(tmp_path_factory.mktemp("jvm")):  # Spark leaves empty folders there
+        builder.getOrCreate()
     yield session.start("tests")
     session.start("tests").stop()
 
