@@ -49,6 +49,8 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__API__PORT": str(settings.airflow_port),
         "AIRFLOW__API__BASE_URL": address(settings),  # tasks ask the API there
         "AIRFLOW__API__WORKERS": "1",
+        # Seconds; a task that a killed scheduler has left is run again so soon.
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
         "NO_COLOR": "1",
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit

@@ -1,0 +1,80 @@
+"""A task that is ended from outside, and a scheduler that dies: no Spark driver outlives them."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+import httpx
+import psutil
+import pytest
+
+from tests.e2e.conftest import CommandLine
+
+DEADLINE_SECONDS = 300
+RUNS = "/api/v2/dags/compact_positions/dagRuns"
+
+
+@pytest.fixture
+def api(stack: CommandLine) -> Iterator[httpx.Client]:
+    airflow = stack.json("status")["airflow"]
+    login = {"username": airflow["user"], "password": airflow["password"]}
+    with httpx.Client(base_url=airflow["address"], timeout=60) as client:
+        token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
+        client.headers["Authorization"] = f"Bearer {token}"
+        yield client
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def drivers(run: str) -> set[int]:
+    """Return the processes, JVM and Python, of a run's job; its result's path names the run."""
+    return {p.pid for p in psutil.process_iter() if any(run in part for part in _command(p))}
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def started_compaction(api: httpx.Client) -> str:
+    """Start a run, and return its id when the JVM and the Python of its driver run."""
+    form = {"logical_date": None}
+    run: str = api.post(RUNS, json=form).raise_for_status().json()["dag_run_id"]
+    eventually(lambda: len(drivers(run)) >= 2, "no Spark driver runs")
+    return run
+
+
+@pytest.mark.timeout(600)
+def test_a_task_that_is_marked_failed_ends_its_driver(api: httpx.Client) -> None:
+    run = started_compaction(api)
+    task = f"{RUNS}/{quote(run)}/taskInstances/compact"
+    api.patch(task, json={"new_state": "failed"}).raise_for_status()
+    eventually(lambda: not drivers(run), "the driver runs on")
+    assert api.get(task).json()["state"] == "failed"
+
+
+@pytest.mark.timeout(900)
+def test_after_a_scheduler_that_was_killed_up_ends_its_driver_and_runs_the_task_again(
+    stack: CommandLine, api: httpx.Client
+) -> None:
+    run = started_compaction(api)
+    pid_file = stack.settings.home / "run" / "airflow-scheduler.pid"
+    os.kill(json.loads(pid_file.read_text())["pid"], signal.SIGKILL)
+    lost = drivers(run)
+    assert stack.json("status")["airflow"]["state"] == "broken: not running: scheduler"
+
+    stack("up")
+    assert stack.json("status")["airflow"]["state"] == "up"
+    assert not lost & drivers(run)
+    url = f"{RUNS}/{quote(run)}"
+    eventually(lambda: api.get(url).json()["state"] == "success", "the run does not end well")
