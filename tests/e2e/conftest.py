@@ -12,7 +12,7 @@ import pytest
 
 from shardpost.embedded import ports
 from shardpost.settings import Settings, load
-from tests.conftest import stack_environ
+from tests.conftest import environ
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 
@@ -48,8 +48,9 @@ class CommandLine:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """Give the command line of a whole stack that is up."""
+    free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
     home = tmp_path_factory.mktemp("stack")
-    command = CommandLine(stack_environ(home, airflow_port=ports.choose(), partitions=4))
+    command = CommandLine(environ(home=home, partitions=4, **free))
     try:
         command("up")
         yield command

@@ -6,12 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.conftest import environ
 from tests.e2e.conftest import CommandLine
 
 
 @pytest.mark.timeout(900)
 def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = CommandLine({"SHARDPOST_HOME": str(tmp_path)})
+    command = CommandLine(environ(home=tmp_path))
     said = command("demo")
     before, after = said.split("position 3 moves to client3")
     assert "client1: 1, 3" in before
