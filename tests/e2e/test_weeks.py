@@ -70,7 +70,10 @@ def backfill(stack: CommandLine, first: str, last: str, *, runs: int) -> None:
 
 def _runs(stack: CommandLine) -> list[dict[str, str]]:
     out = stack("airflow", "dags", "list-runs", "weekly_email", "-o", "json")
-    found: list[dict[str, str]] = json.loads(out[out.index("[") :])
+    start = out.find("[{")  # Airflow's own log lines may stand before it
+    found: list[dict[str, str]] = (
+        json.JSONDecoder().raw_decode(out[start:])[0] if start >= 0 else []
+    )
     return found
 
 
