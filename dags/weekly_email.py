@@ -19,6 +19,7 @@ emails --week 2026-W47`.
 """
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Context, Param, dag, task
@@ -162,6 +163,7 @@ def weekly_email() -> None:
         job="weekly_email",
         map_index_template="{{ task.part }}",
         max_active_tis_per_dagrun=AT_ONCE,
+        execution_timeout=timedelta(hours=12),  # a slow rate and many clients take their time
         doc_md="Mails the clients of its shards who are still open.",
     )
     sent: Any = send.expand_kwargs(groups(frozen)).output

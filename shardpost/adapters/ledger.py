@@ -41,7 +41,7 @@ class Ledger:
         # A transaction is open for moments; one left by a dead run ends well within our patience.
         patience = {"transaction.timeout.ms": max(1000, int(settings.kafka_timeout * 1000 / 2))}
         self._producer = transactional_producer(
-            settings, f"weekly-email/{week}/{shard}", **patience
+            settings, f"{self._topic}/{week}/{shard}", **patience
         )
         self._broken: LedgerError | None = None
 
