@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from shardpost.embedded import ports
@@ -56,3 +57,14 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
         yield command
     finally:
         command("down")
+
+
+@pytest.fixture
+def api(stack: CommandLine) -> Iterator[httpx.Client]:
+    """Give a client of the stack's Airflow that is logged in."""
+    airflow = stack.json("status")["airflow"]
+    login = {"username": airflow["user"], "password": airflow["password"]}
+    with httpx.Client(base_url=airflow["address"], timeout=60) as client:
+        token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
+        client.headers["Authorization"] = f"Bearer {token}"
+        yield client

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from urllib.parse import quote
 
 import httpx
@@ -15,16 +15,6 @@ from tests.e2e.conftest import CommandLine
 
 DEADLINE_SECONDS = 300
 RUNS = "/api/v2/dags/compact_positions/dagRuns"
-
-
-@pytest.fixture
-def api(stack: CommandLine) -> Iterator[httpx.Client]:
-    airflow = stack.json("status")["airflow"]
-    login = {"username": airflow["user"], "password": airflow["password"]}
-    with httpx.Client(base_url=airflow["address"], timeout=60) as client:
-        token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
-        client.headers["Authorization"] = f"Bearer {token}"
-        yield client
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:

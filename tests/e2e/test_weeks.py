@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime
 from email import policy
 
+import httpx
 import pytest
 
 from tests.e2e.conftest import CommandLine
@@ -51,41 +52,44 @@ def received(stack: CommandLine) -> list[tuple[str, str]]:
     return sorted((m["To"].addresses[0].username, str(m["Message-ID"])) for m in messages)
 
 
-def backfill(stack: CommandLine, first: str, last: str, *, runs: int) -> None:
-    """Create a backfill and wait until all its runs have ended, and ended well."""
+def backfill(stack: CommandLine, api: httpx.Client, first: str, last: str) -> None:
+    """Create a backfill, wait until Airflow calls it completed, and see that its runs ended well."""
     stack(
         *("airflow", "backfill", "create", "--dag-id", "weekly_email"),
         *("--from-date", first, "--to-date", last, "--reprocess-behavior", "completed"),
     )
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        found = [r for r in _runs(stack) if r["run_id"].startswith("backfill__")]
-        states = [run["state"] for run in found]
-        if len(found) == runs and set(states) <= {"success", "failed"}:
-            break
-        assert time.monotonic() < deadline, states
-        time.sleep(2)
-    assert states == ["success"] * runs
+    while not all(one["completed_at"] for one in _ask(api, "/api/v2/backfills", "backfills")):
+        assert time.monotonic() < deadline, _runs(api)
+        time.sleep(1)
+    assert _runs(api) == {"2025-11-10": "success", "2025-11-17": "success"}
 
 
-def _runs(stack: CommandLine) -> list[dict[str, str]]:
-    out = stack("airflow", "dags", "list-runs", "weekly_email", "-o", "json")
-    start = out.find("[{")  # Airflow's own log lines may stand before it
-    found: list[dict[str, str]] = (
-        json.JSONDecoder().raw_decode(out[start:])[0] if start >= 0 else []
-    )
+def _runs(api: httpx.Client) -> dict[str, str]:
+    """Return the state of each backfill's run by the day on which its week ended."""
+    found = _ask(api, "/api/v2/dags/weekly_email/dagRuns", "dag_runs")
+    return {
+        run["data_interval_end"][:10]: run["state"]
+        for run in found
+        if run["run_type"] == "backfill"
+    }
+
+
+def _ask(api: httpx.Client, path: str, what: str) -> list[dict[str, str]]:
+    answer = api.get(path, params={"dag_id": "weekly_email"} if what == "backfills" else {})
+    found: list[dict[str, str]] = answer.raise_for_status().json()[what]
     return found
 
 
 @pytest.mark.timeout(1800)
 def test_each_past_week_has_its_own_audience_and_a_second_backfill_mails_nobody(
-    stack: CommandLine,
+    stack: CommandLine, api: httpx.Client
 ) -> None:
     produce(stack.settings, HISTORY)
     stack("compact")
     assert stack.json("holders") == {"cleo": ["1"], "dora": ["4"], "emil": ["5"]}
 
-    backfill(stack, "2025-11-03", "2025-11-10", runs=2)
+    backfill(stack, api, "2025-11-03", "2025-11-10")
     assert [who for who, _ in received(stack)] == ["anna", "ben", "ben", "cleo"]
     assert len({message_id for _, message_id in received(stack)}) == 4
     for week, sent in (("2025-W45", 2), ("2025-W46", 2)):
@@ -96,7 +100,7 @@ def test_each_past_week_has_its_own_audience_and_a_second_backfill_mails_nobody(
         assert sum(shard["open"] for shard in shards) == 0
 
     before = received(stack)
-    backfill(stack, "2025-11-03", "2025-11-10", runs=2)
+    backfill(stack, api, "2025-11-03", "2025-11-10")
     assert received(stack) == before
     assert stack.json("email", "--week", "2025-W46", "--dry-run")["recipients"] == []
     [row] = list(stack.json("emails", "--week", "2025-W46", "--client", "emil"))[-1:]
