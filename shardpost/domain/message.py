@@ -12,9 +12,10 @@ from email.header import Header
 from email.utils import format_datetime, parseaddr
 from email.utils import quote as quote_phrase
 from functools import lru_cache
+from importlib.resources import files
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, Template, select_autoescape
+from jinja2 import Environment, FunctionLoader, Template, select_autoescape
 
 from shardpost.domain.addresses import Address, Unusable, judge
 from shardpost.domain.holdings import Holdings, neutral
@@ -188,10 +189,14 @@ def _template(name: str) -> Template:
     return _environment().get_template(name)
 
 
+def _source(name: str) -> str:
+    return files("shardpost").joinpath("templates", name).read_text(encoding="utf-8")
+
+
 @lru_cache
 def _environment() -> Environment:
     return Environment(
-        loader=PackageLoader("shardpost"),
+        loader=FunctionLoader(_source),  # PackageLoader finds nothing in an executor's .zip
         autoescape=select_autoescape(["html"]),
         keep_trailing_newline=True,
     )

@@ -51,6 +51,7 @@ def ranges_to_read(read: Offsets, marks: Watermarks) -> list[Range]:
     if lost:
         raise ShardpostError(
             f"the tables cannot follow their topics: {'; '.join(lost)}. The topic was purged or"
-            " made anew: compact into empty tables (another SHARDPOST_TABLES)"
+            " made anew: compact into empty tables (another SHARDPOST_TABLES) and an empty"
+            " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
         )
     return found

@@ -53,7 +53,7 @@ def received(stack: CommandLine) -> list[tuple[str, str]]:
 
 
 def backfill(stack: CommandLine, api: httpx.Client, first: str, last: str) -> None:
-    """Create a backfill, wait until Airflow calls it completed, and see that its runs ended well."""
+    """Create a backfill, wait until it is completed, and see that its runs ended well."""
     stack(
         *("airflow", "backfill", "create", "--dag-id", "weekly_email"),
         *("--from-date", first, "--to-date", last, "--reprocess-behavior", "completed"),
