@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka.admin import NewPartitions
 from hypothesis import HealthCheck, Phase, given, strategies
 from hypothesis import settings as example_settings
@@ -43,6 +44,7 @@ RECORDS = strategies.one_of(
 HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1, max_size=4)
 
 
+@pytest.mark.timeout(1200)
 @example_settings(
     max_examples=5,
     deadline=None,
