@@ -1,6 +1,5 @@
 """The one SparkSession of a job, and its view of the Delta tables."""
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.adapters.delta import path_of
@@ -27,17 +26,3 @@ def read(spark: SparkSession, settings: Settings, table: Table, version: int) ->
     """Return a table at one version, as a snapshot names it."""
     path = path_of(settings, table)
     return spark.read.format("delta").option("versionAsOf", version).load(path)
-
-
-def open_table(spark: SparkSession, settings: Settings, table: Table) -> DeltaTable:
-    """Return a table to write to, created with its declared columns where it is missing."""
-    days = f"interval {settings.snapshot_days} days"
-    return (
-        DeltaTable.createIfNotExists(spark)
-        .location(path_of(settings, table))
-        .addColumns(spark.createDataFrame([], table.columns).schema)
-        .partitionedBy(*table.partitioned_by)
-        .property("delta.logRetentionDuration", days)
-        .property("delta.deletedFileRetentionDuration", days)
-        .execute()
-    )

@@ -3,7 +3,6 @@
 Each write is checked by its version.
 """
 
-import json
 import logging
 
 from delta.tables import DeltaTable as SparkDeltaTable
@@ -71,7 +70,7 @@ class View:
         days = f"interval {self._settings.snapshot_days} days"
         DeltaTable.create(
             path,
-            Schema.from_json(json.dumps(json.loads(StructType.fromDDL(table.columns).json()))),
+            Schema.from_json(StructType.fromDDL(table.columns).json()),
             partition_by=list(table.partitioned_by),
             configuration={
                 "delta.logRetentionDuration": days,
