@@ -9,10 +9,10 @@ One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end 
    gets another.
 3. `report` fails the run once if something is left for a person, and says what to do.
 
-A *scheduled* run leaves a week out (all tasks skipped) if no snapshot was committed before the
-week ended, or if the week ended too long ago (`SHARDPOST_WEEKLY_LATENESS_DAYS`). Started by hand
-or as a backfill, it does as it is told: without `week`, it is of its data interval, or else of the
-last week that ended.
+A *scheduled* run leaves a week out (`freeze` says why, and nothing after it runs) if no snapshot
+was committed before the week ended, or if the week ended too long ago
+(`SHARDPOST_WEEKLY_LATENESS_DAYS`). Started by hand or as a backfill, it does as it is told: without
+`week`, it is of its data interval, or else of the last week that ended.
 
 Look first: **dry run** prints into the logs of `send` who would get what. The ledger: `shardpost
 emails --week 2026-W47`.

@@ -20,6 +20,7 @@ from shardpost.domain.tables import AUDIENCES, CLIENTS
 from shardpost.domain.weeks import IsoWeek
 from shardpost.settings import Settings
 from spark_jobs.kafka_placement import partition_of
+from spark_jobs.position_order import order_of
 from spark_jobs.session import read
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def computed(
     for table in RELATIONS:
         frame = read(spark, settings, table, snapshot.tables[table.name])
         frame.createOrReplaceTempView(table.name)
-    held = spark.sql(us_positions(settings.country, as_of))
+    held = spark.sql(us_positions(snapshot.country, as_of))
     holders = held.groupBy("client").agg(_in_order().alias("positions"))
     contacts = _clients(spark, settings, snapshot).select(
         F.col("key").alias("client"), "name", "email", F.lit(True).alias("known")
@@ -97,7 +98,9 @@ def _frozen(
     writer.option("replaceWhere", f"week = '{week}'").save(path_of(settings, AUDIENCES))
     version = frozen_weeks.audience_version(settings)
     recipients = sum(frozen_weeks.sizes(settings, week, version).values())
-    return FrozenWeek(str(week), snapshot.number, week.end, now, version, shards, recipients)
+    return FrozenWeek(
+        *(str(week), snapshot.number, week.end, now, version, shards, recipients, snapshot.country)
+    )
 
 
 def _create_table(spark: SparkSession, settings: Settings) -> None:
@@ -117,16 +120,8 @@ def _clients(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> Dat
 
 
 def _in_order() -> Column:
-    """Collect positions in the order of domain.position_ids.sort_key."""
-    position = F.col("position")
-    is_number = position.rlike(r"\A[0-9]+\z")
-    digits = F.when(is_number, F.regexp_replace(position, r"\A0+", "")).otherwise("")
-    ranked = F.struct(
-        F.when(is_number, 0).otherwise(1).alias("kind"),
-        F.length(digits).alias("length"),
-        digits.alias("digits"),
-        *_SHOWN,
-    )
+    """Collect positions in CONTRACT's order."""
+    ranked = F.struct(*order_of(F.col("position")), *_SHOWN)
     return F.transform(
         F.sort_array(F.collect_list(ranked)), lambda row: F.struct(*(row[name] for name in _SHOWN))
     )

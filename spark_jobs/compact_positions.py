@@ -36,9 +36,11 @@ def compact(args: Namespace, settings: Settings) -> job.Outcome:
 def _compact(settings: Settings) -> dict[str, object]:
     inputs = [settings.topic(name) for name in INPUTS]
     counts = kafka.partition_counts(settings, [*inputs, settings.topic("share-holders")])
+    last = snapshots.newest(settings)
+    if last:
+        last.require_shards(counts[settings.topic("share-holders")])
     looked_at = datetime.now(UTC)
     marks = kafka.watermarks(settings, {name: counts[name] for name in inputs}, committed=True)
-    last = snapshots.newest(settings)
     ranges = ranges_to_read(last.end_offsets if last else {}, marks)
     if last and not ranges and last.country == settings.country:
         latest, rejected = last.looked(looked_at), 0

@@ -75,6 +75,7 @@ class Compaction:
             code_version=__version__,
             run=self._run,
             country=self._settings.country,
+            shards=self._partitions[self._settings.topic("share-holders")],
         )
 
     def _plan_for(self, records: int) -> None:

@@ -12,6 +12,8 @@ Frames, in the words of domain/tables.py:
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from spark_jobs.position_order import order_of
+
 TOMBSTONE = "tombstone"
 REJECTED = "rejected"
 
@@ -87,20 +89,9 @@ def new_holders(touched: DataFrame, holders: DataFrame, *, few: bool) -> DataFra
 
 
 def sorted_ids(ids: Column) -> Column:
-    """Return the ids in CONTRACT's order (domain/position_ids.py)."""
-    keyed = F.transform(ids, lambda id_: F.struct(*_sort_fields(id_)))
+    """Return the ids in CONTRACT's order."""
+    keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
     return F.transform(F.array_sort(keyed), lambda item: item.getField("id"))
-
-
-def _sort_fields(id_: Column) -> list[Column]:
-    digits = id_.rlike("^[0-9]+$")
-    number = F.ltrim(id_, F.lit("0"))
-    return [
-        F.when(digits, 0).otherwise(1).alias("kind"),
-        F.when(digits, F.length(number)).otherwise(0).alias("length"),
-        F.when(digits, number).otherwise("").alias("number"),
-        id_.alias("id"),
-    ]
 
 
 def _marks(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:

@@ -72,7 +72,7 @@ def weekly_email(args: Namespace, settings: Settings) -> job.Outcome:
         log.info("skipped: %s", why)
         return DONE, _skipped(week, why)
     try:
-        _letterhead(settings, week, now)
+        _letterhead(settings, week, now, settings.country)
         run = _prepared(args, settings, week, now)
         sending = _job(args, run)
         if args.freeze_only:
@@ -134,19 +134,20 @@ def _require_covered(snapshot: Snapshot, week: IsoWeek) -> None:
 def _job(args: Namespace, run: Run) -> SendingJob:
     settings = run.settings
     on_unknown = args.on_unknown or settings.on_unknown
-    head = _letterhead(settings, run.week, run.as_of)
+    country = (run.frozen or run.snapshot).country
+    head = _letterhead(settings, run.week, run.as_of, country)
     policy = Policy(on_unknown == "resend", again_failed=args.again == "FAILED")
     rate = settings.mail_rate / args.groups if settings.mail_rate else None
     return SendingJob(settings, head, policy, run.now, time.time(), rate, totals={})
 
 
-def _letterhead(settings: Settings, week: IsoWeek, as_of: datetime) -> Letterhead:
+def _letterhead(settings: Settings, week: IsoWeek, as_of: datetime, country: str) -> Letterhead:
     return Letterhead.of(
         week,
         as_of,
         mail_from=settings.mail_from,
         unsubscribe_url=settings.unsubscribe_url,
-        country=settings.country,
+        country=country,
     )
 
 

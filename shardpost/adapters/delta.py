@@ -5,7 +5,8 @@ that one leaves threads behind that abort the interpreter on exit now and then (
 1.6.6, pyarrow 26).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
@@ -39,14 +40,17 @@ def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) ->
 
     ShardpostError for a table, version or file that is not there.
     """
-    builder = QueryBuilder()
-    for table, version in versions.items():
-        builder = builder.register(table.name, _open(settings, table, version))
-    try:
+    with _gone_files_named(settings, versions):
         # Not pa.table(…): that imports pandas, which takes longer than the query.
-        return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
-    except pa.ArrowInvalid as error:
-        raise _gone(settings, versions, error) from error
+        return _reader(settings, sql, versions).read_all()
+
+
+def stream(
+    settings: Settings, sql: str, versions: Mapping[Table, int | None]
+) -> Iterator[pa.RecordBatch]:
+    """Run one SQL query as `query` does, and yield its batches as they come."""
+    with _gone_files_named(settings, versions):
+        yield from _reader(settings, sql, versions)
 
 
 def rows(
@@ -67,6 +71,15 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     return [at and at.replace(tzinfo=UTC) for at in naive]
 
 
+def _reader(
+    settings: Settings, sql: str, versions: Mapping[Table, int | None]
+) -> pa.RecordBatchReader:
+    builder = QueryBuilder()
+    for table, version in versions.items():
+        builder = builder.register(table.name, _open(settings, table, version))
+    return pa.RecordBatchReader.from_stream(builder.execute(sql))
+
+
 def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
     path = path_of(settings, table)
     try:
@@ -80,14 +93,18 @@ def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
         ) from None
 
 
-def _gone(settings: Settings, versions: Mapping[Table, int | None], error: Exception) -> Exception:
-    if "not found" not in str(error):
-        return error
-    names = ", ".join(f"{table.name}@{version}" for table, version in versions.items())
-    return ShardpostError(
-        f"a file of {names} in {settings.tables_root} is gone: it was vacuumed, or removed by hand;"
-        " ask for a newer snapshot"
-    )
+@contextmanager
+def _gone_files_named(settings: Settings, versions: Mapping[Table, int | None]) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "not found" not in str(error):
+            raise
+        names = ", ".join(f"{table.name}@{version}" for table, version in versions.items())
+        raise ShardpostError(
+            f"a file of {names} in {settings.tables_root} is gone: it was vacuumed, or removed by"
+            " hand; ask for a newer snapshot"
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -28,6 +28,7 @@ SCHEMA = pa.schema(
         ("audience_version", pa.int64()),
         ("shards", pa.int32()),
         ("recipients", pa.int64()),
+        ("country", pa.string()),
     ]
 )
 
@@ -36,7 +37,7 @@ SCHEMA = pa.schema(
 class FrozenWeek:
     """One row of `frozen_weeks`.
 
-    From which snapshot, as of when, at which version of `audiences`.
+    From which snapshot, as of when, at which version of `audiences`, and whose stock counted.
     """
 
     week: str
@@ -46,6 +47,7 @@ class FrozenWeek:
     audience_version: int
     shards: int
     recipients: int
+    country: str
 
     def require_shards(self, shards: int) -> None:
         """Refuse a ledger that has another number of partitions than the audience has shards."""

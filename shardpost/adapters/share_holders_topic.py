@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from shardpost.adapters import kafka
-from shardpost.adapters.delta import query
+from shardpost.adapters.delta import query, stream
 from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import SHARE_HOLDERS
 from shardpost.errors import ShardpostError
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 GROUP = "shardpost-publish"
 AT_ONCE = 4
+# A first publish is one transaction, however many clients there are: the most that a broker allows
+# by default (transaction.max.timeout.ms). A dead one holds its readers up only until the next run.
+LONGEST_MS = 900_000
 
 
 def publish(settings: Settings, snapshot: Snapshot) -> int:
@@ -71,7 +74,9 @@ def _changed(settings: Settings, snapshot: Snapshot, since: int) -> bool:
 
 def _publish_shard(settings: Settings, snapshot: Snapshot, shard: int) -> int:
     topic = settings.topic("share-holders")
-    producer = kafka.transactional_producer(settings, f"{topic}/publish/{shard}")
+    producer = kafka.transactional_producer(
+        settings, f"{topic}/publish/{shard}", **{"transaction.timeout.ms": LONGEST_MS}
+    )
     reader = kafka.consumer(settings, GROUP)
     try:
         producer.init_transactions(settings.kafka_timeout)
@@ -102,9 +107,10 @@ def _send_difference(
         "SELECT client, positions FROM share_holders"  # noqa: S608 - numbers
         f" WHERE shard = {shard} AND snapshot > {since}"
     )
-    holders = query(settings, sql, {SHARE_HOLDERS: snapshot.tables[SHARE_HOLDERS.name]})
     producer.begin_transaction()
-    for batch in holders.to_batches():
+    count = 0
+    for batch in stream(settings, sql, {SHARE_HOLDERS: snapshot.tables[SHARE_HOLDERS.name]}):
+        count += batch.num_rows
         for client, positions in zip(
             batch["client"].to_pylist(), batch["positions"].to_pylist(), strict=True
         ):
@@ -116,8 +122,8 @@ def _send_difference(
         settings.kafka_timeout,
     )
     producer.commit_transaction(settings.kafka_timeout)
-    log.info("%s[%d]: published %d records", topic, shard, holders.num_rows)
-    return int(holders.num_rows)
+    log.info("%s[%d]: published %d records", topic, shard, count)
+    return count
 
 
 def _value(client: str, positions: list[str]) -> bytes | None:

@@ -27,6 +27,7 @@ SCHEMA = pa.schema(
         ("held", pa.int64()),
         ("rejected", pa.int64()),
         ("country", pa.string()),
+        ("shards", pa.int32()),
         ("code_version", pa.string()),
         ("run", pa.string()),
     ]
@@ -116,6 +117,7 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
         "tables": json.dumps(form["tables"]),
         "held": snapshot.counts.held,
         "country": snapshot.country,
+        "shards": snapshot.shards,
         "code_version": snapshot.code_version,
         "run": snapshot.run,
     }
@@ -135,4 +137,5 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         code_version=row["code_version"],
         run=row["run"],
         country=row["country"],
+        shards=row["shards"],
     )

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from shardpost.errors import ShardpostError
+
 # {topic: {partition: next offset to read}}
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -24,7 +26,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One committed row of the table `snapshots`."""
+    """One committed row of the table `snapshots`.
+
+    `shards` is how many partitions `share-holders` has, for good.
+    """
 
     number: int
     committed_at: datetime
@@ -34,7 +39,18 @@ class Snapshot:
     counts: Counts
     code_version: str
     run: str
-    country: str = "US"
+    country: str
+    shards: int
+
+    def require_shards(self, shards: int) -> None:
+        """Refuse a topic `share-holders` whose number of partitions was changed."""
+        if shards != self.shards:
+            raise ShardpostError(
+                f"share-holders has {shards} partitions, and had {self.shards} at snapshot"
+                f" {self.number}: clients would move to other partitions, and readers would see"
+                " them in both. The number must not be changed: set SHARDPOST_TOPIC_SHARE_HOLDERS"
+                " to a topic of its own and SHARDPOST_TABLES to a new folder, and compact anew"
+            )
 
     def looked(self, at: datetime) -> "Snapshot":
         """Return the same view, found at that later time to hold all that the inputs hold."""

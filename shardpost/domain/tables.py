@@ -66,12 +66,13 @@ VIEW = (
 )
 
 # The commit point: one row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at`
-# is when the inputs were found to hold no more than end_offsets; the counts are of the whole view.
+# is when the inputs were found to hold no more than end_offsets; the counts are of the whole view;
+# `shards` is the number of partitions of share-holders.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
-    " country STRING, code_version STRING, run STRING",
+    " country STRING, shards INT, code_version STRING, run STRING",
 )
 
 # The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.
@@ -85,5 +86,5 @@ AUDIENCES = Table(
 FROZEN_WEEKS = Table(
     "frozen_weeks",
     "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
-    " shards INT, recipients BIGINT",
+    " shards INT, recipients BIGINT, country STRING",
 )

@@ -12,7 +12,7 @@ from email import policy
 import httpx
 import pytest
 
-from tests.e2e.conftest import CommandLine
+from tests.command_line import CommandLine
 from tests.reference import Raw, closed, position, produce
 
 DEADLINE_SECONDS = 600

@@ -11,6 +11,7 @@ from shardpost.adapters import kafka, snapshots
 from shardpost.adapters.delta import rows
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.tables import REJECTED_RECORDS
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from tests.reference import Fold, Raw, closed, exchange, position, produce, published, send
 from tests.spark.compacting import agree, run, starter
@@ -190,6 +191,22 @@ def produce_when_seven(settings: Settings, records: list[Raw]) -> None:
             for r in records
         ],
     )
+
+
+def test_another_number_of_partitions_of_share_holders_is_refused(
+    fresh: Callable[[], Settings],
+) -> None:
+    settings = fresh()
+    produce(settings, [position("1", "client1", "NASDAQ")])
+    run(settings)
+    admin = kafka.admin(settings)
+    more = admin.create_partitions([NewPartitions(settings.topic_share_holders, 5)])
+    more[settings.topic_share_holders].result(30)
+    produce(settings, [closed("1")])
+    with pytest.raises(ShardpostError, match="has 5 partitions, and had 4 at snapshot 1"):
+        run(settings)
+    assert snapshots.current(settings).number == 1
+    assert published(settings) == {"client1": ["1"]}
 
 
 def test_a_run_with_nothing_new_adds_no_snapshot_but_looks(fresh: Callable[[], Settings]) -> None:

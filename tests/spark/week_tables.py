@@ -69,7 +69,10 @@ class World:
         }
         versions = {table.name: self._write(table, rows) for table, rows in tables.items()}
         at = committed_at or looked_at
-        made = Snapshot(self.number, at, looked_at, {}, versions, Counts(), "test", "test")
+        made = Snapshot(
+            *(self.number, at, looked_at, {}, versions, Counts()),
+            *("test", "test", self.settings.country, self.settings.partitions),
+        )
         snapshots.commit(self.settings, made)
         return made
 

@@ -1,0 +1,52 @@
+"""The command `shardpost` as its users have it: a process, its output, its exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from shardpost.settings import Settings, load
+
+SHARDPOST = Path(sys.executable).parent / "shardpost"
+
+
+class CommandLine:
+    """`shardpost` with the settings of these variables and no others."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        self.settings: Settings = load(environ)
+        self._environ = {
+            name: value for name, value in os.environ.items() if not name.startswith("SHARDPOST_")
+        } | environ
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end."""
+        return subprocess.run(
+            [str(SHARDPOST), *arguments],
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        """Run one command that has to end with this code; return its standard output."""
+        done = self.run(*arguments)
+        assert done.returncode == code, f"{arguments}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def refused(self, *arguments: str, code: int) -> str:
+        """Run one command that has to end with this code and print nothing but one line of why."""
+        done = self.run(*arguments)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        [line] = [line for line in done.stderr.splitlines() if line.startswith("shardpost: ")]
+        assert "Traceback" not in done.stderr
+        return line
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """Run one command with --json and return what it printed."""
+        return json.loads(self(*arguments, "--json", code=code))

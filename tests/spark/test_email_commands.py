@@ -1,0 +1,84 @@
+"""The commands `email` and `emails` as the contract has them: JSON, exit codes, one clear line."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shardpost.adapters import topics
+from shardpost.domain.weeks import IsoWeek
+from shardpost.settings import Settings
+from tests.command_line import CommandLine
+from tests.mail_server import TAKE_AND_DROP, MailServer, mail_server
+from tests.spark.week_tables import World
+
+WEEK = "2026-W45"
+
+
+@pytest.fixture
+def server() -> Iterator[MailServer]:
+    with mail_server() as found:
+        yield found
+
+
+@pytest.fixture
+def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
+    topics.apply(settings)
+    return World(spark, settings.model_copy(update={"smtp_port": server.port}))
+
+
+@pytest.fixture
+def shardpost(world: World) -> CommandLine:
+    return CommandLine(world.settings.environ())
+
+
+def test_what_cannot_be_done_is_said_in_one_line(shardpost: CommandLine) -> None:
+    assert "2026-W60" in shardpost.refused("email", "--week", "2026-W60", code=2)
+    assert "2026-W60" in shardpost.refused("emails", "--week", "2026-W60", code=2)
+    running = str(IsoWeek.of(datetime.now(UTC)))
+    assert "has not ended" in shardpost.refused("email", "--week", running, code=1)
+    assert "shardpost compact" in shardpost.refused("email", "--week", WEEK, code=1)
+
+
+def test_a_week_nobody_has_mailed_stands_at_nothing(shardpost: CommandLine) -> None:
+    none = {"sent": 0, "failed": 0, "unknown": 0, "suppressed": 0, "open": 0}
+    assert shardpost.json("emails", "--week", WEEK) == {
+        "week": WEEK,
+        "shards": [{"shard": shard, **none} for shard in range(4)],
+        "unknown": [],
+    }
+    assert shardpost.json("emails", "--week", WEEK, "--client", "client1") == []
+    assert "no run of that week" in shardpost("emails", "--week", WEEK, "--client", "client1")
+
+
+def test_a_delivery_in_doubt_makes_both_commands_end_with_3(
+    world: World, server: MailServer, shardpost: CommandLine
+) -> None:
+    for number, client in enumerate(("client1", "client2", "client3")):
+        world.position(str(number), client)
+        world.client(client, subscribed=client != "client3")
+    world.commit(looked_at=datetime.now(UTC))
+
+    listed = shardpost.json("email", "--week", WEEK, "--dry-run")
+    assert (listed["week"], listed["snapshot"]) == (WEEK, 1)
+    assert sorted((to["client"], to["email"], to["positions"]) for to in listed["recipients"]) == [
+        ("client1", "client1@x.example", ["0"]),
+        ("client2", "client2@x.example", ["1"]),
+    ]
+
+    lost = "client2@x.example"
+    server.script = lambda at, to: TAKE_AND_DROP if (at, to) == ("end", lost) else None
+    sent = shardpost.json("email", "--week", WEEK, code=3)
+    assert sent["unknown"] == ["client2"]
+
+    stands = shardpost.json("emails", "--week", WEEK, code=3)
+    assert stands["unknown"] == ["client2"]
+    assert stands["shards"] == sent["shards"]
+    states = ("sent", "failed", "unknown", "suppressed", "open")
+    assert [sum(row[state] for row in stands["shards"]) for state in states] == [1, 0, 1, 1, 0]
+
+    ledger = shardpost.json("emails", "--week", WEEK, "--client", "client2", code=3)
+    assert [row["state"] for row in ledger] == ["sending", "unknown"]
+    assert "suppressed" in shardpost("emails", "--week", WEEK, "--client", "client3")
+    assert "not in the audience" in shardpost("emails", "--week", WEEK, "--client", "client4")
