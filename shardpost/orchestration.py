@@ -18,9 +18,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from shardpost.adapters.jars import spark_jars
 from shardpost.adapters.packages import packages_zip
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, SUBMIT_CONF, job_file
+from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_file, submit_conf
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION
 from shardpost.settings import Settings, load
 
@@ -82,8 +81,7 @@ class SparkJob(SparkSubmitOperator):
         local = (BaseHook.get_connection(self._conn_id).host or "").startswith("local")
         self.application = str(job_file(self.job))
         self.application_args = [*cast("list[str]", self.arguments), "--result", str(result)]
-        self.jars = ",".join(map(str, spark_jars()))
-        self.conf = SUBMIT_CONF | (LOOPBACK_CONF if local else {}) | (self.conf or {})
+        self.conf = submit_conf() | (LOOPBACK_CONF if local else {}) | (self.conf or {})
         self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         if local:
             self.env_vars["SPARK_LOCAL_IP"] = "127.0.0.1"

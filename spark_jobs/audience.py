@@ -6,12 +6,10 @@ Everybody who holds stock that counts as of an instant, computed, frozen, read.
 import logging
 from datetime import datetime
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.adapters import frozen_weeks
-from shardpost.adapters.delta import path_of
+from shardpost.adapters import delta_log, frozen_weeks
 from shardpost.adapters.frozen_weeks import FrozenWeek
 from shardpost.adapters.locks import exclusive
 from shardpost.domain.as_of import RELATIONS, us_positions
@@ -19,14 +17,14 @@ from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import AUDIENCES, CLIENTS
 from shardpost.domain.weeks import IsoWeek
 from shardpost.settings import Settings
+from spark_jobs.delta_files import read, schema_of, write
 from spark_jobs.kafka_placement import partition_of
 from spark_jobs.position_order import order_of
-from spark_jobs.session import read
 
 log = logging.getLogger(__name__)
 
 # An audience is kept for good: it is one version a week, and `emails` asks for any week.
-FOR_GOOD = "interval 36500 days"
+FOR_GOOD_DAYS = 36_500
 
 _SHOWN = ("position", "ticker", "amount", "exchange")
 
@@ -90,29 +88,24 @@ def _frozen(
 
     topic = settings.topic("weekly-emails")
     shards = partition_counts(settings, [topic])[topic]
-    _create_table(spark, settings)
     rows = computed(spark, settings, snapshot, week.end, shards).withColumn(
         "week", F.lit(str(week))
     )
-    writer = rows.repartition("shard").write.format("delta").mode("overwrite")
-    writer.option("replaceWhere", f"week = '{week}'").save(path_of(settings, AUDIENCES))
-    version = frozen_weeks.audience_version(settings)
+    version = _write(settings, rows.repartition("shard"), week)
     recipients = sum(frozen_weeks.sizes(settings, week, version).values())
     return FrozenWeek(
         *(str(week), snapshot.number, week.end, now, version, shards, recipients, snapshot.country)
     )
 
 
-def _create_table(spark: SparkSession, settings: Settings) -> None:
-    (
-        DeltaTable.createIfNotExists(spark)
-        .location(path_of(settings, AUDIENCES))
-        .addColumns(spark.createDataFrame([], AUDIENCES.columns).schema)
-        .partitionedBy(*AUDIENCES.partitioned_by)
-        .property("delta.logRetentionDuration", FOR_GOOD)
-        .property("delta.deletedFileRetentionDuration", FOR_GOOD)
-        .execute()
-    )
+def _write(settings: Settings, rows: DataFrame, week: IsoWeek) -> int:
+    """Write the week's audience in place of one that a broken off run left; return the version."""
+    delta_log.create(settings, AUDIENCES, schema_of(AUDIENCES), FOR_GOOD_DAYS)
+    version = frozen_weeks.audience_version(settings)
+    folder = f"{week}-{version + 1:08d}"
+    left = [f for f in delta_log.sizes(settings, AUDIENCES, version) if f.startswith(f"{week}-")]
+    written = write(settings, AUDIENCES, rows, folder)
+    return delta_log.commit(settings, AUDIENCES, version, written.files, left)
 
 
 def _clients(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:

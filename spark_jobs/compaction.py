@@ -6,9 +6,10 @@ From offset ranges to new versions of all tables, and the snapshot that names th
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -23,7 +24,7 @@ from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, F
 from spark_jobs.kafka_source import read_ranges
 from spark_jobs.rejected import report_rejected
 from spark_jobs.steps import step
-from spark_jobs.view import View
+from spark_jobs.view import FILE, View
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,24 @@ FEW = 200_000
 _OPENED = "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)"
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What became of a table: `fold.changes`, kept, and how many more rows of it are open."""
+
+    rows: DataFrame
+    opened: int
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """What a topic brought: its new records, what they changed, how many were rejected."""
+
+    topic: str
+    new: DataFrame
+    changes: Changes
+    rejected: int
+
+
 class Compaction:
     """One run after the last snapshot. Writes tables; commits nothing."""
 
@@ -52,7 +71,7 @@ class Compaction:
         self._run = run
         self._number = last.number + 1 if last else 1
         self._spark: SparkSession = session.start("compact_positions")
-        self._view = View(self._spark, settings, last)
+        self._view = View(self._spark, settings, last, run)
         self._few = True
         self.rejected = 0
 
@@ -60,11 +79,13 @@ class Compaction:
         """Write all tables up to those ends and return the snapshot that names their versions."""
         self._plan_for(sum(range_.until - range_.first for range_ in ranges))
         before = self._last.counts if self._last else Counts()
-        with ThreadPoolExecutor(len(INPUTS)) as pool:  # each is mostly Delta's bookkeeping
-            found = pool.map(lambda name: self._catch_up(name, ranges), INPUTS)
-            changed = dict(zip(INPUTS, found, strict=True))
-        self._reject(ranges)
-        counts = self._holders(changed["positions"], before)
+        with ThreadPoolExecutor(len(INPUTS)) as pool:  # for a few records, Spark mostly plans
+            found = list(pool.map(lambda name: self._catch_up(name, ranges), INPUTS))
+        for one in filter(None, found):
+            if one.rejected:
+                self._keep_rejected(one.topic, one.new, one.rejected)
+        positions = next(iter(found))
+        counts = self._holders(positions.changes if positions else None, before)
         return Snapshot(
             number=self._number,
             committed_at=datetime.now(UTC),
@@ -84,23 +105,21 @@ class Compaction:
         cores = self._spark.sparkContext.defaultParallelism
         self._spark.conf.set("spark.sql.shuffle.partitions", cores if self._few else 4 * cores)
 
-    def _catch_up(self, name: str, ranges: Sequence[Range]) -> DataFrame | None:
-        """Read one topic's new records into its history and its table.
-
-        Return the changes, or None.
-        """
+    def _catch_up(self, name: str, ranges: Sequence[Range]) -> CaughtUp | None:
+        """Read one topic's new records into its history and its table."""
         topic = self._settings.topic(name)
         own = [range_ for range_ in ranges if range_.topic == topic]
         if not own:
             return None
         history, table, fields = INPUTS[name]
         step(f"{name} history")
-        self._view.append(history, self._events(topic, own, fields))
+        rejected = Observation(f"{name} rejected")
+        events = self._events(topic, own, fields).observe(
+            rejected, F.count_if(F.col("kind") == fold.REJECTED).alias("count")
+        )
+        new = self._view.append(history, events)
         step(f"{name} table")
-        return self._latest(table, self._new(history))
-
-    def _new(self, history: t.Table) -> DataFrame:
-        return self._view.read(history).where(F.col("snapshot") == self._number)
+        return CaughtUp(topic, new, self._latest(table, new), rejected.get["count"])
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
         raw = read_ranges(self._spark, self._settings, ranges)
@@ -111,19 +130,10 @@ class Compaction:
             {"seq": seq, "snapshot": F.lit(self._number).cast("bigint")}
         )
 
-    def _reject(self, ranges: Sequence[Range]) -> None:
+    def _keep_rejected(self, topic: str, new: DataFrame, count: int) -> None:
         """Keep whole, count and name what could not be decoded."""
-        read = {range_.topic for range_ in ranges}
-        for name, (history, _, _) in INPUTS.items():
-            if (topic := self._settings.topic(name)) in read:
-                self._keep_rejected(topic, self._new(history))
-
-    def _keep_rejected(self, topic: str, new: DataFrame) -> None:
-        rejected = new.where(F.col("kind") == fold.REJECTED)
-        count = rejected.count()
-        if not count:
-            return
         self.rejected += count
+        rejected = new.where(F.col("kind") == fold.REJECTED)
         report_rejected(topic, count, rejected)
         columns = ("partition", "offset", "timestamp", "value", "headers", "reason", "snapshot")
         whole = rejected.select(
@@ -131,34 +141,23 @@ class Compaction:
         )
         self._view.append(t.REJECTED_RECORDS, whole)
 
-    def _latest(self, table: t.Table, new: DataFrame) -> DataFrame:
-        known = self._view.read(table)
-        latest = fold.as_rows(fold.latest_per_key(new), known.columns)
-        first = self._view.versions[table.name] == 0
-        changes = (
-            fold.first_changes(latest) if first else fold.changes(latest, known, few=self._few)
-        )
-        changes = changes.persist(StorageLevel.MEMORY_AND_DISK)
-        self._write(table, changes.select(known.columns), ("key",))
-        return changes
+    def _latest(self, table: t.Table, new: DataFrame) -> Changes:
+        known = self._view.read_with_files(table)
+        columns = [name for name in known.columns if name != FILE]
+        latest = fold.as_rows(fold.latest_per_key(new), columns)
+        rows_ = fold.changes(latest, known, few=self._few).persist(StorageLevel.MEMORY_AND_DISK)
+        [opened], files = _summed(rows_, _OPENED)
+        self._view.upsert(table, rows_.select(*columns), files, few=self._few)
+        return Changes(rows_, opened)
 
-    def _write(self, table: t.Table, rows_: DataFrame, keys: tuple[str, ...]) -> None:
-        """Append to a table that is still empty; merge into one that is not."""
-        if self._view.versions[table.name] == 0:
-            self._view.append(table, rows_)
-        else:
-            self._view.upsert(table, rows_, keys, rows_.columns)
-
-    def _holders(self, positions: DataFrame | None, before: Counts) -> Counts:
-        marks = self._marks(positions)
-        opened = holders = held = 0
-        if positions is not None:
-            [opened] = _sums(positions, _OPENED)
+    def _holders(self, positions: Changes | None, before: Counts) -> Counts:
+        marks = self._marks(positions.rows if positions else None)
+        holders = held = 0
         if marks is not None:
             step("share_holders")
             holders, held = self._write_holders(marks)
         return Counts(
-            before.positions + opened,
+            before.positions + (positions.opened if positions else 0),
             before.holders + holders,
             before.held + held,
             before.rejected + self.rejected,
@@ -192,7 +191,7 @@ class Compaction:
 
         Return how many more clients hold, and how many more positions.
         """
-        known = self._view.read(t.SHARE_HOLDERS)
+        known = self._view.read_with_files(t.SHARE_HOLDERS)
         shards = self._partitions[self._settings.topic("share-holders")]
         holders = (
             fold.new_holders(fold.per_client(marks), known, few=self._few)
@@ -200,12 +199,13 @@ class Compaction:
             .withColumn("shard", kafka_placement.partition_of(self._spark, F.col("client"), shards))
             .persist(StorageLevel.MEMORY_AND_DISK)
         )
-        self._write(t.SHARE_HOLDERS, holders.select(known.columns), ("shard", "client"))
-        more, held = _sums(
+        (more, held), files = _summed(
             holders,
             "cast(size(positions) > 0 as int) - cast(was > 0 as int)",
             "size(positions) - was",
         )
+        columns = ("client", "positions", "snapshot", "shard")
+        self._view.upsert(t.SHARE_HOLDERS, holders.select(*columns), files, few=self._few)
         return more, held
 
 
@@ -216,6 +216,9 @@ def counting_exchanges(settings: Settings, versions: Mapping[str, int], country:
     return {row["key"] for row in found if row["country"] == country}
 
 
-def _sums(frame: DataFrame, *expressions: str) -> list[int]:
-    totals = frame.select([F.coalesce(F.sum(F.expr(e)), F.lit(0)) for e in expressions]).first()
-    return [int(total) for total in totals or ()]
+def _summed(frame: DataFrame, *expressions: str) -> tuple[list[int], list[str]]:
+    """Return the sums over a frame, and the files that its rows were in before."""
+    sums = [F.coalesce(F.sum(F.expr(e)), F.lit(0)) for e in expressions]
+    found = frame.agg(F.collect_set("old_file"), *sums).first()
+    files, *totals = found or ([],)
+    return [int(total) for total in totals], files

@@ -39,15 +39,6 @@ def changes(latest: DataFrame, table: DataFrame, *, few: bool) -> DataFrame:
     return latest.join(old, "key", "left").where(newer)
 
 
-def first_changes(latest: DataFrame) -> DataFrame:
-    """Return `changes` against an empty table, without joining it."""
-    nothing = (
-        F.lit(None).cast(latest.schema[name].dataType).alias(f"old_{name}")
-        for name in _rest(latest)
-    )
-    return latest.select("*", *nothing)
-
-
 def marks_of_changes(changed: DataFrame, was: set[str], now: set[str]) -> DataFrame:
     """Return the marks of positions that changed.
 
@@ -74,17 +65,18 @@ def per_client(marks: DataFrame) -> DataFrame:
 
 
 def new_holders(touched: DataFrame, holders: DataFrame, *, few: bool) -> DataFrame:
-    """Return (client, positions, was) of the touched clients.
+    """Return (client, positions, was, old_file) of the touched clients.
 
-    `was` is how many each held before.
+    `was` is how many each held before, `old_file` where that stands.
     """
     known = _only(holders, touched.select("client"), few)
-    old = known.select("client", F.col("positions").alias("held"))
+    old = known.select("client", F.col("positions").alias("held"), F.col("file").alias("old_file"))
     held = F.coalesce("held", F.array().cast("array<string>"))
     return touched.join(old, "client", "left").select(
         "client",
         sorted_ids(F.array_union(F.array_except(held, "removed"), "added")).alias("positions"),
         F.size(held).alias("was"),
+        "old_file",
     )
 
 

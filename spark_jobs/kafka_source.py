@@ -15,6 +15,7 @@ FETCH = {
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
     "kafka.isolation.level": "read_committed",
+    "kafka.fetch.max.wait.ms": "5",
 }
 
 

@@ -1,16 +1,18 @@
-"""The one SparkSession of a job, and its view of the Delta tables."""
+"""The one SparkSession of a job."""
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from shardpost.adapters.delta import path_of
-from shardpost.domain.tables import Table
-from shardpost.settings import Settings
-
-# The rest (master, jars, Delta's extensions) comes with spark-submit: adapters/spark_submit.py.
+# The rest (master, jars) comes with spark-submit: adapters/spark_submit.py.
 SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
-    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Nothing is visible before the commit of a log: files may be put in place one by one.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Where in our code a column was made, looked up for every one: costs a second per job.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 
 
@@ -20,9 +22,3 @@ def start(app: str) -> SparkSession:
     for name, value in SESSION_CONF.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def read(spark: SparkSession, settings: Settings, table: Table, version: int) -> DataFrame:
-    """Return a table at one version, as a snapshot names it."""
-    path = path_of(settings, table)
-    return spark.read.format("delta").option("versionAsOf", version).load(path)

@@ -1,90 +1,97 @@
 """The tables under one commit point, as one run writes them.
 
-Each write is checked by its version.
+Each write is for exactly one version, and fails if another run wrote it.
 """
 
 import logging
+from collections.abc import Collection
 
-from delta.tables import DeltaTable as SparkDeltaTable
-from deltalake import DeltaTable, Schema
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from shardpost.adapters.delta import path_of
+from shardpost.adapters import delta_log
 from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import VIEW, Table
-from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from spark_jobs.session import read
+from spark_jobs import delta_files
 
 log = logging.getLogger(__name__)
+
+# The file that a row was read from.
+FILE = "file"
+# Once a table has more than so many files smaller than so many bytes, the next change of it makes
+# them one.
+MANY = 16
+SMALL = 8 << 20
 
 
 class View:
     """All tables of the view, at the last snapshot's versions, then at those this run wrote."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, last: Snapshot | None) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, last: Snapshot | None, run: str
+    ) -> None:
         self._spark = spark
         self._settings = settings
+        self._run = run
         self.versions = {table.name: self._at_last(table, last) for table in VIEW}
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
-        return read(self._spark, self._settings, table, self.versions[table.name])
+        return delta_files.read(self._spark, self._settings, table, self.versions[table.name])
 
-    def append(self, table: Table, rows: DataFrame) -> None:
-        """Append rows that have the table's columns, in any order."""
-        writer = rows.write.format("delta").mode("append").partitionBy(*table.partitioned_by)
-        writer.save(path_of(self._settings, table))
-        self._wrote(table)
+    def read_with_files(self, table: Table) -> DataFrame:
+        """Return a table with one column more, `FILE`: from which file each row is."""
+        if not delta_log.sizes(self._settings, table, self.versions[table.name]):
+            return self.read(table).withColumn(FILE, F.lit(None).cast("string"))
+        return self.read(table).select("*", F.col("_metadata.file_name").alias(FILE))
+
+    def append(self, table: Table, rows: DataFrame) -> DataFrame:
+        """Add rows that have the table's columns; return them as they are in its new files."""
+        written = self._write(table, rows)
+        self._commit(table, written, removed=())
+        return delta_files.read_written(self._spark, self._settings, written)
 
     def upsert(
-        self, table: Table, rows: DataFrame, keys: tuple[str, ...], columns: list[str]
+        self, table: Table, rows: DataFrame, old_files: Collection[str], *, few: bool
     ) -> None:
-        """Merge rows into a table by its keys, writing those columns."""
-        target = SparkDeltaTable.forPath(self._spark, path_of(self._settings, table))
-        values: dict[str, str | Column] = {name: f"new.{name}" for name in columns}
-        (
-            target.alias("old")
-            .merge(rows.alias("new"), " AND ".join(f"old.{key} = new.{key}" for key in keys))
-            .whenMatchedUpdate(set=values)
-            .whenNotMatchedInsert(values=values)
-            .execute()
-        )
-        self._wrote(table)
+        """Write rows in place of those with the same key, which are in files of those names.
+
+        The first column is the key. `rows` are read twice.
+        """
+        version = self.versions[table.name]
+        sizes = delta_log.sizes(self._settings, table, version)
+        replaced = [path for path in sizes if path.rpartition("/")[2] in old_files]
+        small = [path for path, size in sizes.items() if size < SMALL]
+        if len(small) > MANY:
+            replaced = list({*replaced, *small})
+        if replaced:
+            files = delta_files.paths(self._settings, table, replaced)
+            old = delta_files.read_files(self._spark, table, files)
+            key = rows.columns[0]
+            keys = rows.select(key)
+            kept = old.join(F.broadcast(keys) if few else keys, key, "left_anti")
+            rows = kept.unionByName(rows)
+        self._commit(table, self._write(table, rows), replaced)
+
+    def _write(self, table: Table, rows: DataFrame) -> delta_files.Written:
+        folder = f"{self.versions[table.name] + 1:08d}-{self._run}"
+        return delta_files.write(self._settings, table, rows, folder)
+
+    def _commit(self, table: Table, written: delta_files.Written, removed: Collection[str]) -> None:
+        before = self.versions[table.name]
+        after = delta_log.commit(self._settings, table, before, written.files, removed)
+        self.versions[table.name] = after
 
     def _at_last(self, table: Table, last: Snapshot | None) -> int:
-        path = path_of(self._settings, table)
-        if not DeltaTable.is_deltatable(path):
-            self._create(table, path)
-        now = DeltaTable(path).version()
         # A table is created empty, as its version 0.
         committed = last.tables.get(table.name, 0) if last else 0
+        now = delta_log.newest_version(self._settings, table)
+        if now is None:
+            schema = delta_files.schema_of(table)
+            delta_log.create(self._settings, table, schema, self._settings.snapshot_days)
+            return 0
         if now == committed:
             return now
         log.info("%s: putting back version %d, left by a run that was broken off", table.name, now)
-        SparkDeltaTable.forPath(self._spark, path).restoreToVersion(committed)
-        return DeltaTable(path).version()
-
-    def _create(self, table: Table, path: str) -> None:
-        days = f"interval {self._settings.snapshot_days} days"
-        DeltaTable.create(
-            path,
-            Schema.from_json(StructType.fromDDL(table.columns).json()),
-            partition_by=list(table.partitioned_by),
-            configuration={
-                "delta.logRetentionDuration": days,
-                "delta.deletedFileRetentionDuration": days,
-            },
-        )
-
-    def _wrote(self, table: Table) -> None:
-        # Delta adds no version where there was nothing to write.
-        before = self.versions[table.name]
-        found = DeltaTable(path_of(self._settings, table)).version()
-        if found not in (before, before + 1):
-            raise ShardpostError(
-                f"{table.name}: expected to have written version {before + 1}, found {found}:"
-                " another run writes to these tables; this one stops and commits nothing"
-            )
-        self.versions[table.name] = found
+        return delta_log.put_back(self._settings, table, committed)

@@ -234,7 +234,8 @@ def _result(run: Run, reports: list[Report]) -> dict[str, Any]:
     return {**run.described, "shards": listed, "unknown": unknown}
 
 
-def _parser() -> ArgumentParser:
+def parser() -> ArgumentParser:
+    """Return the parser of this job's arguments."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--week", required=True, help="ISO week such as 2026-W47")
     parser.add_argument("--shards", help="such as 0-3 or 0,2,5-7; all if left out")
@@ -256,4 +257,4 @@ def _instant(text: str) -> datetime:
 
 
 if __name__ == "__main__":
-    job.run(_parser(), weekly_email)
+    job.run(parser(), weekly_email)

@@ -182,8 +182,7 @@ def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
 def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:
     """Replace a table's rows; return its new version."""
     path = path_of(settings, table)
-    partitioned_by = list(table.partitioned_by) or None
-    write_deltalake(path, arrow(table, found), mode="overwrite", partition_by=partitioned_by)
+    write_deltalake(path, arrow(table, found), mode="overwrite")
     return DeltaTable(path).version()
 
 

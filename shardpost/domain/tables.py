@@ -11,11 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """One Delta table: its folder's name, its columns as Spark SQL DDL, its partition columns."""
+    """One Delta table: its folder's name, and its columns as Spark SQL DDL.
+
+    Each of its files holds rows of one value of `grouped_by`, so that reading one value leaves the
+    other files alone. Values of `not_in_dictionaries` hardly ever repeat.
+    """
 
     name: str
     columns: str
-    partitioned_by: tuple[str, ...] = ()
+    grouped_by: str | None = None
+    not_in_dictionaries: tuple[str, ...] = ()
 
 
 _RECORD = "`partition` INT, offset BIGINT, timestamp TIMESTAMP, seq BIGINT, snapshot BIGINT"
@@ -28,9 +33,10 @@ _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _HISTORY = (
     f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS}"
 )
-POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}")
-CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}")
-EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING")
+_RAW = ("key", "offset", "seq", "value")
+POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}", None, _RAW)
+CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW)
+EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW)
 
 # The latest decodable record per key. A tombstone keeps its row, with is_open false and null
 # columns.
@@ -44,7 +50,7 @@ EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING")
 SHARE_HOLDERS = Table(
     "share_holders",
     "client STRING, positions ARRAY<STRING>, snapshot BIGINT, shard INT",
-    ("shard",),
+    "shard",
 )
 
 # What could not be decoded, whole: raw key, value and headers, and why.
@@ -81,7 +87,7 @@ AUDIENCES = Table(
     "client STRING, name STRING, email STRING, has_contact BOOLEAN,"
     " positions ARRAY<STRUCT<position: STRING, ticker: STRING, amount: STRING, exchange: STRING>>,"
     " week STRING, shard INT",
-    ("week", "shard"),
+    "shard",
 )
 FROZEN_WEEKS = Table(
     "frozen_weeks",

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import topics
-from shardpost.adapters.jars import spark_jars
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, SUBMIT_CONF
+from shardpost.adapters.spark_submit import LOOPBACK_CONF, submit_conf
 from shardpost.settings import Settings
 from spark_jobs import session
 
@@ -26,9 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
-        **SUBMIT_CONF,
+        **submit_conf(),
         **LOOPBACK_CONF,
-        "spark.jars": ",".join(map(str, spark_jars())),
         "spark.driver.memory": "2g",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

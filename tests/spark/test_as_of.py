@@ -10,7 +10,7 @@ from shardpost.adapters.delta import rows
 from shardpost.domain import as_of
 from shardpost.domain.position_ids import sort_key
 from shardpost.settings import Settings
-from spark_jobs.session import read
+from spark_jobs.delta_files import read
 from tests.histories import START, Batch, close, country_of, holders_of, put, write
 
 AWKWARD = "O'Ne\\il's"

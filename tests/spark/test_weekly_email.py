@@ -17,7 +17,7 @@ from shardpost.domain.position_ids import sort_key
 from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
-from spark_jobs.weekly_email import _parser, weekly_email
+from spark_jobs.weekly_email import parser, weekly_email
 from tests.mail_server import MailServer, mail_server
 from tests.spark.week_tables import World
 
@@ -41,7 +41,7 @@ def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
 
 
 def asked(*arguments: str, now: datetime = NOW) -> Namespace:
-    return _parser().parse_args(["--week", str(WEEK), "--now", now.isoformat(), *arguments])
+    return parser().parse_args(["--week", str(WEEK), "--now", now.isoformat(), *arguments])
 
 
 def run(world: World, *arguments: str, now: datetime = NOW) -> tuple[int, dict[str, Any]]:

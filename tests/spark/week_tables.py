@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import snapshots
@@ -87,7 +87,7 @@ class World:
         values = [tuple(row.get(name) for name in schema.names) for row in rows]
         frame = self.spark.createDataFrame(values, schema).coalesce(1)
         path = path_of(self.settings, table)
-        frame.write.format("delta").mode("overwrite").save(path)
+        write_deltalake(path, frame.toArrow(), mode="overwrite")
         return int(DeltaTable(path).version())
 
 

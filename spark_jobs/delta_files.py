@@ -1,0 +1,84 @@
+"""Delta tables as Spark sees them here: the Parquet files that one version of a log names.
+
+Spark writes and reads files; adapters/delta_log.py commits them.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from shardpost.adapters import delta_log
+from shardpost.adapters.delta import path_of
+from shardpost.domain.tables import Table
+from shardpost.settings import Settings
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files that no log names yet."""
+
+    table: Table
+    files: list[AddAction]
+
+
+def schema_of(table: Table) -> Schema:
+    """Return a table's columns as deltalake wants them."""
+    return Schema.from_json(_struct(table).json())
+
+
+def read(spark: SparkSession, settings: Settings, table: Table, version: int) -> DataFrame:
+    """Return a table at one version, as a snapshot names it."""
+    files = DeltaTable(path_of(settings, table), version=version).file_uris()
+    return read_files(spark, table, files)
+
+
+def read_files(spark: SparkSession, table: Table, files: Collection[str]) -> DataFrame:
+    """Return the rows of some files of a table."""
+    if files:
+        return spark.read.schema(table.columns).parquet(*files)
+    # Unlike an empty list of rows, the optimizer sees that this is empty.
+    columns = _struct(table).fields
+    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in columns)
+    return spark.range(0).where(F.lit(False)).select(*nothing)
+
+
+def read_written(spark: SparkSession, settings: Settings, written: Written) -> DataFrame:
+    """Return the rows of files that were just written."""
+    return read_files(spark, written.table, paths(settings, written.table, _names(written.files)))
+
+
+def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Written:
+    """Write rows that have the table's columns, in any order, as files in a new folder of it.
+
+    With `Table.grouped_by`, each file holds rows of one value of that column only.
+    """
+    ordered = rows.select(*(f"`{name}`" for name in _struct(table).names))
+    if table.grouped_by:
+        group = F.col(table.grouped_by).alias("group")
+        writer = ordered.select("*", group).write.partitionBy("group")
+    else:
+        writer = ordered.write
+    for column in table.not_in_dictionaries:
+        writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
+    writer.parquet(f"{path_of(settings, table)}/{folder}")
+    return Written(table, delta_log.written(settings, table, folder))
+
+
+def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:
+    """Return where files of a table are."""
+    root = path_of(settings, table)
+    return [f"{root}/{name}" for name in names]
+
+
+def _struct(table: Table) -> StructType:
+    return cast("StructType", StructType.fromDDL(table.columns))
+
+
+def _names(files: Iterable[AddAction]) -> list[str]:
+    return [file.path for file in files]
