@@ -7,7 +7,7 @@ from shardpost.errors import ShardpostError
 
 
 def jars_of(purpose: str) -> list[Path]:
-    """Return the jars of `spark` or `broker`, in a fixed order."""
+    """Return the jars of a purpose, a file of `ivy/`, in a fixed order."""
     folder = Path(sys.prefix) / "share" / "shardpost" / "jars" / purpose
     found = sorted(folder.glob("*.jar"))
     if not found:
@@ -16,7 +16,7 @@ def jars_of(purpose: str) -> list[Path]:
 
 
 def spark_jars() -> list[Path]:
-    """Return what Spark needs beside itself: Delta and the Kafka source."""
+    """Return what Spark needs beside itself: the Kafka source."""
     return jars_of("spark")
 
 
