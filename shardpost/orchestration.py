@@ -18,8 +18,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from shardpost.adapters import class_archive
 from shardpost.adapters.packages import packages_zip
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_file, submit_conf
+from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_conf, job_file
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION
 from shardpost.settings import Settings, load
 
@@ -56,11 +57,12 @@ class SparkJob(SparkSubmitOperator):
         """Submit the job, wait for it, and return what it left."""
         settings = load()
         result = _result_path(settings, context)
-        self._describe(settings, result)
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            self._judge(error)
+        with class_archive.use_or_make() as archive:
+            self._describe(settings, result, job_conf(settings, self.job, *archive))
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                self._judge(error)
         return _taken(result)
 
     def on_kill(self) -> None:
@@ -76,12 +78,12 @@ class SparkJob(SparkSubmitOperator):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def _describe(self, settings: Settings, result: Path) -> None:
+    def _describe(self, settings: Settings, result: Path, conf: dict[str, str]) -> None:
         """Fill in what the machine decides; nothing of it is read when DAGs are parsed."""
         local = (BaseHook.get_connection(self._conn_id).host or "").startswith("local")
         self.application = str(job_file(self.job))
         self.application_args = [*cast("list[str]", self.arguments), "--result", str(result)]
-        self.conf = submit_conf() | (LOOPBACK_CONF if local else {}) | (self.conf or {})
+        self.conf = conf | (LOOPBACK_CONF if local else {}) | (self.conf or {})
         self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         if local:
             self.env_vars["SPARK_LOCAL_IP"] = "127.0.0.1"

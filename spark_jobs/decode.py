@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 TEXT = ("STRING",)
 FLAG = ("BOOLEAN",)
-NUMBER = ("BIGINT", "DECIMAL", "DOUBLE", "FLOAT")
+NUMBER = ("BIGINT", "DOUBLE", "FLOAT")
 SHOWN = 100
 
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -109,10 +109,13 @@ def _reason(fields: tuple[Field, ...]) -> Column:
 
 
 def _wrong(field: Field) -> Column:
-    found = F.regexp_extract(F.schema_of_variant(_value(field)), "^[A-Z]+", 0)
-    missing = _value(field).isNull() | F.is_variant_null(_value(field))
-    unfit = ~missing & ~found.isin(*field.types)
-    return (missing | unfit) if field.required else unfit
+    found = F.schema_of_variant(_value(field))  # null if it is missing, VOID if it is null
+    if field.types == NUMBER:
+        fits = found.isin(*NUMBER) | found.startswith("DECIMAL(")
+    else:
+        fits = found.isin(*field.types)
+    missing = F.lit(False) if field.required else found.isNull() | (found == "VOID")
+    return ~F.coalesce(fits, F.lit(False)) & ~missing
 
 
 def _found(field: Field) -> Column:

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from shardpost.adapters import class_archive
 from shardpost.adapters.jars import spark_jars
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
@@ -18,13 +19,11 @@ CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 JOBS = Path(__file__).parents[2] / "spark_jobs"
 
-# The classes of a usual run, parsed and verified: `make setup` leaves it, for this JVM and these
-# jars; any other JVM ignores it.
-CLASSES = Path(sys.prefix) / "share" / "shardpost" / "driver-classes.jsa"
+# A usual run is over before the optimising compiler has paid for itself; a long one takes twice as
+# long without it.
+QUICK = "-XX:TieredStopAtLevel=1"
 DRIVER_JAVA = (
     f"-Dlog4j2.configurationFile=file:{JOBS}/log4j2.properties",
-    # A usual run is over before the optimising compiler has paid for itself.
-    "-XX:TieredStopAtLevel=1",
     "-XX:+UseParallelGC",
     # No collections on the way to a heap that every run comes to.
     "-Xms512m",
@@ -34,8 +33,19 @@ DRIVER_JAVA = (
 )
 
 
-def submit_conf(java: tuple[str, ...] = (f"-XX:SharedArchiveFile={CLASSES}",)) -> dict[str, str]:
-    """Return what every session of ours is submitted with, whatever the master."""
+def job_conf(settings: Settings, job: str, *java: str) -> dict[str, str]:
+    """Return `submit_conf` for what that job has to do now."""
+    from shardpost.adapters import backlog  # only where a job is started, not where DAGs are parsed
+
+    is_long = job == "compact_positions" and backlog.is_long(settings)
+    return submit_conf(*java, *(() if is_long else (QUICK,)))
+
+
+def submit_conf(*java: str) -> dict[str, str]:
+    """Return what every session of ours is submitted with, whatever the master.
+
+    `java` are options of the driver's JVM beside the usual ones.
+    """
     jars = spark_jars()
     return {
         "spark.driver.extraJavaOptions": " ".join((*DRIVER_JAVA, *java)),
@@ -64,9 +74,18 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
     The job's standard error and progress go to ours; standard output stays free for the command's
     own. The job ends with this process, however this one ends.
     """
-    with tempfile.TemporaryDirectory(prefix="shardpost-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="shardpost-") as folder,
+        class_archive.use_or_make() as archive,
+    ):
         result = Path(folder) / "result.json"
-        whole = [*command(settings), str(job_file(job)), *args, "--result", str(result)]
+        whole = [
+            *command(settings, job_conf(settings, job, *archive)),
+            str(job_file(job)),
+            *args,
+            "--result",
+            str(result),
+        ]
         code = subprocess.run(
             whole,
             env=environment(settings),
@@ -86,7 +105,7 @@ def _end_with_parent() -> None:
 
 def command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]:
     """Return the spark-submit of this environment with all that precedes the job's file."""
-    conf = conf or submit_conf()
+    conf = conf or submit_conf(QUICK, *class_archive.use())
     if settings.spark_master.startswith("local"):
         conf = conf | LOOPBACK_CONF
     return [

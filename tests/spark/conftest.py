@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import topics
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, submit_conf
+from shardpost.adapters.spark_submit import LOOPBACK_CONF, QUICK, submit_conf
 from shardpost.settings import Settings
 from spark_jobs import session
 
@@ -25,7 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
-        **submit_conf(),
+        **submit_conf(QUICK),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),

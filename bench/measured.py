@@ -1,0 +1,74 @@
+"""Running a command and measuring it: wall time, and the peak memory of each of its processes."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+SAMPLED_SECONDS = 0.2
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run: wall seconds, {kind of process: peak resident MiB}, and its log."""
+
+    seconds: float
+    peaks: Mapping[str, int]
+    log: str
+
+    @property
+    def peak(self) -> int:
+        """The largest process's peak in MiB."""
+        return max(self.peaks.values(), default=0)
+
+
+def run(command: list[str], environ: Mapping[str, str], cwd: Path) -> Measured:
+    """Run a command to its end; RuntimeError with its last lines if it fails."""
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        env=dict(environ),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    peaks: dict[int, tuple[str, int]] = {}
+    sampler = threading.Thread(target=_sample, args=(psutil.Process(process.pid), peaks))
+    sampler.start()
+    _, log = process.communicate()
+    seconds = time.perf_counter() - began
+    sampler.join()
+    if process.returncode:
+        raise RuntimeError(f"{command[0]} ended with {process.returncode}: {log[-2000:]}")
+    return Measured(seconds, _by_kind(peaks), log)
+
+
+def _sample(root: psutil.Process, peaks: dict[int, tuple[str, int]]) -> None:
+    with suppress(psutil.NoSuchProcess):
+        while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
+            for process in (root, *root.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess, FileNotFoundError):
+                    peaks[process.pid] = (process.name(), _peak(process.pid))
+            time.sleep(SAMPLED_SECONDS)
+
+
+def _peak(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _by_kind(peaks: Mapping[int, tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, peak in peaks.values():
+        found[name] = max(found.get(name, 0), peak // MIB)
+    return found

@@ -1,0 +1,59 @@
+"""Shardpost's side: tables and topics of its own, compacted by the command as users run it."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from bench import kafka
+from bench.measured import Measured, run
+from shardpost.adapters import topics
+from shardpost.settings import Settings
+
+SHARDPOST = Path(sys.executable).parent / "shardpost"
+STEP = re.compile(r"^(\S+ \S+) INFO step: (.+)$", re.MULTILINE)
+AT = "%Y-%m-%d %H:%M:%S,%f"
+
+
+class Ours:
+    """One application: its tables, its topics beside the common input."""
+
+    def __init__(self, settings: Settings, name: str, topic: str) -> None:
+        self.settings = settings.model_copy(
+            update={
+                "home": settings.home / name,
+                "bootstrap_servers": settings.bootstrap,
+                "topic_positions": topic,
+                "topic_clients": f"{name}-clients",
+                "topic_exchanges": f"{name}-exchanges",
+                "topic_share_holders": f"{name}-share-holders",
+                "topic_weekly_emails": f"{name}-weekly-emails",
+                "partitions": kafka.PARTITIONS,
+                "driver_memory": "3g",
+            }
+        )
+
+    def reset(self) -> None:
+        """Start from nothing: no tables, empty topics; NASDAQ, NYSE and AMEX count."""
+        shutil.rmtree(self.settings.home, ignore_errors=True)
+        self.settings.home.mkdir(parents=True)
+        own = ("clients", "exchanges", "share-holders", "weekly-emails")
+        kafka.delete(self.settings, [self.settings.topic(name) for name in own])
+        kafka.forget(self.settings, ("shardpost-publish", "shardpost-compaction"))
+        topics.apply(self.settings)
+
+    def compact(self) -> Measured:
+        """Run one compaction."""
+        environ = {**os.environ, **self.settings.environ()}
+        return run([str(SHARDPOST), "compact"], environ, self.settings.home)
+
+
+def steps(log: str) -> Iterator[tuple[str, float]]:
+    """Yield (step, seconds until the next began) as a compaction's log has them."""
+    marks = [(datetime.strptime(at, AT), name) for at, name in STEP.findall(log)]  # noqa: DTZ007
+    for (at, name), (until, _) in pairwise(marks):
+        yield name, (until - at).total_seconds()

@@ -1,0 +1,22 @@
+"""Whether a compaction has much to do, as its launcher sees it."""
+
+import pytest
+
+from shardpost.adapters import backlog, topics
+from shardpost.settings import Settings
+from tests.reference import position, produce
+
+
+def test_a_compaction_is_long_from_so_many_records_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.apply(settings)  # 13 exchanges, and what marks their transaction
+    produce(settings, [position(str(number), "client1", "NASDAQ") for number in range(10)])
+    monkeypatch.setattr(backlog, "MANY", 23)
+    assert backlog.is_long(settings)
+    monkeypatch.setattr(backlog, "MANY", 100)
+    assert not backlog.is_long(settings)
+
+
+def test_where_nobody_can_say_it_is_not_long(settings: Settings) -> None:
+    assert not backlog.is_long(settings)  # its topics do not exist
