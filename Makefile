@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint lock
+.PHONY: help setup demo test bench lint lock
 
 help:  ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,6 +15,9 @@ demo: setup  ## the main job on five positions, end to end
 
 test: setup lint  ## lint, then all tests (one tier alone: .venv/bin/pytest tests/unit)
 	@$(BIN)/pytest
+
+bench: setup  ## measure compactions; see bench/README.md for ARGS
+	@$(BIN)/python -m bench $(ARGS)
 
 lint: setup  ## format, lint, types, imports
 	@$(BIN)/ruff format --check .

@@ -58,11 +58,12 @@ class SparkJob(SparkSubmitOperator):
         settings = load()
         result = _result_path(settings, context)
         with class_archive.use_or_make() as archive:
-            self._describe(settings, result, job_conf(settings, self.job, *archive))
+            self._describe(settings, result, job_conf(settings, self.job, *archive.java))
             try:
                 super().execute(context)
             except AirflowException as error:
                 self._judge(error)
+            archive.keep()
         return _taken(result)
 
     def on_kill(self) -> None:

@@ -22,7 +22,12 @@ CLIENT_PREFIX = "SHARDPOST_KAFKA__"
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else _absolute(at))]
 Absolute = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 class Settings(BaseModel):
@@ -31,7 +36,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     home: Absolute = Field(CHECKOUT / ".shardpost", description="everything that Shardpost writes")
-    tables: str | None = Field(None, description="where the Delta tables are (home/tables)")
+    tables: Located | None = Field(None, description="where the Delta tables are (home/tables)")
 
     bootstrap_servers: str | None = Field(None, description="Kafka; the embedded broker if unset")
     kafka: dict[str, str] = Field({}, description="client settings under librdkafka's names")

@@ -4,6 +4,7 @@ Everybody who holds stock that counts as of an instant, computed, frozen, read.
 """
 
 import logging
+import uuid
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -65,7 +66,7 @@ def freeze(
     spark: SparkSession, settings: Settings, week: IsoWeek, snapshot: Snapshot, now: datetime
 ) -> FrozenWeek:
     """Write a week's audience once and for good; return what is frozen, whoever did it."""
-    lock = settings.home / "locks" / f"freeze-{week}"
+    lock = settings.home / "locks" / "freeze"
     with exclusive(lock, f"freezing the audience of {week}", wait=settings.lock_wait):
         frozen = frozen_weeks.find(settings, week)
         if frozen is None:
@@ -91,7 +92,7 @@ def _frozen(
     rows = computed(spark, settings, snapshot, week.end, shards).withColumn(
         "week", F.lit(str(week))
     )
-    version = _write(settings, rows.repartition("shard"), week)
+    version = _write(settings, rows, week)
     recipients = sum(frozen_weeks.sizes(settings, week, version).values())
     return FrozenWeek(
         *(str(week), snapshot.number, week.end, now, version, shards, recipients, snapshot.country)
@@ -102,7 +103,7 @@ def _write(settings: Settings, rows: DataFrame, week: IsoWeek) -> int:
     """Write the week's audience in place of one that a broken off run left; return the version."""
     delta_log.create(settings, AUDIENCES, schema_of(AUDIENCES), FOR_GOOD_DAYS)
     version = frozen_weeks.audience_version(settings)
-    folder = f"{week}-{version + 1:08d}"
+    folder = f"{week}-{uuid.uuid4()}"  # whatever a broken off run left has another name
     left = [f for f in delta_log.sizes(settings, AUDIENCES, version) if f.startswith(f"{week}-")]
     written = write(settings, AUDIENCES, rows, folder)
     return delta_log.commit(settings, AUDIENCES, version, written.files, left)

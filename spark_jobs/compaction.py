@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -17,6 +17,7 @@ from shardpost import __version__
 from shardpost.adapters.delta import rows
 from shardpost.domain import tables as t
 from shardpost.domain.offsets import Range
+from shardpost.domain.partitioning import HOME, OFFSET_BITS
 from shardpost.domain.snapshot import Counts, Offsets, Snapshot
 from shardpost.settings import Settings
 from spark_jobs import fold, kafka_placement, session
@@ -38,6 +39,8 @@ INPUTS: dict[str, tuple[t.Table, t.Table, tuple[Field, ...]]] = {
 
 # Up to so many records, keys are broadcast rather than tables shuffled.
 FEW = 200_000
+# Up to so many, the places of the latest ones are: some 30 bytes each, in the driver too.
+MANY = 20_000_000
 _OPENED = "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)"
 
 
@@ -113,13 +116,13 @@ class Compaction:
             return None
         history, table, fields = INPUTS[name]
         step(f"{name} history")
-        rejected = Observation(f"{name} rejected")
-        events = self._events(topic, own, fields).observe(
-            rejected, F.count_if(F.col("kind") == fold.REJECTED).alias("count")
-        )
-        new = self._view.append(history, events)
+        seen = Observation(f"{name} history")
+        events = self._events(topic, own, fields)
+        events = events.observe(seen, *_counted(self._partitions[topic]))
+        new = self._view.append(history, events, few=self._few)
         step(f"{name} table")
-        return CaughtUp(topic, new, self._latest(table, new), rejected.get["count"])
+        at_home = not seen.get["strays"] and sum(r.until - r.first for r in own) <= MANY
+        return CaughtUp(topic, new, self._latest(table, new, at_home=at_home), seen.get["rejected"])
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
         raw = read_ranges(self._spark, self._settings, ranges)
@@ -141,10 +144,15 @@ class Compaction:
         )
         self._view.append(t.REJECTED_RECORDS, whole)
 
-    def _latest(self, table: t.Table, new: DataFrame) -> Changes:
+    def _latest(self, table: t.Table, new: DataFrame, *, at_home: bool) -> Changes:
         known = self._view.read_with_files(table)
         columns = [name for name in known.columns if name != FILE]
-        latest = fold.as_rows(fold.latest_per_key(new), columns)
+        latest = (
+            fold.latest_at_home(new)
+            if at_home and not self._few
+            else fold.latest_per_key(new, few=self._few)
+        )
+        latest = fold.as_rows(latest, columns)
         rows_ = fold.changes(latest, known, few=self._few).persist(StorageLevel.MEMORY_AND_DISK)
         [opened], files = _summed(rows_, _OPENED)
         self._view.upsert(table, rows_.select(*columns), files, few=self._few)
@@ -214,6 +222,15 @@ def counting_exchanges(settings: Settings, versions: Mapping[str, int], country:
     sql = "SELECT key, country FROM exchanges WHERE is_open"
     found = rows(settings, sql, {t.EXCHANGES: versions[t.EXCHANGES.name]})
     return {row["key"] for row in found if row["country"] == country}
+
+
+def _counted(partitions: int) -> tuple[Column, Column]:
+    """Count the records that are rejected, and those outside of the newest home of their key."""
+    rank = F.shiftright("seq", OFFSET_BITS)
+    return (
+        F.count_if(F.col("kind") == fold.REJECTED).alias("rejected"),
+        F.count_if(rank != HOME + partitions).alias("strays"),
+    )
 
 
 def _summed(frame: DataFrame, *expressions: str) -> tuple[list[int], list[str]]:

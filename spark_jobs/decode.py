@@ -97,7 +97,10 @@ def _reason(fields: tuple[Field, ...]) -> Column:
         .when(F.col("value").isNull(), None)
         .when(~F.is_valid_utf8("text"), "expected a value in UTF-8, found other bytes")
         .when(
-            F.col("json").isNull() | (F.size("json") != 1) | F.col("object").isNull(),
+            F.col("json").isNull()
+            | (F.size("json") != 1)
+            | F.col("object").isNull()
+            | _closes_the_array(F.col("text")),
             _expected("one JSON object", F.col("text")),
         )
     )
@@ -106,6 +109,15 @@ def _reason(fields: tuple[Field, ...]) -> Column:
             _wrong(field), _expected(f"{field.wanted} for {field.name}", _found(field))
         )
     return judged
+
+
+def _closes_the_array(text: Column) -> Column:
+    """Tell whether a value ends the array that it is parsed in; few values have a bracket at all.
+
+    What closes an array cannot close an object in the same place.
+    """
+    in_object = F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), "v VARIANT", _STRICT)
+    return F.contains(text, F.lit("]")) & in_object.getField("v").isNull()
 
 
 def _wrong(field: Field) -> Column:

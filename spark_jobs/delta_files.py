@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -34,8 +34,8 @@ def schema_of(table: Table) -> Schema:
 
 def read(spark: SparkSession, settings: Settings, table: Table, version: int) -> DataFrame:
     """Return a table at one version, as a snapshot names it."""
-    files = DeltaTable(path_of(settings, table), version=version).file_uris()
-    return read_files(spark, table, files)
+    names = delta_log.sizes(settings, table, version)
+    return read_files(spark, table, paths(settings, table, names))
 
 
 def read_files(spark: SparkSession, table: Table, files: Collection[str]) -> DataFrame:
@@ -61,7 +61,8 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
     ordered = rows.select(*(f"`{name}`" for name in _struct(table).names))
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
-        writer = ordered.select("*", group).write.partitionBy("group")
+        grouped = ordered.repartition(F.col(table.grouped_by)).select("*", group)
+        writer = grouped.write.partitionBy("group")
     else:
         writer = ordered.write
     for column in table.not_in_dictionaries:

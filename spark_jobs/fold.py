@@ -6,23 +6,41 @@ Frames, in the words of domain/tables.py:
 - changes: one row per key whose latest record is new: the table's columns, and `old_…` for what it
   was;
 - marks: (client, position, delta) with delta +1 where a client came to hold a position, -1 where it
-  ceased.
+  ceased; none where it goes on holding.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from shardpost.domain.partitioning import OFFSET_BITS
 from spark_jobs.position_order import order_of
 
 TOMBSTONE = "tombstone"
 REJECTED = "rejected"
 
 
-def latest_per_key(events: DataFrame) -> DataFrame:
+def latest_per_key(events: DataFrame, *, few: bool) -> DataFrame:
     """Return the decodable event with the highest seq of each key."""
     decodable = events.where(F.col("kind") != REJECTED)
     latest = decodable.groupBy("key").agg(F.max("seq").alias("seq"))
-    return decodable.join(latest, ["key", "seq"])
+    return decodable.join(F.broadcast(latest) if few else latest, ["key", "seq"], "left_semi")
+
+
+def latest_at_home(events: DataFrame) -> DataFrame:
+    """Return `latest_per_key` of events that are all in the one partition of their key.
+
+    Then a record's place tells its key, and a place is one number: a set of these is small enough
+    to be sent to all tasks, so that only the latest records are ever shuffled.
+    """
+    decodable = events.where(F.col("kind") != REJECTED)
+    newest = decodable.groupBy("key", "partition").agg(F.max("offset").alias("offset"))
+    places = F.broadcast(newest.select(_place().alias("place")))
+    found = decodable.withColumn("place", _place()).join(places, "place", "left_semi")
+    return found.drop("place")
+
+
+def _place() -> Column:
+    return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
 
 
 def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
@@ -57,8 +75,7 @@ def marks_of_exchanges(untouched: DataFrame, was: set[str], now: set[str]) -> Da
 
 def per_client(marks: DataFrame) -> DataFrame:
     """Return (client, added, removed): the ids that a client came to hold, and ceased to."""
-    net = marks.groupBy("client", "position").agg(F.sum("delta").alias("delta")).where("delta != 0")
-    return net.groupBy("client").agg(
+    return marks.groupBy("client").agg(
         F.collect_list(F.when(F.col("delta") > 0, F.col("position"))).alias("added"),
         F.collect_list(F.when(F.col("delta") < 0, F.col("position"))).alias("removed"),
     )
@@ -87,13 +104,16 @@ def sorted_ids(ids: Column) -> Column:
 
 
 def _marks(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
+    before = F.coalesce(F.col("old_is_open") & counted, F.lit(False))
+    after = F.coalesce(F.col("is_open") & counts, F.lit(False))
+    stays = before & after & (F.col("old_client") == F.col("client"))
     sides = F.array(
         F.when(
-            F.col("old_is_open") & counted,
+            before & ~stays,
             F.struct(F.col("old_client").alias("client"), F.lit(-1).alias("delta")),
         ),
         F.when(
-            F.col("is_open") & counts,
+            after & ~stays,
             F.struct(F.col("client").alias("client"), F.lit(1).alias("delta")),
         ),
     )

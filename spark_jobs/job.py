@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
+from pyarrow.lib import ArrowException
 from pyspark.errors import PySparkException
 
 from shardpost.errors import COULD_NOT, ShardpostError
@@ -33,11 +35,16 @@ def run(parser: ArgumentParser, body: Callable[[Namespace, Settings], Outcome]) 
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
     except (PySparkException, Py4JError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        _fail(f"Spark could not do it: {first}", COULD_NOT)
+        _fail(f"Spark could not do it: {_first_line(error)}", COULD_NOT)
+    except (OSError, DeltaError, ArrowException) as error:
+        _fail(f"the tables could not be read or written: {_first_line(error)}", COULD_NOT)
     if args.result:
         _write_whole(args.result, json.dumps(result))
     sys.exit(code)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _fail(line: str, code: int) -> NoReturn:

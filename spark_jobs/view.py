@@ -5,6 +5,7 @@ Each write is for exactly one version, and fails if another run wrote it.
 
 import logging
 from collections.abc import Collection
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 from shardpost.adapters import delta_log
 from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import VIEW, Table
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from spark_jobs import delta_files
 
@@ -19,8 +21,8 @@ log = logging.getLogger(__name__)
 
 # The file that a row was read from.
 FILE = "file"
-# Once a table has more than so many files smaller than so many bytes, the next change of it makes
-# them one.
+# Once a table has more than so many files smaller than so many bytes (for each of its groups), the
+# next change of it writes them anew, together.
 MANY = 16
 SMALL = 8 << 20
 
@@ -44,26 +46,27 @@ class View:
         """Return a table with one column more, `FILE`: from which file each row is."""
         if not delta_log.sizes(self._settings, table, self.versions[table.name]):
             return self.read(table).withColumn(FILE, F.lit(None).cast("string"))
-        return self.read(table).select("*", F.col("_metadata.file_name").alias(FILE))
+        return self.read(table).select("*", F.col("_metadata.file_path").alias(FILE))
 
-    def append(self, table: Table, rows: DataFrame) -> DataFrame:
+    def append(self, table: Table, rows: DataFrame, *, few: bool = True) -> DataFrame:
         """Add rows that have the table's columns; return them as they are in its new files."""
-        written = self._write(table, rows)
+        written = self._write(table, rows, few)
         self._commit(table, written, removed=())
         return delta_files.read_written(self._spark, self._settings, written)
 
     def upsert(
         self, table: Table, rows: DataFrame, old_files: Collection[str], *, few: bool
     ) -> None:
-        """Write rows in place of those with the same key, which are in files of those names.
+        """Write rows in place of those with the same key, which are in those files.
 
-        The first column is the key. `rows` are read twice.
+        The first column is the key, a file is what `FILE` says. `rows` are read twice.
         """
         version = self.versions[table.name]
         sizes = delta_log.sizes(self._settings, table, version)
-        replaced = [path for path in sizes if path.rpartition("/")[2] in old_files]
+        replaced = [unquote(uri).rpartition(f"/{table.name}/")[2] for uri in old_files]
         small = [path for path, size in sizes.items() if size < SMALL]
-        if len(small) > MANY:
+        groups = {path.split("/")[1] for path in small} if table.grouped_by else {""}
+        if len(small) > MANY * len(groups):
             replaced = list({*replaced, *small})
         if replaced:
             files = delta_files.paths(self._settings, table, replaced)
@@ -72,9 +75,11 @@ class View:
             keys = rows.select(key)
             kept = old.join(F.broadcast(keys) if few else keys, key, "left_anti")
             rows = kept.unionByName(rows)
-        self._commit(table, self._write(table, rows), replaced)
+        self._commit(table, self._write(table, rows, few), replaced)
 
-    def _write(self, table: Table, rows: DataFrame) -> delta_files.Written:
+    def _write(self, table: Table, rows: DataFrame, few: bool) -> delta_files.Written:
+        if few:  # and so into few files
+            rows = rows.coalesce(self._spark.sparkContext.defaultParallelism)
         folder = f"{self.versions[table.name] + 1:08d}-{self._run}"
         return delta_files.write(self._settings, table, rows, folder)
 
@@ -87,6 +92,13 @@ class View:
         # A table is created empty, as its version 0.
         committed = last.tables.get(table.name, 0) if last else 0
         now = delta_log.newest_version(self._settings, table)
+        if now is None and committed:
+            raise ShardpostError(
+                f"no table {table.name} in {self._settings.tables_root}: snapshot"
+                f" {last.number if last else 0} is of its version {committed}; bring it back from a"
+                " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
+                " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
+            )
         if now is None:
             schema = delta_files.schema_of(table)
             delta_log.create(self._settings, table, schema, self._settings.snapshot_days)

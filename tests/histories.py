@@ -176,7 +176,7 @@ def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
     """Return a snapshot of those table versions, committed on the day of its number."""
     at = START + timedelta(days=number)
     ends = {"positions": dict.fromkeys(range(SHARDS), 0)}
-    return Snapshot(number, at, at, ends, versions, Counts(), "test", "test", "US", 4)
+    return Snapshot(number, at, at, ends, versions, Counts(), "test", "test", "US", SHARDS)
 
 
 def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:

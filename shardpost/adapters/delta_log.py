@@ -53,8 +53,12 @@ def newest_version(settings: Settings, table: Table) -> int | None:
 def put_back(settings: Settings, table: Table, version: int) -> int:
     """Make a table again what it was at a version; return the new version that says so."""
     found = DeltaTable(path_of(settings, table))
-    found.restore(version)
-    return DeltaTable(path_of(settings, table)).version()
+    before = found.version()
+    try:
+        found.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+    except CommitFailedError:
+        raise _taken(table, before + 1) from None
+    return before + 1
 
 
 def sizes(settings: Settings, table: Table, version: int) -> dict[str, int]:
@@ -86,11 +90,15 @@ def commit(
     try:
         found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)
     except CommitFailedError:
-        raise ShardpostError(
-            f"{table.name}: expected to write version {version + 1}, and it is there already:"
-            " another run writes to these tables; this one stops and commits nothing"
-        ) from None
+        raise _taken(table, version + 1) from None
     return version + 1
+
+
+def _taken(table: Table, version: int) -> ShardpostError:
+    return ShardpostError(
+        f"{table.name}: expected to write version {version}, and it is there already:"
+        " another run writes to these tables; this one stops and commits nothing"
+    )
 
 
 def written(settings: Settings, table: Table, folder: str) -> list[AddAction]:
@@ -137,7 +145,10 @@ def _bounds(statistics: pq.Statistics | None) -> tuple[Any, ...] | None:
         return None
     if not statistics.has_min_max:
         return () if statistics.num_values == 0 else None
-    low, high = statistics.min, statistics.max
+    try:
+        low, high = statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        return None  # a time beyond the years that Python knows
     is_of_use = isinstance(low, int | str | datetime) and not isinstance(low, bool)
     if not is_of_use or (isinstance(low, str) and max(len(low), len(high)) > LONGEST_TEXT):
         return None

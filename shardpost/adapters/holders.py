@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, pairwise
-from typing import Any
+from itertools import pairwise
 
 import pyarrow as pa
 
-from shardpost.adapters.delta import at_snapshot, query, rows
+from shardpost.adapters.delta import at_snapshot, query
 from shardpost.domain import as_of
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.position_ids import sort_key
@@ -19,13 +18,10 @@ from shardpost.settings import Settings
 # client -> ids of the positions that count, in CONTRACT's order
 Holders = dict[str, list[str]]
 
-MOST_PARTITIONS = 10_000
-
 _LATEST = """
 SELECT s.client, s.positions FROM share_holders s WHERE {conditions} ORDER BY s.client
 """
 _THEN = "SELECT t.client, t.positions FROM ({holders}) t WHERE {only} ORDER BY t.client"
-_SHARDS = "SELECT s.shard, MAX(s.client) AS client FROM share_holders s GROUP BY s.shard"
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,7 @@ class Question:
 
 def holders(settings: Settings, snapshot: Snapshot, question: Question) -> Holders:
     """Return who holds, by client; UsageError for a shard that is not there."""
-    shards = _shards(settings, snapshot) if question.shard is not None else 0
+    shards = snapshot.shards
     if question.shard is not None and not 0 <= question.shard < shards:
         raise UsageError(f"shard {question.shard}: expected 0 to {shards - 1}")
     if question.as_of is None:
@@ -75,21 +71,3 @@ def _by_client(found: pa.Table) -> Holders:
     ids = lists.values.to_pylist()
     bounds = lists.offsets.to_pylist()
     return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
-
-
-def _shards(settings: Settings, snapshot: Snapshot) -> int:
-    """Return the number of partitions of share-holders, as the shards of the clients in it tell.
-
-    No snapshot names that number: by default it is that of `positions` at creation, and partitions
-    may have been added to one of the two since.
-    """
-    found = rows(settings, _SHARDS, at_snapshot(snapshot, SHARE_HOLDERS))
-    as_positions = len(snapshot.end_offsets.get(settings.topic("positions"), {}))
-    highest = max((row["shard"] for row in found), default=0)
-    numbers = chain([as_positions], range(highest + 1, MOST_PARTITIONS))
-    fitting = (n for n in numbers if n > highest and all(_fits(row, n) for row in found))
-    return next(fitting, highest + 1)
-
-
-def _fits(row: dict[str, Any], partitions: int) -> bool:
-    return partition_of(row["client"], partitions) == int(row["shard"])

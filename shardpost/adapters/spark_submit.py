@@ -80,7 +80,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
     ):
         result = Path(folder) / "result.json"
         whole = [
-            *command(settings, job_conf(settings, job, *archive)),
+            *command(settings, job_conf(settings, job, *archive.java)),
             str(job_file(job)),
             *args,
             "--result",
@@ -94,6 +94,8 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
             check=False,
             preexec_fn=_end_with_parent,
         ).returncode
+        if code in (DONE, NEEDS_ATTENTION):
+            archive.keep()
         if code not in CODES:
             raise ShardpostError(f"{job} was broken off (exit code {code}): run it again")
         return code, json.loads(result.read_text()) if result.exists() else None

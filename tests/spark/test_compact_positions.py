@@ -1,18 +1,21 @@
 """The compaction, driven whole, against a plain fold: real broker, real Spark, real tables."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin import NewPartitions
-from hypothesis import HealthCheck, Phase, given, strategies
+from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
 from shardpost.adapters import kafka, snapshots
-from shardpost.adapters.delta import rows
+from shardpost.adapters.delta import path_of, rows
 from shardpost.domain.partitioning import partition_of
-from shardpost.domain.tables import REJECTED_RECORDS
+from shardpost.domain.tables import POSITION_EVENTS, REJECTED_RECORDS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from spark_jobs import compaction
 from tests.reference import Fold, Raw, closed, exchange, position, produce, published, send
 from tests.spark.compacting import agree, run, starter
 
@@ -52,18 +55,34 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would take an hour
 )
-@given(HISTORIES)
+@example(
+    [
+        [position("1", "client1", "NASDAQ"), position("1", "client2", "LON"), closed("2")],
+        [position("1", "client2", "NASDAQ"), exchange("LON", "US"), position("2", "x", "LON")],
+    ],
+    [0, 0],
+)
+@given(HISTORIES, strategies.lists(strategies.sampled_from([0, compaction.FEW]), min_size=4))
 def test_any_history_cut_into_any_runs_equals_the_fold(
-    fresh: Callable[[], Settings], history: list[list[Raw]]
+    fresh: Callable[[], Settings], history: list[list[Raw]], few: list[int]
 ) -> None:
     settings = fresh()
     fold = Fold()
     fold.add(starter())
-    for records in history:
+    for records, at_most in zip(history, few, strict=False):
         produce(settings, records)
         fold.add(records)
-        run(settings)
+        with planned_for(at_most):
+            run(settings)
         agree(settings, fold)
+
+
+@contextmanager
+def planned_for(few: int) -> Iterator[None]:
+    """Have runs of more records than that take the plan of long runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "FEW", few)
+        yield
 
 
 def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
@@ -100,6 +119,17 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
     assert {row["topic"] for row in kept} == {
         settings.topic(name) for name in ("positions", "clients", "exchanges")
     }
+
+
+def test_a_table_that_is_gone_is_not_made_anew(fresh: Callable[[], Settings]) -> None:
+    settings = fresh()
+    produce(settings, [position("1", "client1", "NASDAQ")])
+    run(settings)
+    shutil.rmtree(path_of(settings, POSITION_EVENTS))
+    produce(settings, [closed("1")])
+    with pytest.raises(ShardpostError, match=r"no table position_events .* version 1"):
+        run(settings)
+    assert snapshots.current(settings).number == 1
 
 
 def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(
@@ -178,7 +208,8 @@ def test_with_added_partitions_the_newer_home_of_a_key_wins(
 
     # Read at once from nothing, with both homes in one batch: the same holders.
     again = settings.model_copy(update={"home": settings.home / "again"})
-    run(again)
+    with planned_for(0):
+        run(again)
     assert snapshots.current(again).counts == snapshots.current(settings).counts
     agree(again, fold)
 

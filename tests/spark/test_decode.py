@@ -49,6 +49,13 @@ def test_what_is_not_one_json_object_is_rejected_with_what_was_found(spark: Spar
     assert long == [("rejected", NOT_ONE_OBJECT + "x" * 100)]
 
 
+def test_a_value_cannot_close_the_array_that_it_is_parsed_in(spark: SparkSession) -> None:
+    good = '{"Client":"c]","Ticker":"T","Amount":1,"Exchange":"LON","X":[[1],{"Y":[]}]}'
+    values = [good, *(good + more for more in ("] rubbish", "]", "],", "] {}", "]}", '],"w":1'))]
+    found = judge(spark, POSITION_FIELDS, [(b"k", value.encode()) for value in values])
+    assert [kind for kind, _ in found] == ["upsert"] + ["rejected"] * 6
+
+
 def test_each_wrong_type_is_named(spark: SparkSession) -> None:
     positions = [
         b'{"Client":5,"Ticker":"T","Amount":1,"Exchange":"X"}',

@@ -1,6 +1,7 @@
 """The job weekly_email: who is frozen, who is mailed, and what a run refuses."""
 
 import json
+import shutil
 from argparse import Namespace
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -11,9 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import frozen_weeks, snapshots, topics
+from shardpost.adapters.delta import path_of
 from shardpost.adapters.week_ledger import stands
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.position_ids import sort_key
+from shardpost.domain.tables import FROZEN_WEEKS
 from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
@@ -116,6 +119,22 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert (code, result["snapshot"]) == (0, 1)
     assert (total(result, "sent"), total(result, "suppressed")) == (1, 2)
     assert server.taken == {"client1@x.example": 1}
+
+
+def test_a_freeze_that_was_broken_off_is_made_anew(world: World, server: MailServer) -> None:
+    world.position("1", "client1")
+    world.client("client1")
+    world.commit(looked_at=NOW)
+    run(world, "--freeze-only")
+    # As a run that was killed leaves it: the audience is written, and its week is not frozen.
+    shutil.rmtree(path_of(world.settings, FROZEN_WEEKS))
+    world.position("2", "client2")
+    world.client("client2")
+    world.commit(looked_at=NOW)
+    code, frozen = run(world, "--freeze-only")
+    assert (code, frozen["snapshot"], frozen["recipients"]) == (0, 2, 2)
+    run(world)
+    assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
 
 
 def test_positions_stand_in_the_contracts_order(world: World) -> None:

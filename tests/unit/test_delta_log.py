@@ -1,0 +1,91 @@
+"""Committing files to a Delta log: one version each, and bounds that readers may rely on."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import Schema
+
+from shardpost.adapters import delta_log
+from shardpost.adapters.delta import path_of, rows
+from shardpost.domain.tables import Table
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+TABLE = Table("things", "name STRING, at TIMESTAMP, number BIGINT")
+COLUMNS = pa.schema(
+    [("name", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("number", pa.int64())]
+)
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+YEAR_50000 = 1_515_722_400_000_000_000  # microseconds; more than Python's datetime holds
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = Settings.model_validate({"home": tmp_path})
+    delta_log.create(made, TABLE, Schema.from_arrow(COLUMNS), 30)
+    return made
+
+
+def write(settings: Settings, folder: str, columns: dict[str, list[object]]) -> list[object]:
+    (Path(path_of(settings, TABLE)) / folder).mkdir()
+    pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
+    return delta_log.written(settings, TABLE, folder)
+
+
+def thing(name: str | None, number: int = 1) -> dict[str, list[object]]:
+    return {"name": [name], "at": [NOON], "number": [number]}
+
+
+def test_files_are_added_and_removed_as_one_version(settings: Settings) -> None:
+    assert delta_log.commit(settings, TABLE, 0, write(settings, "one", thing("a"))) == 1
+    assert delta_log.commit(settings, TABLE, 1, []) == 1
+    added = write(settings, "two", thing("b", 2))
+    assert delta_log.commit(settings, TABLE, 1, added, ["one/a.parquet"]) == 2
+    assert list(delta_log.sizes(settings, TABLE, 2)) == ["two/a.parquet"]
+    sql = "SELECT name FROM things"
+    assert [rows(settings, sql, {TABLE: version}) for version in (0, 1, 2)] == [
+        [],
+        [{"name": "a"}],
+        [{"name": "b"}],
+    ]
+
+
+def test_a_version_that_somebody_else_wrote_is_not_written_again(settings: Settings) -> None:
+    first, second = write(settings, "one", thing("a")), write(settings, "two", thing("b"))
+    delta_log.commit(settings, TABLE, 0, first)
+    with pytest.raises(ShardpostError, match="things: expected to write version 1"):
+        delta_log.commit(settings, TABLE, 0, second)
+    assert delta_log.newest_version(settings, TABLE) == 1
+
+
+def test_a_table_that_is_put_back_is_what_it_was(settings: Settings) -> None:
+    delta_log.commit(settings, TABLE, 0, write(settings, "one", thing("a")))
+    delta_log.commit(settings, TABLE, 1, write(settings, "two", thing("b")), ["one/a.parquet"])
+    assert delta_log.put_back(settings, TABLE, 1) == 3
+    assert list(delta_log.sizes(settings, TABLE, 3)) == ["one/a.parquet"]
+
+
+def test_bounds_are_given_where_they_are_of_use(settings: Settings) -> None:
+    columns = {"name": ["b", None, "a"], "at": [NOON, NOON, None], "number": [3, -1, 2]}
+    [file] = write(settings, "one", columns)
+    assert json.loads(file.stats) == {
+        "numRecords": 3,
+        "minValues": {"name": "a", "at": "2026-11-16T12:00:00.000Z", "number": -1},
+        "maxValues": {"name": "b", "at": "2026-11-16T12:00:00.000Z", "number": 3},
+    }
+
+
+@pytest.mark.parametrize("at", [NOON.replace(microsecond=1), YEAR_50000])
+def test_bounds_that_would_be_wrong_are_left_out(settings: Settings, at: object) -> None:
+    columns = {"name": ["x" * 65], "at": pa.array([at], COLUMNS.field("at").type), "number": [None]}
+    [file] = write(settings, "one", columns)
+    assert json.loads(file.stats) == {"numRecords": 1, "minValues": {}, "maxValues": {}}
+
+
+def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
+    assert write(settings, "none", {"name": [], "at": [], "number": []}) == []
+    assert delta_log.written(settings, TABLE, "nowhere") == []
