@@ -17,6 +17,7 @@ AT_ONCE = 4  # tasks
 BIN = Path(sys.executable).parent
 # A cluster's own connection is set here; without it, Spark runs where the commands run it.
 SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
+DATABASE = "shardpost.embedded.airflow_database.CONNECT"
 FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 
 
@@ -51,6 +52,8 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__API__WORKERS": "1",
         # Seconds; a task that a killed scheduler has left is run again so soon.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": DATABASE,
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": DATABASE,
         "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
         "NO_COLOR": "1",
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit

@@ -52,7 +52,7 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
             for name in Settings.model_fields
             if name.startswith("topic_")
         }
-        home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke %20#"))
+        home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke und leere "))
         made = settings.model_copy(update={"home": home, **names})
         topics.apply(made)
         return made
