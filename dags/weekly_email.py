@@ -1,7 +1,7 @@
 """The weekly e-mail: to each client, once, its US positions as of the week's end.
 
 One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week (Monday
-00:00 UTC) gets **one** e-mail with the own positions.
+00:00 UTC) gets **one** e-mail with its own positions.
 
 1. `freeze` writes down once and for good who that is. A run of the same week reads the same again.
 2. `send`, one task per group of shards, mails those who are still open, and keeps the ledger

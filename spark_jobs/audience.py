@@ -35,8 +35,8 @@ def computed(
 ) -> DataFrame:
     """Return (client, name, email, has_contact, positions, shard) as of that instant.
 
-    Contact is the snapshot's; positions are in CONTRACT's order; `shard` is the client's of so
-    many.
+    Contact is the snapshot's; positions are in the order of their ids; `shard` is the
+    client's of so many.
     """
     for table in RELATIONS:
         frame = read(spark, settings, table, snapshot.tables[table.name])
@@ -114,7 +114,7 @@ def _clients(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> Dat
 
 
 def _in_order() -> Column:
-    """Collect positions in CONTRACT's order."""
+    """Collect positions in the order of their ids."""
     ranked = F.struct(*order_of(F.col("position")), *_SHOWN)
     return F.transform(
         F.sort_array(F.collect_list(ranked)), lambda row: F.struct(*(row[name] for name in _SHOWN))

@@ -98,7 +98,7 @@ def new_holders(touched: DataFrame, holders: DataFrame, *, few: bool) -> DataFra
 
 
 def sorted_ids(ids: Column) -> Column:
-    """Return the ids in CONTRACT's order."""
+    """Return the ids in the order of domain/position_ids.py."""
     keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
     return F.transform(F.array_sort(keyed), lambda item: item.getField("id"))
 

@@ -1,4 +1,4 @@
-"""CONTRACT's order of position ids as Spark columns; in Python: domain/position_ids.py."""
+"""The order of position ids (domain/position_ids.py) as Spark columns."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F

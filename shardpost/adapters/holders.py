@@ -15,7 +15,7 @@ from shardpost.domain.tables import SHARE_HOLDERS
 from shardpost.errors import UsageError
 from shardpost.settings import Settings
 
-# client -> ids of the positions that count, in CONTRACT's order
+# client -> ids of the positions that count, in the order of domain/position_ids.py
 Holders = dict[str, list[str]]
 
 _LATEST = """

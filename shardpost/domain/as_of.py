@@ -1,6 +1,6 @@
 """Whose stock counts as of T, as SQL that Spark and DataFusion both read.
 
-As of T (CONTRACT.md): of the records with a timestamp before T the highest seq per key wins,
+As of T (docs/compaction.md): of the records with a timestamp before T the highest seq per key wins,
 whatever order the timestamps have. A key whose latest record is before T is that record: only the
 keys changed since T are folded again from history, so cost follows what changed. An exchange had
 its first known country also before its first record.

@@ -3,7 +3,8 @@
 A position counts for a client while the position's latest record says so and its exchange is in the
 country. So two topics can cause a change. Between them the order is: the snapshot that read a
 record, then its timestamp, with each key's own order (seq) kept. The first record of an exchange
-stands before all that was read with it, since its country counted also before it (CONTRACT.md).
+stands before all that was read with it, since its country counted also before it
+(docs/compaction.md).
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,7 @@
 
 
 def sort_key(position_id: str) -> tuple[int, int, str, str]:
-    """Return the sort key of CONTRACT's order: digits by number first, then by code point."""
+    """Return the sort key: digits by number first, however many, then the rest by code point."""
     if position_id.isascii() and position_id.isdigit():
         digits = position_id.lstrip("0")
         return (0, len(digits), digits, position_id)

@@ -45,8 +45,8 @@ POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}")
 CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}")
 EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING")
 
-# client -> ids of its US positions, in CONTRACT's order; a client that holds none any more keeps an
-# empty list. `shard` is the client's partition in the topic share-holders.
+# client -> ids of its US positions, in the order of position_ids.py; a client that holds none any
+# more keeps an empty list. `shard` is the client's partition in the topic share-holders.
 SHARE_HOLDERS = Table(
     "share_holders",
     "client STRING, positions ARRAY<STRING>, snapshot BIGINT, shard INT",
