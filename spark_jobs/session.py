@@ -1,5 +1,7 @@
 """The one SparkSession of a job."""
 
+import logging
+
 from pyspark.sql import SparkSession
 
 # The rest (master, jars) comes with spark-submit: adapters/spark_submit.py.
@@ -18,6 +20,7 @@ SESSION_CONF = {
 
 def start(app: str) -> SparkSession:
     """Return the session of this driver."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection
     builder = SparkSession.builder.appName(f"shardpost {app}")
     for name, value in SESSION_CONF.items():
         builder = builder.config(name, value)
