@@ -52,12 +52,12 @@ def run(command: list[str], environ: Mapping[str, str], cwd: Path) -> Measured:
 
 
 def _sample(root: psutil.Process, peaks: dict[int, tuple[str, int]]) -> None:
-    with suppress(psutil.NoSuchProcess):
-        while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
+    while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
+        with suppress(psutil.NoSuchProcess):
             for process in (root, *root.children(recursive=True)):
-                with suppress(psutil.NoSuchProcess, FileNotFoundError):
+                with suppress(psutil.NoSuchProcess, OSError):
                     peaks[process.pid] = (process.name(), _peak(process.pid))
-            time.sleep(SAMPLED_SECONDS)
+        time.sleep(SAMPLED_SECONDS)
 
 
 def _peak(pid: int) -> int:
