@@ -119,8 +119,6 @@ def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
     }
     alerts = (task_environment / "alerts.log").read_text()
     assert "send (shards 0-3), attempt 1: weekly_email ended with 2: shards do not fit" in alerts
-    assert [json.loads(line)[:3] for line in calls.read_text().splitlines()] == [
-        ["--freeze-only", "--week", "2026-W46"],
-        ["--shards", "0-3", "--week"],
-        ["--shards", "4-7", "--week"],
-    ]
+    first, *groups = [json.loads(line)[:3] for line in calls.read_text().splitlines()]
+    assert first == ["--freeze-only", "--week", "2026-W46"]
+    assert sorted(groups) == [["--shards", "0-3", "--week"], ["--shards", "4-7", "--week"]]
