@@ -15,6 +15,7 @@ from shardpost.adapters import topics
 from shardpost.adapters.spark_submit import LOOPBACK_CONF, QUICK, submit_conf
 from shardpost.settings import Settings
 from spark_jobs import session
+from tests.mail_server import MailServer, mail_server
 
 pytest.register_assert_rewrite("tests.spark.compacting")
 
@@ -58,3 +59,10 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
         return made
 
     return make
+
+
+@pytest.fixture
+def server() -> Iterator[MailServer]:
+    """Give a mail server that misbehaves as the test says."""
+    with mail_server() as found:
+        yield found

@@ -1,6 +1,5 @@
 """The commands `email` and `emails` as the contract has them: JSON, exit codes, one clear line."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -10,16 +9,10 @@ from shardpost.adapters import topics
 from shardpost.domain.weeks import IsoWeek
 from shardpost.settings import Settings
 from tests.command_line import CommandLine
-from tests.mail_server import TAKE_AND_DROP, MailServer, mail_server
+from tests.mail_server import TAKE_AND_DROP, MailServer
 from tests.spark.week_tables import World
 
 WEEK = "2026-W45"
-
-
-@pytest.fixture
-def server() -> Iterator[MailServer]:
-    with mail_server() as found:
-        yield found
 
 
 @pytest.fixture

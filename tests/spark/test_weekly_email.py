@@ -3,7 +3,6 @@
 import json
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,13 @@ from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
 from spark_jobs.weekly_email import parser, weekly_email
-from tests.mail_server import MailServer, mail_server
+from tests.mail_server import MailServer
 from tests.spark.week_tables import World
 
 WEEK = IsoWeek(2026, 45)
 IN_TIME = WEEK.end - timedelta(hours=1)
 TOO_LATE = WEEK.end + timedelta(hours=1)
 NOW = WEEK.end + timedelta(hours=8)
-
-
-@pytest.fixture
-def server() -> Iterator[MailServer]:
-    with mail_server() as found:
-        yield found
 
 
 @pytest.fixture
