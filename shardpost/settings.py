@@ -22,18 +22,21 @@ CLIENT_PREFIX = "SHARDPOST_KAFKA__"
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
-Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else _absolute(at))]
-Absolute = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else str(_absolute(Path(at))))]
+Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 
 
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+def _absolute(path: Path) -> Path:
+    found = path.expanduser().absolute()
+    if "%" in str(found):  # deltalake takes it for an escape, as in a URL
+        raise ValueError(f"expected a path without '%', found {found}")
+    return found
 
 
 class Settings(BaseModel):
     """The settings object; `load()` makes one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     home: Absolute = Field(CHECKOUT / ".shardpost", description="everything that Shardpost writes")
     tables: Located | None = Field(None, description="where the Delta tables are (home/tables)")
@@ -157,4 +160,6 @@ def _read(environ: Mapping[str, str]) -> Settings:
         first = error.errors()[0]
         name = PREFIX + str(first["loc"][0]).upper()
         found = "" if "PASSWORD" in name else f"={first['input']!r}"
-        raise UsageError(f"setting {name}{found}: {first['msg']}") from None
+        raise UsageError(
+            f"setting {name}{found}: {first['msg'].removeprefix('Value error, ')}"
+        ) from None

@@ -43,6 +43,8 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
         ("SHARDPOST_KAFKA_PORT", "99999"),
         ("SHARDPOST_PARTITIONS", "0"),
         ("SHARDPOST_ON_UNKNOWN", "guess"),
+        ("SHARDPOST_HOME", "/data/50%"),
+        ("SHARDPOST_TABLES", "/data/a%20b"),
         ("SHARDPOST_DRIVER_MEMORY", "much"),
         ("SHARDPOST_KAFKA_TIMEOUT", "-1"),
     ],
