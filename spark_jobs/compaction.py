@@ -153,6 +153,11 @@ class Compaction:
             else fold.latest_per_key(new, few=self._few)
         )
         latest = fold.as_rows(latest, columns)
+        if self._view.is_empty(table):  # read what was written rather than keep what to write
+            first = self._view.append(table, latest, few=self._few)
+            rows_ = fold.changes(first, known, few=self._few)
+            [opened], _ = _summed(rows_, _OPENED)
+            return Changes(rows_, opened)
         rows_ = fold.changes(latest, known, few=self._few).persist(StorageLevel.MEMORY_AND_DISK)
         [opened], files = _summed(rows_, _OPENED)
         self._view.upsert(table, rows_.select(*columns), files, few=self._few)

@@ -2,6 +2,10 @@
 
 A value must be exactly one JSON object whose fields have the declared types. It is parsed as the
 only element of an array, since Spark would pass over whatever follows a JSON value.
+
+Parsed into columns of their types, numbers and flags pass as texts; parsed into variants, nothing
+passes, and it takes three times as long. So a value is parsed into columns first, and again into
+variants where a text could have been something else, or anything else is out of the ordinary.
 """
 
 from dataclasses import dataclass
@@ -13,6 +17,8 @@ TEXT = ("STRING",)
 FLAG = ("BOOLEAN",)
 NUMBER = ("BIGINT", "DOUBLE", "FLOAT")
 SHOWN = 100
+# Whole numbers below it are exact as DOUBLE.
+EXACT = 2**53
 
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
@@ -29,6 +35,11 @@ class Field:
     types: tuple[str, ...]
     required: bool = True
     cast: str = "string"
+
+    @property
+    def plain(self) -> str:
+        """Return the column's type in `_plain_schema`."""
+        return "DOUBLE" if self.types == NUMBER else self.types[0]
 
     @property
     def wanted(self) -> str:
@@ -56,29 +67,76 @@ def decoded(raw: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
 
     kind is upsert, tombstone or rejected. Only rejected records have a reason, raw_key and headers.
     """
-    keys = raw.withColumnRenamed("key", "raw_key").withColumn(
-        "key", F.col("raw_key").cast("string")
+    parsed = (
+        raw.withColumnRenamed("key", "raw_key")
+        .withColumn("plain_json", _parsed(_plain_schema(fields)))
+        .withColumn("is_plain", F.coalesce(_is_plain(fields), F.lit(False)))
+        .withColumn("json", F.when(~F.col("is_plain"), _parsed(_schema(fields))))
     )
-    parsed = keys.withColumn("text", F.col("value").cast("string")).withColumn(
-        "json", F.from_json(F.concat(F.lit("["), "text", F.lit("]")), _schema(fields), _STRICT)
-    )
-    judged = parsed.withColumn("object", F.get("json", F.lit(0))).withColumn(
-        "reason", _reason(fields)
-    )
+    judged = parsed.withColumn("reason", _reason(fields))
     rejected = F.col("reason").isNotNull()
     kind = (
         F.when(rejected, "rejected").when(F.col("value").isNull(), "tombstone").otherwise("upsert")
     )
     good = [
-        F.when(~rejected, _value(field).try_cast(field.cast)).alias(field.column)
+        F.when(F.col("is_plain"), _plain_value(field))
+        .when(~rejected, _value(field).try_cast(field.cast))
+        .alias(field.column)
         for field in fields
     ]
     return judged.select(
-        F.when(F.is_valid_utf8("key"), F.col("key")).alias("key"),
+        F.when(F.is_valid_utf8(_key()), _key()).alias("key"),
         *("partition", "offset", "timestamp", "value", kind.alias("kind"), "reason"),
         *(F.when(rejected, F.col(name)).alias(name) for name in ("raw_key", "headers")),
         *good,
     )
+
+
+# Not columns: a column of the same bytes is one copy more of every record, at every stage.
+def _key() -> Column:
+    return F.col("raw_key").cast("string")
+
+
+def _text() -> Column:
+    return F.col("value").cast("string")
+
+
+def _parsed(schema: str) -> Column:
+    return F.from_json(F.concat(F.lit("["), _text(), F.lit("]")), schema, _STRICT)
+
+
+def _plain_schema(fields: tuple[Field, ...]) -> str:
+    return f"array<struct<{','.join(f'{field.name}:{field.plain}' for field in fields)}>>"
+
+
+def _is_plain(fields: tuple[Field, ...]) -> Column:
+    """Tell which records are good without doubt; null is no."""
+    is_plain = F.is_valid_utf8(_key()) & (F.length(_key()) > 0) & F.is_valid_utf8(_text())
+    is_plain &= (F.size("plain_json") == 1) & ~F.contains(_text(), F.lit("]"))
+    for field in fields:
+        value = _plain(field)
+        if field.types == TEXT:
+            is_plain &= _was_text(value)
+        elif field.types == NUMBER:
+            is_plain &= (F.abs(value) < EXACT) & (value == F.floor(value))
+        else:
+            is_plain &= value.isNotNull()
+    return is_plain
+
+
+def _was_text(value: Column) -> Column:
+    """Tell whether a text cannot have been a number, a flag, an object or an array."""
+    is_letter = value.between("A", "[") | value.between("a", "{")
+    return is_letter & ~value.isin("[", "{", "true", "false")
+
+
+def _plain(field: Field) -> Column:
+    return F.get("plain_json", F.lit(0)).getField(field.name)
+
+
+def _plain_value(field: Field) -> Column:
+    value = _plain(field)
+    return value.cast("bigint").cast("string") if field.types == NUMBER else value
 
 
 def _schema(fields: tuple[Field, ...]) -> str:
@@ -86,22 +144,23 @@ def _schema(fields: tuple[Field, ...]) -> str:
 
 
 def _value(field: Field) -> Column:
-    return F.col("object").getField(field.name)
+    return F.get("json", F.lit(0)).getField(field.name)
 
 
 def _reason(fields: tuple[Field, ...]) -> Column:
     judged = (
-        F.when(F.col("raw_key").isNull(), "expected a key, found none")
-        .when(~F.is_valid_utf8("key"), "expected a key in UTF-8, found other bytes")
-        .when(F.length("key") == 0, "expected a key, found an empty one")
+        F.when(F.col("is_plain"), None)
+        .when(F.col("raw_key").isNull(), "expected a key, found none")
+        .when(~F.is_valid_utf8(_key()), "expected a key in UTF-8, found other bytes")
+        .when(F.length(_key()) == 0, "expected a key, found an empty one")
         .when(F.col("value").isNull(), None)
-        .when(~F.is_valid_utf8("text"), "expected a value in UTF-8, found other bytes")
+        .when(~F.is_valid_utf8(_text()), "expected a value in UTF-8, found other bytes")
         .when(
             F.col("json").isNull()
             | (F.size("json") != 1)
-            | F.col("object").isNull()
-            | _closes_the_array(F.col("text")),
-            _expected("one JSON object", F.col("text")),
+            | F.get("json", F.lit(0)).isNull()
+            | _closes_the_array(_text()),
+            _expected("one JSON object", _text()),
         )
     )
     for field in fields:

@@ -42,9 +42,13 @@ class View:
         """Return a table as this run sees it."""
         return delta_files.read(self._spark, self._settings, table, self.versions[table.name])
 
+    def is_empty(self, table: Table) -> bool:
+        """Tell whether a table has no row yet, as this run sees it."""
+        return not delta_log.sizes(self._settings, table, self.versions[table.name])
+
     def read_with_files(self, table: Table) -> DataFrame:
         """Return a table with one column more, `FILE`: from which file each row is."""
-        if not delta_log.sizes(self._settings, table, self.versions[table.name]):
+        if self.is_empty(table):
             return self.read(table).withColumn(FILE, F.lit(None).cast("string"))
         return self.read(table).select("*", F.col("_metadata.file_path").alias(FILE))
 

@@ -14,7 +14,8 @@ class Table:
     """One Delta table: its folder's name, and its columns as Spark SQL DDL.
 
     Each of its files holds rows of one value of `grouped_by`, so that reading one value leaves the
-    other files alone. Values of `not_in_dictionaries` hardly ever repeat.
+    other files alone. Values of `not_in_dictionaries` seldom repeat:
+    Parquet's dictionaries of them cost more time than they save space.
     """
 
     name: str
@@ -33,7 +34,8 @@ _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _HISTORY = (
     f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS}"
 )
-_RAW = ("key", "offset", "seq", "value")
+_UNIQUE = ("key", "offset", "seq", "timestamp", "client", "amount", "name", "email")
+_RAW = (*_UNIQUE, "value")
 POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}", None, _RAW)
 CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW)
 EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW)
@@ -41,8 +43,8 @@ EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, 
 # The latest decodable record per key. A tombstone keeps its row, with is_open false and null
 # columns.
 _LATEST = f"key STRING, {_RECORD}, is_open BOOLEAN"
-POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}")
-CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}")
+POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}", None, _UNIQUE)
+CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}", None, _UNIQUE)
 EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING")
 
 # client -> ids of its US positions, in the order of position_ids.py; a client that holds none any

@@ -1,9 +1,11 @@
 """Decoding one record: what is taken, and the reason where it is not."""
 
+import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field, decoded
 
@@ -17,10 +19,23 @@ NOT_ONE_OBJECT = "expected one JSON object, found "
 def judge(
     spark: SparkSession, fields: tuple[Field, ...], records: list[tuple[bytes | None, bytes | None]]
 ) -> list[tuple[str, str | None]]:
+    rows = decode(spark, fields, records).collect()
+    return [(row["kind"], row["reason"]) for row in rows]
+
+
+def columns(spark: SparkSession, records: list[tuple[bytes, str]], name: str) -> list[str]:
+    raw = [(key, value.encode()) for key, value in records]
+    return [row[name] for row in decode(spark, POSITION_FIELDS, raw).collect()]
+
+
+def decode(
+    spark: SparkSession,
+    fields: tuple[Field, ...],
+    records: Sequence[tuple[bytes | None, bytes | None]],
+) -> DataFrame:
     at = datetime(2026, 11, 16, tzinfo=UTC)
     raw = [(key, value, 0, offset, at, None) for offset, (key, value) in enumerate(records)]
-    frame = decoded(spark.createDataFrame(raw, RAW), fields).orderBy("offset")
-    return [(row["kind"], row["reason"]) for row in frame.collect()]
+    return decoded(spark.createDataFrame(raw, RAW), fields).orderBy("offset")
 
 
 def test_a_position_is_one_object_with_typed_fields(spark: SparkSession) -> None:
@@ -28,6 +43,41 @@ def test_a_position_is_one_object_with_typed_fields(spark: SparkSession) -> None
     good = [whole % (b"{}", amount) for amount in (b"1", b"-1.50", b"1e400", b"9" * 60)]
     found = judge(spark, POSITION_FIELDS, [(b"k", value) for value in (*good, None)])
     assert found == [("upsert", None)] * 4 + [("tombstone", None)]
+
+
+TEXTS = ["c1", "Z", "zoe", "true", "truer", "false", "null", "5", "-1", "{}", "[]", "é", "", " x"]
+
+
+def test_texts_that_look_like_something_else_are_kept_as_they_are(spark: SparkSession) -> None:
+    fields = {"Ticker": "T", "Amount": 1, "Exchange": "LON"}
+    records = [(b"k", json.dumps({"Client": text, **fields}, ensure_ascii=False)) for text in TEXTS]
+    assert columns(spark, records, "client") == TEXTS
+    others = ["true", "false", "5", "-1.5", "{}", "[]", '["a"]', '{"Client":"c"}']
+    values = [f'{{"Client":{one},"Ticker":"T","Amount":1,"Exchange":"LON"}}' for one in others]
+    found = judge(spark, POSITION_FIELDS, [(b"k", value.encode()) for value in values])
+    assert found == [("rejected", f"expected text for Client, found {one}") for one in others]
+
+
+def test_amounts_keep_their_value_to_the_last_digit(spark: SparkSession) -> None:
+    amounts = {
+        **{one: one for one in ("0", "100", "-7", "-1.5", "0.1", "9007199254740991")},
+        **{one: one for one in ("9007199254740993", "-9223372036854775808", "9" * 30)},
+        "1.50": "1.5",
+        "-0": "0",
+        "100.0": "100",
+        "1e2": "100",
+    }
+    values = [f'{{"Client":"c","Ticker":"T","Amount":{one},"Exchange":"X"}}' for one in amounts]
+    assert columns(spark, [(b"k", value) for value in values], "amount") == [*amounts.values()]
+
+
+def test_two_good_objects_are_not_one(spark: SparkSession) -> None:
+    good = '{"Client":"c","Ticker":"T","Amount":1,"Exchange":"LON"}'
+    values = [f"{good},{good}", f"{good} {good}", f"{good} x", f"{good},", f",{good}"]
+    found = judge(spark, POSITION_FIELDS, [(b"k", value.encode()) for value in values])
+    assert [kind for kind, _ in found] == ["rejected"] * 5
+    spaced = f" \n{good}\t ".encode()
+    assert judge(spark, POSITION_FIELDS, [(b"k", spaced)]) == [("upsert", None)]
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff"])
