@@ -16,8 +16,8 @@ demo: setup  ## the main job on five positions, end to end
 test: setup lint  ## lint, then all tests (one tier alone: .venv/bin/pytest tests/unit)
 	@$(BIN)/pytest
 
-bench: setup  ## measure compactions; see bench/README.md for ARGS
-	@$(BIN)/python -m bench $(ARGS)
+bench: setup  ## measure; ARGS="emails", "growth", … as in bench/README.md
+	@$(BIN)/python -m bench $(or $(ARGS),holders)
 
 lint: setup  ## format, lint, types, imports
 	@$(BIN)/ruff format --check .

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import click
 
-from bench import holders
+from bench import emails, growth, holders
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
 
 
-@click.command()
+@click.group()
+def main() -> None:
+    """Measure Shardpost, on a broker of its own."""
+
+
+@main.command("holders")
 @click.option("--records", default=1_000_000, help="How many records at first.", show_default=True)
 @click.option(
     "--more", default=10_000, help="How many more, for the increments.", show_default=True
@@ -23,10 +28,28 @@ from shardpost.settings import Settings, load
     envvar="BENCH_PEER",
     help="Folder with the peer's peer.sh; also BENCH_PEER.",
 )
-def main(records: int, more: int, runs: int, peer: Path | None) -> None:
-    """Measure Shardpost beside its peer, in turn, in one run; print a table."""
+def holders_(records: int, more: int, runs: int, peer: Path | None) -> None:
+    """Measure who holds, beside a Kafka Streams application, in turn."""
     with _broker(load().home / "bench") as settings:
         holders.measure(settings, peer, holders.Sizes(records, more, runs))
+
+
+@main.command("emails")
+@click.option("--clients", default=10_000, help="How many mails a week.", show_default=True)
+@click.option("--runs", default=3, help="How many weeks.", show_default=True)
+def emails_(clients: int, runs: int) -> None:
+    """Measure the weekly e-mail, beside a bare loop of smtplib."""
+    with _broker(load().home / "bench") as settings:
+        emails.measure(settings, clients, runs)
+
+
+@main.command("growth")
+@click.option("--scale", default=1.0, help="1: up to 10,000,000 records.", show_default=True)
+@click.option("--picture", type=click.Path(path_type=Path), default="docs/growth.svg")
+def growth_(scale: float, picture: Path) -> None:
+    """Measure how times grow with sizes: two curves, their exponents, a picture."""
+    with _broker(load().home / "bench") as settings:
+        growth.measure(settings, picture, scale)
 
 
 @contextmanager

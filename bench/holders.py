@@ -43,9 +43,11 @@ def measure(settings: Settings, peer_folder: Path | None, sizes: Sizes) -> None:
     floor = Case("floor: a plain consumer reads it all", sizes.records)
     full = _from_nothing(settings, topic, sizes, contenders, floor)
     increments = _more(settings, topic, sizes, contenders)
+    killed = _after_a_kill(settings, topic, sizes, contenders)
+    one = _one_client(settings, topic, sizes)
     rows = [case.cells(full[1:2]) for case in full]
-    rows += [case.cells(increments[1:2]) for case in increments]
-    print("\n" + markdown([*rows, floor.cells([])]))
+    rows += [case.cells(increments[1:2]) for case in (*increments, killed)]
+    print("\n" + markdown([*rows, floor.cells([]), one.cells([])]))
     for case in (full[0], increments[0]):
         _explain(case)
 
@@ -91,6 +93,31 @@ def _more(settings: Settings, topic: str, sizes: Sizes, contenders: list[Contend
             case.add(one.catch_up())
         _check(settings, sizes.records, then, contenders)
     return cases
+
+
+def _after_a_kill(
+    settings: Settings, topic: str, sizes: Sizes, contenders: list[Contender]
+) -> Case:
+    """Measure how long the next compaction takes after one that ended by SIGKILL."""
+    case = Case(f"Shardpost, {sizes.more:,} more, after a kill -9", sizes.more)
+    ours = Ours(settings, f"ours-{topic}", topic)
+    for number in range(sizes.runs, 2 * sizes.runs):
+        there, then = number * sizes.more, (number + 1) * sizes.more
+        more = stream.records(sizes.records, sizes.records + there, then)
+        kafka.produce(settings, topic, more)
+        ours.compact_killed()
+        case.add(ours.compact())
+    _check(settings, sizes.records, 2 * sizes.runs * sizes.more, contenders[:1])
+    return case
+
+
+def _one_client(settings: Settings, topic: str, sizes: Sizes) -> Case:
+    """Measure `holders CLIENT`, from the shell."""
+    case = Case("Shardpost, `holders CLIENT`", 1)
+    ours = Ours(settings, f"ours-{topic}", topic)
+    for _ in range(sizes.runs):
+        case.add(ours.command("holders", "C000001"))
+    return case
 
 
 def _check(settings: Settings, size: int, more: int, contenders: list[Contender]) -> None:

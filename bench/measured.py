@@ -1,5 +1,7 @@
 """Running a command and measuring it: wall time, and the peak memory of each of its processes."""
 
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -51,12 +53,34 @@ def run(command: list[str], environ: Mapping[str, str], cwd: Path) -> Measured:
     return Measured(seconds, _by_kind(peaks), log)
 
 
+def kill_when(command: list[str], environ: Mapping[str, str], cwd: Path, said: str) -> None:
+    """Run a command until its log says that, then end it and all its children by SIGKILL."""
+    process = subprocess.Popen(
+        command,
+        env=dict(environ),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    heard = any(said in line for line in process.stderr or ())
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    if not heard:
+        raise RuntimeError(f"{command[0]} ended before it said {said!r}")
+
+
 def _sample(root: psutil.Process, peaks: dict[int, tuple[str, int]]) -> None:
     while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
         with suppress(psutil.NoSuchProcess):
             for process in (root, *root.children(recursive=True)):
                 with suppress(psutil.NoSuchProcess, OSError):
-                    peaks[process.pid] = (process.name(), _peak(process.pid))
+                    _, before = peaks.get(process.pid, ("", 0))
+                    # One that has ended, and is not waited for yet, has no peak any more.
+                    peaks[process.pid] = (process.name(), max(before, _peak(process.pid)))
         time.sleep(SAMPLED_SECONDS)
 
 

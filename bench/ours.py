@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench import kafka
-from bench.measured import Measured, run
+from bench.measured import Measured, kill_when, run
 from shardpost.adapters import topics
 from shardpost.settings import Settings
 
@@ -38,7 +38,7 @@ class Ours:
         )
 
     def reset(self) -> None:
-        """Start from nothing: no tables, empty topics; NASDAQ, NYSE and AMEX count."""
+        """Start from nothing: no tables, empty output; NASDAQ, NYSE and AMEX count."""
         shutil.rmtree(self.settings.home, ignore_errors=True)
         self.settings.home.mkdir(parents=True)
         own = ("clients", "exchanges", "share-holders", "weekly-emails")
@@ -48,8 +48,20 @@ class Ours:
 
     def compact(self) -> Measured:
         """Run one compaction."""
-        environ = {**os.environ, **self.settings.environ()}
-        return run([str(SHARDPOST), "compact"], environ, self.settings.home)
+        return self.command("compact")
+
+    def command(self, *arguments: str) -> Measured:
+        """Run one command of Shardpost."""
+        return run([str(SHARDPOST), *arguments], self._environ, self.settings.home)
+
+    def compact_killed(self) -> None:
+        """End a compaction by SIGKILL while it writes the holders, before its commit."""
+        said = "INFO step: share_holders"
+        kill_when([str(SHARDPOST), "compact"], self._environ, self.settings.home, said)
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        return {**os.environ, **self.settings.environ()}
 
 
 def steps(log: str) -> Iterator[tuple[str, float]]:
