@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from shardpost.adapters import ledger, topics
-from shardpost.adapters.ledger import FencedError, Ledger
+from shardpost.adapters.ledger import Ledger
+from shardpost.adapters.transactions import FencedError
 from shardpost.domain.ledger import Entry, Policy, State, fold
 from shardpost.domain.message import Letterhead
 from shardpost.domain.weeks import IsoWeek
