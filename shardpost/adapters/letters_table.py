@@ -1,12 +1,82 @@
-"""The table `dead_letters` without a JVM: how far it has read its topics, and what it says."""
+"""The table `dead_letters` without a JVM: how far it has read its topics, and what it says.
+
+Questions are answered from the table and from the records that it has not read yet, so they are
+true also before the first sweep.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from deltalake import DeltaTable
 
 from shardpost.adapters import kafka
-from shardpost.adapters.delta import exists, path_of
+from shardpost.adapters.delta import exists, path_of, rows
+from shardpost.adapters.messages import record_of
+from shardpost.domain.as_of import text
+from shardpost.domain.dealing import State
+from shardpost.domain.letter_life import Step, fold, step_of
 from shardpost.domain.offsets import Range
 from shardpost.domain.tables import DEAD_LETTERS
 from shardpost.settings import Settings
+
+_STEP = "id, state, attempt, at, origin_topic, error, fingerprint, due"
+# The newest step of each letter, with what only an earlier one says of it.
+_NEWEST = """
+WITH ranked AS (
+  SELECT id, state, attempt, at, due,
+    first_value(origin_topic) IGNORE NULLS OVER life AS origin_topic,
+    first_value(error) IGNORE NULLS OVER life AS error,
+    first_value(fingerprint) IGNORE NULLS OVER life AS fingerprint,
+    row_number() OVER life AS back
+  FROM dead_letters
+  WINDOW life AS (
+    PARTITION BY id
+    ORDER BY attempt DESC,
+      CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 WHEN 'parked' THEN 1 ELSE 2 END DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+  )
+)
+"""
+
+
+def standing(settings: Settings) -> dict[str, Step]:
+    """Return where each letter stands that the table or the topics know."""
+    sql = f"{_NEWEST} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
+    known = _steps(settings, sql)
+    return fold(_not_in_table(settings), known)
+
+
+def life(settings: Settings, letter_id: str) -> list[Step]:
+    """Return the steps of one letter, in the order of its life."""
+    sql = f"SELECT {_STEP} FROM dead_letters WHERE id = {text(letter_id)}"  # noqa: S608
+    new = (step for step in _not_in_table(settings) if step.id == letter_id)
+    return sorted((*_steps(settings, sql), *new), key=lambda step: (step.order, step.at))
+
+
+def _steps(settings: Settings, sql: str) -> list[Step]:
+    if not exists(settings, DEAD_LETTERS):
+        return []
+    return [_step(row) for row in rows(settings, sql, {DEAD_LETTERS: None})]
+
+
+def _step(row: dict[str, Any]) -> Step:
+    return Step(**(row | {"state": State(row["state"])}))
+
+
+def _not_in_table(settings: Settings) -> Iterator[Step]:
+    for place in unread(settings):
+        yield from _steps_of(settings, place)
+
+
+def _steps_of(settings: Settings, place: Range) -> Iterable[Step]:
+    is_store = place.topic == settings.topic_dead_letters
+    messages = kafka.read_to_end(
+        settings, place.topic, place.partition, start=place.first, committed=True
+    )
+    steps = (
+        step_of(record_of(message), settings.retry_rules, is_store=is_store) for message in messages
+    )
+    return filter(None, steps)
 
 
 def position_name(place: Range) -> str:

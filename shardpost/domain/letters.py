@@ -125,11 +125,11 @@ def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> 
     return Outgoing(topic, letter.id.encode(), value, headers, partition_of(home, partitions))
 
 
-def attempt_of(headers: Headers) -> int:
-    """Return the attempt that a record's headers say; 0 if it is none, or no letter's."""
+def attempt_of(headers: Headers, *, even_alone: bool = False) -> int:
+    """Return the attempt that a letter's headers say, 0 if none; `even_alone`: without its id."""
     found = dict(headers)
     try:
-        return _number(found, ATTEMPT, MOST_ATTEMPTS) if ID in found else 0
+        return _number(found, ATTEMPT, MOST_ATTEMPTS) if even_alone or ID in found else 0
     except _BadHeaderError:
         return 0
 

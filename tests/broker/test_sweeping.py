@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from shardpost.adapters import topics
-from shardpost.adapters.kafka import transactional_producer
+from shardpost.adapters.kafka import admin, transactional_producer
 from shardpost.domain.letters import ATTEMPT, ERROR, FAILED_AT, ID
 from shardpost.domain.records import Outgoing
 from shardpost.settings import Settings
@@ -31,8 +32,9 @@ PLAIN = {"retry_jitter": 0.0, "kafka_timeout": 10.0}
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
-    topics.apply(settings)
-    return settings.model_copy(update=PLAIN)
+    made = settings.model_copy(update={**PLAIN, "partitions": 2})
+    topics.apply(made)
+    return made
 
 
 def test_a_tombstone_that_comes_alone_is_read(ready: Settings) -> None:
@@ -40,6 +42,14 @@ def test_a_tombstone_that_comes_alone_is_read(ready: Settings) -> None:
         put(ready, [Outgoing(ready.topic_dead_letters, b"k", value, [], 0)])
         found = [record.value for record in committed(ready, ready.topic_dead_letters)]
     assert found == [b"v", None]
+
+
+def test_the_store_has_as_many_partitions_as_the_largest_origin(settings: Settings) -> None:
+    large = settings.model_copy(update={"retry_origins": f"{settings.topic_clients}-x: attempts=2"})
+    admin(large).create_topics([NewTopic(f"{large.topic_clients}-x", 6, 1)]).popitem()[1].result()
+    applied = {one.topic: one.partitions for one in topics.apply(large)}
+    assert applied[large.topic_dead_letters] == 6
+    assert applied[large.topic_retries] == 4
 
 
 def test_a_letter_waits_then_is_retried_whole_and_leaves_the_store(ready: Settings) -> None:
