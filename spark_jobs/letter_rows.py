@@ -35,7 +35,7 @@ def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> Da
         _header(letters.ORIGIN_KEY).alias("origin_key"),
         F.octet_length("value").cast("bigint").alias("size"),
         _text(letters.ERROR).alias("error"),
-        F.least(_text(letters.FAILED_AT).try_cast("timestamp"), "timestamp").alias("failed_at"),
+        _failed_at().alias("failed_at"),
         *(F.lit(topic).alias("topic"), "partition", "offset"),
     )
     skipped = {State.DROPPED, State.PARKED} if is_store else {State.DROPPED}
@@ -64,7 +64,7 @@ def due(rules: Rules) -> Column:
         rules.of_origin.items(),
         _delay(rules.default),
     )
-    at = F.unix_micros("failed_at") + (delay * 1e6).cast("bigint")
+    at = F.unix_micros("failed_at") + F.ceil(delay * 1000) * 1000
     return F.timestamp_micros(at)
 
 
@@ -76,6 +76,12 @@ def _delay(backoff: Backoff) -> Column:
     name = F.concat_ws("/", "id", F.col("attempt").cast("string"))
     share = F.crc32(name.cast("binary")) / F.lit(float(2**32))
     return plain * (F.lit(1.0) + F.lit(float(backoff.jitter)) * share)
+
+
+def _failed_at() -> Column:
+    """Return when it failed, and no later than the record; null where the header is no time."""
+    said = _text(letters.FAILED_AT).try_cast("timestamp")
+    return F.when(said.isNotNull(), F.least(said, "timestamp"))
 
 
 def _header(name: str) -> Column:

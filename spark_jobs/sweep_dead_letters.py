@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardpost.adapters import kafka, locks
+from shardpost.adapters.letter_store import routes_of
 from shardpost.domain.dealing import Routes
 from shardpost.domain.instants import parse_instant
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
@@ -37,7 +38,7 @@ def sweep_dead_letters(args: Namespace, settings: Settings) -> job.Outcome:
 
 
 def _sweep(settings: Settings, now: datetime) -> job.Outcome:
-    routes = _routes(settings)
+    routes = routes_of(settings)
     step("intake")
     taken_in = take_in(settings, routes, now)
     step("sweep")
@@ -51,13 +52,6 @@ def _sweep(settings: Settings, now: datetime) -> job.Outcome:
     rows = letters_table.catch_up(settings)
     log.info("dead_letters: read %d offsets more", rows)
     return _outcome(reports, taken_in, sweep.held)
-
-
-def _routes(settings: Settings) -> Routes:
-    of_origins = {rule.topic for rule in settings.retry_rules.of_origin.values() if rule.topic}
-    store, lot = settings.topic_dead_letters, settings.topic_parking_lot
-    topics = sorted({store, lot, settings.topic_retries, *of_origins})
-    return Routes(store, lot, kafka.partition_counts(settings, topics))
 
 
 def _with_records(settings: Settings, routes: Routes) -> list[int]:

@@ -6,10 +6,19 @@ from typing import Any
 from shardpost.adapters import kafka
 from shardpost.adapters.letters_table import life
 from shardpost.adapters.messages import record_of
+from shardpost.domain.dealing import Routes
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.records import Record
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+
+
+def routes_of(settings: Settings) -> Routes:
+    """Return the topics of letters; ShardpostError for one that does not exist."""
+    of_origins = {rule.topic for rule in settings.retry_rules.of_origin.values() if rule.topic}
+    store, lot = settings.topic_dead_letters, settings.topic_parking_lot
+    topics = sorted({store, lot, settings.topic_retries, *of_origins})
+    return Routes(store, lot, kafka.partition_counts(settings, topics))
 
 
 def describe(settings: Settings, letter_id: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """`shardpost letters`: dead letters, what becomes of them, and what a person decides about them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from getpass import getuser
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -12,9 +13,14 @@ from shardpost.commands.options import AS_JSON, Instant, Key
 from shardpost.commands.text_table import text_table
 from shardpost.domain.dealing import State
 from shardpost.domain.letter_life import Step
-from shardpost.errors import COULD_NOT
+from shardpost.domain.verdict import Choice, Verdict
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
+
+if TYPE_CHECKING:
+    from shardpost.sweeping.redrive import Plan
 
 STATES = [str(state) for state in State if state is not State.DROPPED]
+RATE = click.FloatRange(0, min_open=True)
 COUNTS = ("state", "origin", "error", "letters", "oldest", "such as")
 
 
@@ -72,6 +78,99 @@ def sweep_command(as_json: bool) -> int:
         return code or COULD_NOT
     click.echo(json.dumps(result) if as_json else _swept(result))
     return code
+
+
+CHOICE = (
+    click.option("--id", "ids", multiple=True, type=Key(), metavar="ID", help="Only these."),
+    click.option("--origin", metavar="TOPIC", help="Only letters of that topic."),
+    click.option("--error", metavar="FINGERPRINT", help="Only letters parked by that error."),
+    click.option("--since", type=Instant(), metavar="TIME", help="Only those parked since then."),
+    click.option("--until", type=Instant(), metavar="TIME", help="Only those parked before."),
+    click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N."),
+    click.option("--rate", type=RATE, metavar="N", help="At most N letters a second."),
+    click.option("--why", metavar="TEXT", help="Why; it is recorded. Needed with --apply."),
+    click.option("--apply", "is_real", is_flag=True, help="Do it; else only the plan is printed."),
+    AS_JSON,
+)
+
+
+def _choosing(function: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(CHOICE):
+        function = option(function)
+    return function
+
+
+@command.command("redrive")
+@click.option("--value", type=click.File("rb"), help="Send this value instead; of one letter.")
+@click.option("--again", is_flag=True, help="Also those that one error has parked twice.")
+@_choosing
+def redrive_command(value: BinaryIO | None, again: bool, **asked: Any) -> int:
+    """Send parked letters back to their retry topic: print the plan, or do it with --apply.
+
+    A redriven letter has one more try; failing that, it is parked again. Exit code 3: done, and
+    some of those chosen were refused.
+    """
+    if value is not None and len(asked["ids"]) != 1:
+        raise UsageError("--value is for one letter: name it with --id")
+    text = value.read() if value is not None else None
+    return _decide(asked, is_redrive=True, again=again, value=text)
+
+
+@command.command("discard")
+@_choosing
+def discard_command(**asked: Any) -> int:
+    """Give parked letters up for good: print the plan, or do it with --apply."""
+    return _decide(asked, is_redrive=False)
+
+
+def _decide(asked: dict[str, Any], **more: Any) -> int:
+    from shardpost.adapters.letter_store import routes_of
+    from shardpost.adapters.locks import exclusive
+    from shardpost.settings import load
+    from shardpost.sweeping import redrive
+
+    if asked["is_real"] and not asked["why"]:
+        raise UsageError("--apply needs --why: it is recorded with your name")
+    settings = load()
+    routes = routes_of(settings)
+    filters = {name: asked[name] for name in ("origin", "error", "since", "until")}
+    choice = Choice(frozenset(asked["ids"]), **filters)
+    verdict = Verdict(choice, who=getuser(), why=asked["why"] or "", now=datetime.now(UTC), **more)
+    plan = redrive.plan(settings, routes, verdict)
+    done = None
+    if asked["is_real"]:
+        limits = redrive.Limits(asked["canary"], asked["rate"])
+        with exclusive(settings.home / "locks" / "parking_lot", "`letters redrive` or `discard`"):
+            done = redrive.carry_out(settings, routes, verdict, limits)
+    click.echo(
+        json.dumps(_as_json(plan, verdict, done))
+        if asked["as_json"]
+        else _planned(plan, verdict, done)
+    )
+    return NEEDS_ATTENTION if plan.refused_count else DONE
+
+
+def _as_json(plan: "Plan", verdict: Verdict, done: int | None) -> dict[str, Any]:
+    groups = [
+        {"origin": origin, "error": error, "letters": count, "such_as": plan.samples[origin, error]}
+        for (origin, error), count in plan.groups.most_common()
+    ]
+    refused = [{"letter_id": key, "reason": reason} for key, reason in plan.refused.items()]
+    counts = {"letters": plan.groups.total(), "refused": plan.refused_count, "done": done}
+    return {"decision": verdict.kind, **counts, "groups": groups, "refusals": refused}
+
+
+def _planned(plan: "Plan", verdict: Verdict, done: int | None) -> str:
+    rows = [(*group, str(count), plan.samples[group]) for group, count in plan.groups.most_common()]
+    lines = [text_table(("origin", "error", "letters", "such as"), rows)] if rows else []
+    lines += [f"refused: {key}: {reason}" for key, reason in plan.refused.items()]
+    if plan.refused_count > len(plan.refused):
+        lines.append(f"and {plan.refused_count - len(plan.refused)} more are refused")
+    if done is None:
+        lines.append(f"{plan.groups.total()} would be {verdict.kind}; --apply does it")
+    else:
+        lines.append(f"{done} {verdict.kind}")
+    return "\n".join(lines)
 
 
 def _is_asked(step: Step, asked: dict[str, Any]) -> bool:

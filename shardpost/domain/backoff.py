@@ -1,5 +1,6 @@
 """When a letter is tried again, and how often: per origin topic."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,8 +39,9 @@ class Backoff:
         return plain * (1 + self.jitter * _share(letter_id, attempt))
 
     def due(self, letter: Letter) -> datetime:
-        """Return when a letter may be tried again."""
-        return letter.failed_at + timedelta(seconds=self.delay(letter.id, letter.attempt))
+        """Return when a letter may be tried again; the delay is in whole milliseconds, no less."""
+        delay = math.ceil(self.delay(letter.id, letter.attempt) * 1000)
+        return letter.failed_at + timedelta(milliseconds=delay)
 
 
 @dataclass(frozen=True)

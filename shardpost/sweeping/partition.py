@@ -27,6 +27,7 @@ from shardpost.settings import Settings
 from shardpost.sweeping.batches import BATCH_BYTES, batches
 from shardpost.sweeping.index import Chosen, Fate, Index
 from shardpost.sweeping.origin_order import in_origin_order
+from shardpost.sweeping.reread import reread
 
 log = logging.getLogger(__name__)
 
@@ -156,17 +157,7 @@ def _records(
     if kept is not None and all(offset in kept for offset in offsets):
         yield from (kept[offset] for offset in offsets)
         return
-    wanted = iter(offsets)
-    next_one = next(wanted)
-    for message in read_to_end(sweep.settings, sweep.routes.store, partition, start=next_one):
-        offset = message.offset() or 0
-        while next_one is not None and next_one < offset:
-            next_one = next(wanted, None)
-        if next_one == offset:
-            yield record_of(message)
-            next_one = next(wanted, None)
-        if next_one is None:
-            return
+    yield from reread(sweep.settings, sweep.routes.store, partition, offsets)
 
 
 def _publish(

@@ -425,7 +425,7 @@ def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(ready: Setti
     dead = Ledger(ready, WEEK, SHARD)
     dead.open()
     dead._transactions._producer.begin_transaction()
-    dead._produce(Entry("client1", State.SENDING))
+    dead._transactions._produce(dead._record(Entry("client1", State.SENDING)))
     dead._transactions._producer.flush(5)
     with mail_server() as server:
         assert run(ready, server) == Report(SHARD, sent=10)
@@ -437,7 +437,7 @@ def test_who_only_looks_does_not_wait_for_an_open_transaction(ready: Settings) -
     writer.open()
     writer.write([Entry("client1", State.SENDING)])
     writer._transactions._producer.begin_transaction()
-    writer._produce(Entry("client1", State.SENT))
+    writer._transactions._produce(writer._record(Entry("client1", State.SENT)))
     writer._transactions._producer.flush(5)
     start = time.monotonic()
     assert states(ready) == {"client1": "sending"}
