@@ -29,7 +29,9 @@ class Job:
         """Start it; it pauses at a step of its driver, or also of its workers."""
         more = {}
         if pause_anywhere_at is not None:
+            paused = settings.home / f"paused-{time.monotonic_ns()}"
             more = {"PYTHONPATH": str(PAUSING_ANYWHERE), "PAUSE_AT": pause_anywhere_at}
+            more["PAUSED"] = str(paused)
         file = str(spark_submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
         self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"

@@ -1,26 +1,25 @@
 """Stops a process of a job (SIGSTOP) as a named step begins, in the driver or in a worker.
 
 Python imports it at its start where this folder is on PYTHONPATH; PAUSE_AT names the step. The job
-is the real one: only a log handler is added, which the tests wait for and kill at.
+is the real one: only a log handler is added, which the tests wait for and kill at. The first
+process that comes there stops, and leaves the file PAUSED.
 """
 
 import logging
 import os
 import signal
+from contextlib import suppress
 
 
 class Pause(logging.Handler):
-    """Stops this process when the step's name is logged, once."""
-
-    def __init__(self, step: str) -> None:
-        super().__init__()
-        self._line = f"step: {step}"
+    """Stops this process when the step's name is logged, if no other has stopped."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() == self._line:
-            self._line = ""
-            os.kill(os.getpid(), signal.SIGSTOP)
+        if record.getMessage() == f"step: {os.environ['PAUSE_AT']}":
+            with suppress(FileExistsError):
+                os.close(os.open(os.environ["PAUSED"], os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), signal.SIGSTOP)
 
 
 for name in ("spark_jobs", "shardpost"):
-    logging.getLogger(name).addHandler(Pause(os.environ["PAUSE_AT"]))
+    logging.getLogger(name).addHandler(Pause())
