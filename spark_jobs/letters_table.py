@@ -6,6 +6,8 @@ So it does not matter where a sweep was broken off: what was not appended, the n
 import logging
 import uuid
 
+from pyspark.sql import SparkSession
+
 from shardpost.adapters import delta_log, letters_table
 from shardpost.domain.offsets import Range
 from shardpost.domain.tables import DEAD_LETTERS
@@ -22,22 +24,23 @@ KEEP_DAYS = 7
 
 def catch_up(settings: Settings) -> int:
     """Append the steps of all records that are not in the table; return how many offsets."""
-    delta_log.create(settings, DEAD_LETTERS, schema_of(DEAD_LETTERS), KEEP_DAYS)
-    version = delta_log.newest_version(settings, DEAD_LETTERS) or 0
     new = letters_table.unread(settings)
     if not new:
         return 0
+    spark = session.start("sweep_dead_letters")
+    delta_log.create(settings, DEAD_LETTERS, schema_of(DEAD_LETTERS), KEEP_DAYS)
+    version = delta_log.newest_version(settings, DEAD_LETTERS) or 0
     files = []
     for topic in sorted({one.topic for one in new}):
         ranges = [one for one in new if one.topic == topic]
-        files += _written(settings, topic, ranges, version).files
+        files += _written(spark, settings, ranges, version).files
     positions = {letters_table.position_name(one): one.until for one in new}
     delta_log.commit(settings, DEAD_LETTERS, version, files, positions=positions)
     return sum(one.until - one.first for one in new)
 
 
-def _written(settings: Settings, topic: str, ranges: list[Range], version: int) -> Written:
-    spark = session.start("sweep_dead_letters")
+def _written(spark: SparkSession, settings: Settings, ranges: list[Range], version: int) -> Written:
+    topic = ranges[0].topic
     records = read_ranges(spark, settings, ranges)
     is_store = topic == settings.topic_dead_letters
     rows = letter_rows.steps(records, topic, is_store=is_store, rules=settings.retry_rules)
