@@ -1,17 +1,19 @@
 """Sweeps of many letters, beside a bare transactional producer that writes the same records."""
 
 import os
+import re
 import shutil
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from confluent_kafka import Producer
 
 from bench import kafka
 from bench.letter_stream import PARTITIONS, letters
 from bench.measured import Measured, run
-from bench.ours import SHARDPOST
+from bench.ours import AT, SHARDPOST
 from bench.table import Case, markdown
 from shardpost.adapters import topics
 from shardpost.adapters.kafka import client_config, read_to_end
@@ -23,11 +25,14 @@ from shardpost.settings import CHECKOUT, Settings
 
 DUE, LATER = timedelta(hours=-1), timedelta(hours=1)
 FEW = 1_000
+# The steps of the driver, and the line that ends the last of them.
+MARK = re.compile(
+    r"^(\S+ \S+) INFO (?:step: (intake|sweep|table)|dead_letters: read)", re.MULTILINE
+)
 
 
 def measure(settings: Settings, count: int, runs: int) -> None:
     """Measure all in turn, so many times, check every result, and print the table."""
-    ours = _own(settings)
     bare = Case("bare transactional producer: the same records, the same batches", count)
     due = Case(f"sweep, {count:,} due", count)
     empty = Case("sweep, nothing there", 1)
@@ -35,14 +40,15 @@ def measure(settings: Settings, count: int, runs: int) -> None:
     few = Case(f"sweep, {count:,} waiting and {FEW:,} due", FEW)
     raw = Case("floor: a plain consumer reads that store", count + FEW)
     for _ in range(runs):
-        _reset(ours)
+        ours = _fresh(settings)
         empty.add(_sweep(ours))
         _put(ours, 0, count, DUE)
         bare.add(_bare(ours, count))
         due.add(_sweep(ours))
         _check(ours, count)
         again.add(_sweep(ours))
-        _reset(ours)
+        kafka.delete(ours, [ours.topic(spec.name) for spec in OF_LETTERS])
+        ours = _fresh(settings)
         _put(ours, 0, count, LATER)
         print("  the first sweep of what waits, which fills the table:", flush=True)
         print(f"  {_sweep(ours).seconds:.1f} s", flush=True)
@@ -52,26 +58,34 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         began = time.perf_counter()
         kafka.read_raw(ours, ours.topic_dead_letters)
         raw.add(Measured(time.perf_counter() - began, {}, ""))
+        kafka.delete(ours, [ours.topic(spec.name) for spec in OF_LETTERS])
     rows = [bare.cells([bare]), due.cells([bare]), again.cells([empty]), empty.cells([empty])]
     print("\n" + markdown([*rows, few.cells([empty]), raw.cells([])]))
+    for case in (due, few):
+        _explain(case)
 
 
-def _own(settings: Settings) -> Settings:
-    names = {f"topic_{spec.name.replace('-', '_')}": f"bench-{spec.name}" for spec in DECLARED}
+def _explain(case: Case) -> None:
+    last = case.runs[-1]
+    marks = [(datetime.strptime(at, AT), name) for at, name in MARK.findall(last.log)]  # noqa: DTZ007
+    spans = ((name, (then - at).total_seconds()) for (at, name), (then, _) in pairwise(marks))
+    parts = (f"{name} {seconds:.1f} s" for name, seconds in spans)
+    print(f"\n{case.name}, the last run: {last.seconds:.1f} s, of which: {', '.join(parts)}")
+    print("peak MiB: " + ", ".join(f"{name} {peak}" for name, peak in last.peaks.items()))
+
+
+def _fresh(settings: Settings) -> Settings:
+    """Return settings with no table and new topics: a deleted one's name is not free at once."""
     home = settings.home / "letters"
-    more = {"bootstrap_servers": settings.bootstrap, "partitions": PARTITIONS}
-    return settings.model_copy(update={"home": home, **more, **names})
-
-
-def _reset(settings: Settings) -> None:
-    """Start from nothing: no table, empty topics."""
-    shutil.rmtree(settings.home, ignore_errors=True)
-    settings.home.mkdir(parents=True)
-    own = [settings.topic(spec.name) for spec in OF_LETTERS]
-    kafka.delete(settings, [*own, *(f"{name}-bare" for name in own)])
-    topics.apply(settings)
-    for name in own[:2]:
-        kafka.create(settings, f"{name}-bare")
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    names = {
+        f"topic_{spec.name.replace('-', '_')}": f"{time.time_ns()}-{spec.name}" for spec in DECLARED
+    }
+    more = {"home": home, "bootstrap_servers": settings.bootstrap, "partitions": PARTITIONS}
+    made = settings.model_copy(update=more | names)
+    topics.apply(made)
+    return made
 
 
 def _put(settings: Settings, first: int, until: int, when: timedelta) -> None:
@@ -96,9 +110,13 @@ def _sweep(settings: Settings) -> Measured:
 
 def _bare(settings: Settings, count: int) -> Measured:
     names = [f"{settings.topic_dead_letters}-bare", f"{settings.topic_retries}-bare"]
+    for name in names:
+        kafka.create(settings, name)
     sizes = [str(count), str(settings.retry_batch)]
     command = [sys.executable, "-m", "bench.bare", settings.bootstrap, *sizes, *names]
-    return run(command, os.environ, CHECKOUT)
+    measured = run(command, os.environ, CHECKOUT)
+    kafka.delete(settings, names)
+    return measured
 
 
 def _check(settings: Settings, count: int) -> None:

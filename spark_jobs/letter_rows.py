@@ -19,33 +19,53 @@ def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> Da
     """Return one row per record that is a step in a letter's life, with the table's columns.
 
     A letter that was parked left the store by a tombstone too: its step is that of the parking lot.
+    Of headers with one name the last counts (session.py).
     """
+    records = records.withColumn("said", F.map_from_entries("headers"))
     is_letter = F.col("value").isNotNull()
     told = _text(dealing.STATE)
     there = State.WAITING if is_store else State.PARKED
     state = F.when(is_letter, str(there)).otherwise(F.coalesce(told, F.lit(str(State.DISCARDED))))
-    left = records.select(
+    known = records.select(
         F.col("key").cast("string").alias("id"),
         state.alias("state"),
-        F.coalesce(_number(letters.ATTEMPT, "int"), F.lit(0)).alias("attempt"),
+        _number(letters.ATTEMPT, letters.MOST_ATTEMPTS, "int").alias("attempt"),
         F.col("timestamp").alias("at"),
         _text(letters.ORIGIN_TOPIC).alias("origin_topic"),
-        _number(letters.ORIGIN_PARTITION, "int").alias("origin_partition"),
-        _number(letters.ORIGIN_OFFSET, "bigint").alias("origin_offset"),
+        _number(letters.ORIGIN_PARTITION, letters.MOST_PARTITION, "int").alias("origin_partition"),
+        _number(letters.ORIGIN_OFFSET, letters.MOST_OFFSET, "bigint").alias("origin_offset"),
         _header(letters.ORIGIN_KEY).alias("origin_key"),
         F.octet_length("value").cast("bigint").alias("size"),
         _text(letters.ERROR).alias("error"),
-        _failed_at().alias("failed_at"),
+        _text(letters.FAILED_AT).try_cast("timestamp").alias("failed_at"),
         *(F.lit(topic).alias("topic"), "partition", "offset"),
+        (_header(letters.ID) == F.col("key")).alias("is_of_its_key"),
     )
-    skipped = {State.DROPPED, State.PARKED} if is_store else {State.DROPPED}
-    is_step = ~F.col("state").isin(*map(str, skipped)) if skipped else F.lit(True)
-    return left.where(is_step).withColumns(
+    skipped = (State.DROPPED, State.PARKED) if is_store else (State.DROPPED,)
+    steps_ = known.where(~F.col("state").isin(*map(str, skipped)))
+    return _of_letters(steps_, rules, is_store=is_store)
+
+
+def _of_letters(steps_: DataFrame, rules: Rules, *, is_store: bool) -> DataFrame:
+    """Keep what a letter says of itself only where it is well-formed; add fingerprint and due."""
+    needed = ("attempt", "origin_topic", "origin_partition", "origin_offset", "is_of_its_key")
+    is_good = reduce(
+        lambda found, name: found & F.col(name).isNotNull(),
+        needed,
+        F.coalesce("is_of_its_key", F.lit(False)) & (F.col("failed_at") >= letters.EARLIEST),
+    )
+    failed_at = F.least("failed_at", "at")
+    said = ("origin_partition", "origin_offset", "origin_key")
+    good = steps_.withColumn("is_good", is_good).withColumns(
         {
+            **{name: F.when(F.col("is_good"), F.col(name)) for name in said},
+            "failed_at": F.when(F.col("is_good"), failed_at),
+            "attempt": F.coalesce("attempt", F.lit(0)),
             "fingerprint": fingerprint(F.col("error")),
-            "due": F.when(F.col("state") == str(State.WAITING), due(rules)),
         }
     )
+    is_waiting = F.col("is_good") & F.lit(is_store)
+    return good.withColumn("due", F.when(is_waiting, due(rules))).drop("is_good", "is_of_its_key")
 
 
 def fingerprint(error: Column) -> Column:
@@ -78,22 +98,15 @@ def _delay(backoff: Backoff) -> Column:
     return plain * (F.lit(1.0) + F.lit(float(backoff.jitter)) * share)
 
 
-def _failed_at() -> Column:
-    """Return when it failed, and no later than the record; null where the header is no time."""
-    said = _text(letters.FAILED_AT).try_cast("timestamp")
-    return F.when(said.isNotNull(), F.least(said, "timestamp"))
-
-
 def _header(name: str) -> Column:
-    """Return the last header of a name."""
-    of_name = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(of_name, F.lit(-1))["value"]
+    return F.col("said").getItem(name)
 
 
 def _text(name: str) -> Column:
     return F.try_validate_utf8(_header(name).cast("string"))
 
 
-def _number(name: str, kind: str) -> Column:
+def _number(name: str, most: int, kind: str) -> Column:
     text = _text(name)
-    return F.when(text.rlike("^[0-9]{1,19}$"), text.try_cast(kind))
+    number = F.when(text.rlike("^[0-9]{1,19}$"), text.try_cast("bigint"))
+    return F.when(number <= most, number.cast(kind))

@@ -13,30 +13,35 @@ from shardpost.domain.offsets import Range
 from shardpost.domain.tables import DEAD_LETTERS
 from shardpost.settings import Settings
 from spark_jobs import letter_rows, session
-from spark_jobs.delta_files import Written, schema_of, write
+from spark_jobs.delta_files import Written, write
 from spark_jobs.kafka_source import read_ranges
 
 log = logging.getLogger(__name__)
 
-# For so many days old versions of the table stay readable.
-KEEP_DAYS = 7
+# Up to so many, Spark would take longer to plan than Python to read them.
+FEW = 20_000
 
 
 def catch_up(settings: Settings) -> int:
     """Append the steps of all records that are not in the table; return how many offsets."""
-    new = letters_table.unread(settings)
-    if not new:
-        return 0
+    table = letters_table.opened(settings)
+    new = letters_table.unread(settings, table)
+    offsets = sum(one.until - one.first for one in new)
+    if offsets > FEW:
+        _append_many(settings, table.version(), new)
+    elif new:
+        letters_table.append(settings, table, new)
+    return offsets
+
+
+def _append_many(settings: Settings, version: int, new: list[Range]) -> None:
     spark = session.start("sweep_dead_letters")
-    delta_log.create(settings, DEAD_LETTERS, schema_of(DEAD_LETTERS), KEEP_DAYS)
-    version = delta_log.newest_version(settings, DEAD_LETTERS) or 0
     files = []
     for topic in sorted({one.topic for one in new}):
         ranges = [one for one in new if one.topic == topic]
         files += _written(spark, settings, ranges, version).files
     positions = {letters_table.position_name(one): one.until for one in new}
     delta_log.commit(settings, DEAD_LETTERS, version, files, positions=positions)
-    return sum(one.until - one.first for one in new)
 
 
 def _written(spark: SparkSession, settings: Settings, ranges: list[Range], version: int) -> Written:

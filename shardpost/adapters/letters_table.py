@@ -4,20 +4,49 @@ Questions are answered from the table and from the records that it has not read 
 true also before the first sweep.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
-from shardpost.adapters import kafka
+from shardpost.adapters import delta_log, kafka
 from shardpost.adapters.delta import exists, path_of, rows
 from shardpost.adapters.messages import record_of
 from shardpost.domain.as_of import text
 from shardpost.domain.dealing import State
 from shardpost.domain.letter_life import Step, fold, step_of
 from shardpost.domain.offsets import Range
+from shardpost.domain.records import Record
 from shardpost.domain.tables import DEAD_LETTERS
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("state", pa.string()),
+        ("attempt", pa.int32()),
+        ("at", _TIME),
+        ("origin_topic", pa.string()),
+        ("origin_partition", pa.int32()),
+        ("origin_offset", pa.int64()),
+        ("origin_key", pa.binary()),
+        ("size", pa.int64()),
+        ("error", pa.string()),
+        ("fingerprint", pa.string()),
+        ("failed_at", _TIME),
+        ("due", _TIME),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+# For so many days old versions of the table stay readable.
+KEEP_DAYS = 7
 
 _STEP = "id, state, attempt, at, origin_topic, error, fingerprint, due"
 # The newest step of each letter, with what only an earlier one says of it.
@@ -53,6 +82,32 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
     return sorted((*_steps(settings, sql), *new), key=lambda step: (step.order, step.at))
 
 
+def opened(settings: Settings) -> DeltaTable:
+    """Return the table as it is now, made if it is not there."""
+    delta_log.create(settings, DEAD_LETTERS, Schema.from_arrow(SCHEMA), KEEP_DAYS)
+    return DeltaTable(path_of(settings, DEAD_LETTERS))
+
+
+def append(settings: Settings, table: DeltaTable, new: Sequence[Range]) -> None:
+    """Append the steps of offsets that the table has not, in this process: for a few of them."""
+    found = [row for place in new for row in _rows_of(settings, place)]
+    positions = [Transaction(position_name(place), place.until) for place in new]
+    once = CommitProperties(max_commit_retries=0, app_transactions=positions)
+    try:
+        rows_ = pa.Table.from_pylist(found, SCHEMA)
+        write_deltalake(table, rows_, mode="append", commit_properties=once)
+    except CommitFailedError as error:
+        raise ShardpostError(
+            f"dead_letters: another sweep writes to the table: {error}; sweep again"
+        ) from None
+
+
+def _rows_of(settings: Settings, place: Range) -> Iterator[dict[str, Any]]:
+    for record, step in _steps_of(settings, place):
+        there = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        yield {**asdict(step), **there}
+
+
 def _steps(settings: Settings, sql: str) -> list[Step]:
     if not exists(settings, DEAD_LETTERS):
         return []
@@ -65,18 +120,23 @@ def _step(row: dict[str, Any]) -> Step:
 
 def _not_in_table(settings: Settings) -> Iterator[Step]:
     for place in unread(settings):
-        yield from _steps_of(settings, place)
+        for _, step in _steps_of(settings, place):
+            yield step
 
 
-def _steps_of(settings: Settings, place: Range) -> Iterable[Step]:
+def _steps_of(settings: Settings, place: Range) -> Iterator[tuple[Record, Step]]:
+    """Yield the steps of committed records of a range, each with its record."""
     is_store = place.topic == settings.topic_dead_letters
+    rules = settings.retry_rules
     messages = kafka.read_to_end(
         settings, place.topic, place.partition, start=place.first, committed=True
     )
-    steps = (
-        step_of(record_of(message), settings.retry_rules, is_store=is_store) for message in messages
-    )
-    return filter(None, steps)
+    for record in map(record_of, messages):
+        if record.offset >= place.until:
+            return
+        step = step_of(record, rules, is_store=is_store)
+        if step is not None:
+            yield record, step
 
 
 def position_name(place: Range) -> str:
@@ -84,13 +144,15 @@ def position_name(place: Range) -> str:
     return f"{place.topic}/{place.partition}"
 
 
-def unread(settings: Settings) -> list[Range]:
-    """Return the committed offsets of dead-letters and parking-lot that the table has not."""
+def unread(settings: Settings, table: DeltaTable | None = None) -> list[Range]:
+    """Return the committed offsets of dead-letters and parking-lot that the table has not.
+
+    That is the table as it was opened, so that what is appended to that version is appended once.
+    """
+    if table is None and exists(settings, DEAD_LETTERS):
+        table = DeltaTable(path_of(settings, DEAD_LETTERS))
     topics = [settings.topic_dead_letters, settings.topic_parking_lot]
     marks = kafka.watermarks(settings, kafka.partition_counts(settings, topics), committed=True)
-    table = None
-    if exists(settings, DEAD_LETTERS):
-        table = DeltaTable(path_of(settings, DEAD_LETTERS))
     found = [
         _unread(table, topic, partition, mark)
         for topic, partitions in marks.items()

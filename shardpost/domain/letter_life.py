@@ -39,6 +39,11 @@ class Step:
     error: str | None = None
     fingerprint: str | None = None
     due: datetime | None = None
+    origin_partition: int | None = None
+    origin_offset: int | None = None
+    origin_key: bytes | None = None
+    size: int | None = None
+    failed_at: datetime | None = None
 
     @property
     def order(self) -> tuple[int, int]:
@@ -93,18 +98,36 @@ def step_of(record: Record, rules: Rules, *, is_store: bool) -> Step | None:
         is_own = state is not State.DROPPED and not (is_store and state is State.PARKED)
         return Step(name, state, attempt, at) if is_own else None
     state = State.WAITING if is_store else State.PARKED
-    error = as_text(headers.get(letters.ERROR)) if letters.ERROR in headers else None
-    letter = letters.parse(record.key, record.headers, record.timestamp)
-    due = None
-    if isinstance(letter, Letter) and state is State.WAITING:
-        due = rules.backoff(letter.origin_topic).due(letter)
+    error = _valid(headers.get(letters.ERROR))
     return Step(
         *(name, state, attempt, at),
-        origin_topic=as_text(headers.get(letters.ORIGIN_TOPIC)) or None,
+        origin_topic=_valid(headers.get(letters.ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
-        due=due,
+        size=len(record.value),
+        **_of_letter(record, rules, is_waiting=is_store),
     )
+
+
+def _of_letter(record: Record, rules: Rules, *, is_waiting: bool) -> dict[str, Any]:
+    """Return what only a letter that is well-formed says."""
+    letter = letters.parse(record.key, record.headers, record.timestamp)
+    if not isinstance(letter, Letter):
+        return {}
+    return {
+        "origin_partition": letter.origin_partition,
+        "origin_offset": letter.origin_offset,
+        "origin_key": letter.origin_key,
+        "failed_at": letter.failed_at,
+        "due": rules.backoff(letter.origin_topic).due(letter) if is_waiting else None,
+    }
+
+
+def _valid(raw: str | bytes | None) -> str | None:
+    """Return a header as text; None where it is no UTF-8."""
+    with suppress(UnicodeDecodeError):
+        return raw.decode() if isinstance(raw, bytes) else raw
+    return None
 
 
 def _told(text: str) -> State:

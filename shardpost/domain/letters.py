@@ -7,7 +7,7 @@ reported, and a retry that fails is that letter again, with the retry's attempt.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from shardpost.domain.instants import parse_instant
@@ -39,7 +39,7 @@ ERROR_BYTES = 2_000
 HEADERS_BYTES = 32_768
 SHOWN = 100
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_DIGITS = len(str(MOST_OFFSET))
 _LATEST_MS = 253_402_300_799_000  # the end of the year 9999
 
 
@@ -200,12 +200,10 @@ def _text(found: Mapping[str, str | bytes | None], name: str) -> str:
 
 
 def _number(found: Mapping[str, str | bytes | None], name: str, most: int) -> int:
-    raw = found.get(name)
+    raw = _raw(found.get(name))
     # isdigit of text knows more digits than ASCII's, of bytes it does not
-    if raw and (digits := _raw(raw)) and digits.isdigit() and len(digits) <= len(str(most)):
-        number = int(digits)
-        if number <= most:
-            return number
+    if raw and raw.isdigit() and len(raw) <= _MOST_DIGITS and (number := int(raw)) <= most:
+        return number
     raise _BadHeaderError(f"expected {name} to be 0 to {most}, found {_shown(raw)}")
 
 
@@ -220,12 +218,12 @@ def _time(found: Mapping[str, str | bytes | None], name: str) -> datetime:
     return at
 
 
-def _shown(raw: str | bytes | None) -> str:
+def _shown(raw: bytes | None) -> str:
     return "none" if raw is None else repr(raw[:SHOWN])
 
 
 def _instant(milliseconds: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=min(max(milliseconds, 0), _LATEST_MS))
+    return datetime.fromtimestamp(min(max(milliseconds, 0), _LATEST_MS) / 1000, UTC)
 
 
 def _milliseconds(at: datetime) -> int:

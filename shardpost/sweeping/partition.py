@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -17,6 +18,7 @@ from shardpost.adapters.kafka import read_to_end
 from shardpost.adapters.messages import record_of
 from shardpost.adapters.transactions import Transactions
 from shardpost.domain import dealing
+from shardpost.domain.backoff import Rules
 from shardpost.domain.dealing import Routes, State
 from shardpost.domain.letters import Letter, parse
 from shardpost.domain.records import Outgoing, Record
@@ -41,14 +43,19 @@ class Sweep:
     now: datetime
     held: frozenset[str] = frozenset()
 
+    @cached_property
+    def rules(self) -> Rules:
+        """When letters of which origin are retried."""
+        return self.settings.retry_rules
+
     def index(self) -> Index:
         """Return an empty index of a partition."""
         is_guarded = self.settings.retry_flood is not None
-        return Index(self.settings.retry_rules, self.now, self.held, is_guarded)
+        return Index(self.rules, self.now, self.held, is_guarded)
 
     def retry_topic(self, letter: Letter) -> str:
         """Return where the retries of a letter go."""
-        own = self.settings.retry_rules.backoff(letter.origin_topic).topic
+        own = self.rules.backoff(letter.origin_topic).topic
         return own or self.settings.topic_retries
 
 
@@ -186,7 +193,7 @@ def dealt(sweep: Sweep, index: Index, record: Record, fate: Fate) -> Sequence[Ou
         again = dealing.retry(letter, record, sweep.retry_topic(letter), routes)
         return [again, dealing.tombstone(record, letter.attempt, State.RETRIED, now)]
     attempt = letter.attempt if isinstance(letter, Letter) else None
-    decided = decide(letter, now, sweep.settings.retry_rules)
+    decided = decide(letter, now, sweep.rules)
     reason = decided.reason if isinstance(decided, Park) else ""
     parked = dealing.parked(letter, record, reason, routes)
     return [parked, dealing.tombstone(record, attempt, State.PARKED, now)]

@@ -40,7 +40,22 @@ def letter(n: int, error: str, topic: str = "positions", attempt: int = 0) -> Ou
 def records() -> list[Record]:
     good = [letter(n, error) for n, error in enumerate(ERRORS)]
     good += [letter(10 + n, "E: x", "clients", attempt) for n, attempt in enumerate((1, 3, 9999))]
+    wrong: list[tuple[str, str | bytes]] = [
+        ("attempt", "-1"),
+        ("attempt", "10000"),
+        ("attempt", str(10**30)),
+        ("failed-at", "0001-01-01T00:00:00Z"),
+        ("failed-at", "soon"),
+        ("failed-at", "2027-01-01T00:00:00Z"),
+        ("origin-offset", str(2**63)),
+        ("origin-partition", "1.5"),
+        ("letter-id", "another"),
+        ("origin-topic", b"\xff"),
+        ("error", b"\xff"),
+    ]
+    spoilt = [good[0]._replace(headers=[*good[0].headers, header]) for header in wrong]
     bad = [
+        *spoilt,
         Outgoing("", b"junk", b"", []),
         Outgoing("", b"twice", b"1", [("error", b"a"), ("error", b"B: 2"), ("attempt", b"7")]),
         Outgoing("", b"minus", b"1", [("attempt", b"-1"), ("origin-topic", b"t")]),
@@ -88,4 +103,9 @@ def _step(row: Any) -> Step:
         row["error"],
         row["fingerprint"],
         aware(row["due"]),
+        row["origin_partition"],
+        row["origin_offset"],
+        None if row["origin_key"] is None else bytes(row["origin_key"]),
+        row["size"],
+        aware(row["failed_at"]),
     )
