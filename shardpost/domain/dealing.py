@@ -14,6 +14,7 @@ from shardpost.domain.fingerprints import fingerprint
 from shardpost.domain.letters import (
     ATTEMPT,
     ERROR,
+    MOST_ATTEMPTS,
     Letter,
     Malformed,
     letter_headers,
@@ -23,13 +24,15 @@ from shardpost.domain.letters import (
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.records import BY_KEY, Header, Outgoing, Record
 
-# Of a tombstone: what was done with which attempt, when.
+# Of a tombstone: what was done with which attempt, when, and where the record was that it is of.
 STATE = "state"
 AT = "at"
+DEALT_OFFSET = "dealt-offset"
 # Of a parked letter: why, the fingerprint of its error, and how often that one parked it.
 PARKED_REASON = "parked-reason"
 PARKED_ERROR = "parked-error"
 PARKED_COUNT = "parked-count"
+_DIGITS = 18  # of numbers that fit into 64 bits
 _OF_PARKING = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT})
 
 
@@ -94,9 +97,11 @@ def parking_key(letter: Letter | Malformed, record: Record) -> bytes:
 def tombstone(record: Record, attempt: int | None, state: State, at: datetime) -> Outgoing:
     """Return the record that takes a letter out of its topic, and says what became of it.
 
+    It is of that record and those before it: another may have come in the meantime.
     Without an attempt, nothing that comes later under its key is taken for the same failure.
     """
     headers: list[Header] = [(STATE, str(state)), (AT, at.isoformat())]
+    headers.append((DEALT_OFFSET, str(record.offset)))
     if attempt is not None:
         headers.append((ATTEMPT, str(attempt)))
     return Outgoing(record.topic, record.key, None, headers, record.partition)
@@ -112,7 +117,12 @@ def restored(record: Record) -> Outgoing:
 
 def attempt_dealt_with(record: Record) -> int:
     """Return the attempt that a tombstone speaks of; -1 if it says none."""
-    return _number(dict(record.headers).get(ATTEMPT), -1)
+    return min(_number(dict(record.headers).get(ATTEMPT), -1), MOST_ATTEMPTS)
+
+
+def offset_dealt_with(record: Record) -> int:
+    """Return up to which offset a tombstone speaks; up to itself if it was written by hand."""
+    return _number(dict(record.headers).get(DEALT_OFFSET), record.offset)
 
 
 def parked_count(headers: Mapping[str, str | bytes | None]) -> int:
@@ -138,4 +148,5 @@ def decision(topic: str, about: bytes, kind: str, said: Mapping[str, str]) -> Ou
 
 def _number(value: str | bytes | None, otherwise: int) -> int:
     digits = as_text(value)
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else otherwise
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS
+    return int(digits) if is_number else otherwise

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardpost.domain.backoff import Rules
-from shardpost.domain.dealing import attempt_dealt_with
+from shardpost.domain.dealing import attempt_dealt_with, offset_dealt_with
 from shardpost.domain.fingerprints import fingerprint
 from shardpost.domain.letters import Letter, Malformed, parse
 from shardpost.domain.records import Record
@@ -32,7 +32,7 @@ class Fate(IntEnum):
     RETRY = 1
     PARK = 2
     DROP = 3  # the report of a failure that was dealt with
-    RESTORE = 4  # waits, and lies under a report of an earlier failure
+    RESTORE = 4  # waits, and lies under a record that must not replace it
     HOLD = 5
 
 
@@ -72,8 +72,7 @@ class Index:
         """Fold one record in; return what is to be done with it as things stand."""
         slot = self._slot(record.key or b"")
         if record.value is None:
-            self._dealt[slot] = max(self._dealt[slot], attempt_dealt_with(record))
-            self._live[slot] = NONE
+            self._bury(slot, record)
             return Fate.WAIT
         letter = parse(record.key, record.headers, record.timestamp)
         if isinstance(letter, Letter) and self._is_stale(slot, letter.attempt):
@@ -126,6 +125,16 @@ class Index:
             for column in (self._fate, self._group, self._place, self._mark):
                 column.append(0)
         return slot
+
+    def _bury(self, slot: int, tombstone: Record) -> None:
+        """Take out what a tombstone is of; what came while it was on its way stays."""
+        self._dealt[slot] = max(self._dealt[slot], attempt_dealt_with(tombstone))
+        if self._live[slot] <= offset_dealt_with(tombstone):
+            self._live[slot] = NONE
+        elif NONE < self._attempt[slot] <= self._dealt[slot]:
+            self._fate[slot] = Fate.DROP
+        elif self._fate[slot] in (Fate.WAIT, Fate.HOLD):
+            self._fate[slot] = Fate.RESTORE
 
     def _is_stale(self, slot: int, attempt: int) -> bool:
         is_known = self._live[slot] != NONE and self._fate[slot] != Fate.DROP

@@ -1,10 +1,11 @@
 """Random histories of failures, reports that come twice, and sweeps, against a plain model."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, strategies
+from hypothesis import example, given, settings, strategies
 
 from shardpost.domain import letters
 from shardpost.domain.dealing import Routes
@@ -27,6 +28,7 @@ ACTIONS = strategies.lists(
         strategies.tuples(strategies.just("garbage"), strategies.integers(0, 2)),
         strategies.tuples(strategies.just("clean"), strategies.just(0)),
         strategies.tuples(strategies.just("sweep"), strategies.integers(0, 400)),
+        strategies.tuples(strategies.just("sweep slowly"), strategies.integers(0, 400)),
     ),
     max_size=40,
 )
@@ -59,12 +61,20 @@ class World:
         self.failures.add((letter.id, letter.attempt))
         self.write(as_record(letter, record, "dead-letters", 1))
 
+    def busy(self, n: int) -> None:
+        """Report failures of all kinds."""
+        for retry in self.retries[n % 3 :: 2]:
+            self.fail(retry)
+        for number in range(n % 5):
+            self.fail(original(number))
+        self.write(Outgoing("dead-letters", b"junk%d" % (n % 3), b"v", []))
+
     def clean(self) -> None:
         """Compact, as the broker's cleaner does; tombstones are kept for longer."""
         last = {record.key: record.offset for record in self.store}
         self.store = [r for r in self.store if last[r.key] == r.offset or r.value is None]
 
-    def sweep(self) -> Counter[Fate]:
+    def sweep(self, meanwhile: Callable[[], None] = lambda: None) -> Counter[Fate]:
         job = Sweep(SETTINGS, ROUTES, self.now)
         index = job.index()
         for record in self.store:
@@ -72,6 +82,7 @@ class World:
         chosen = index.chosen()
         offsets = set(chosen.offsets.tolist())
         due = [record for record in self.store if record.offset in offsets]
+        meanwhile()
         for record, fate in in_origin_order(due, chosen):
             for out in dealt(job, index, record, fate):
                 self.write(out)
@@ -86,27 +97,16 @@ def original(n: int) -> Record:
     return Record(KEYS[n % 3], b"v", [], int(START.timestamp() * 1000), "positions", 0, n)
 
 
+@example([("fail", 0), ("sweep", 400), ("fail", 0), ("sweep slowly", 3)])
+@example([("fail", 0), ("sweep", 400), ("fail again", 0), ("fail", 0), ("sweep", 1), ("clean", 0)])
+@settings(max_examples=300)
 @given(ACTIONS)
 def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
     actions: list[tuple[str, int]],
 ) -> None:
     world = World()
     for action, n in actions:
-        match action:
-            case "fail":
-                world.fail(original(n))
-            case "fail again" if world.retries:
-                world.fail(world.retries[n % len(world.retries)])
-            case "garbage":
-                world.write(Outgoing("dead-letters", b"junk%d" % n, b"v", []))
-            case "clean":  # records are left alone for a day, and sweeps come more often
-                world.sweep()
-                world.clean()
-            case "sweep":
-                world.now += timedelta(seconds=n)
-                before = len(world.retries)
-                world.sweep()
-                in_order(world.retries[before:])
+        happen(world, action, n)
     world.now += timedelta(days=1)
     world.sweep()
     assert world.sweep() == Counter()
@@ -117,6 +117,27 @@ def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
         was_parked = attempt >= 2 and letter_id in {(out.key or b"").decode() for out in world.lot}
         is_older = any(i == letter_id and a > attempt for i, a in world.failures)
         assert was_retried or was_parked or is_older, (letter_id, attempt)
+
+
+def happen(world: World, action: str, n: int) -> None:
+    before = len(world.retries)
+    match action:
+        case "fail":
+            world.fail(original(n))
+        case "fail again" if world.retries:
+            world.fail(world.retries[n % len(world.retries)])
+        case "garbage":
+            world.write(Outgoing("dead-letters", b"junk%d" % n, b"v", []))
+        case "clean":  # records are left alone for a day, and sweeps come more often
+            world.sweep()
+            world.clean()
+        case "sweep slowly":  # while consumers go on
+            world.now += timedelta(seconds=n)
+            world.sweep(lambda: world.busy(n))
+        case "sweep":
+            world.now += timedelta(seconds=n)
+            world.sweep()
+    in_order(world.retries[before:])
 
 
 def in_order(retries: list[Record]) -> None:
