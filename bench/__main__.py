@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench import emails, growth, holders
+from bench import emails, growth, holders, letters
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
 
@@ -41,6 +41,15 @@ def emails_(clients: int, runs: int) -> None:
     """Measure the weekly e-mail, beside a bare loop of smtplib."""
     with _broker(load().home / "bench") as settings:
         emails.measure(settings, clients, runs)
+
+
+@main.command("letters")
+@click.option("--count", default=1_000_000, help="How many letters.", show_default=True)
+@click.option("--runs", default=1, help="How often each is measured.", show_default=True)
+def letters_(count: int, runs: int) -> None:
+    """Measure sweeps of dead letters, beside a bare transactional producer."""
+    with _broker(load().home / "bench") as settings:
+        letters.measure(settings, count, runs)
 
 
 @main.command("growth")

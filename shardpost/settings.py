@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from shardpost.domain.backoff import Backoff, Rules, names, per_origin
 from shardpost.errors import UsageError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -22,8 +23,16 @@ CLIENT_PREFIX = "SHARDPOST_KAFKA__"
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+Delay = Annotated[float, Field(ge=0, le=10**9)]
+Origins = Annotated[str, AfterValidator(lambda text: _read_origins(text))]
 Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else str(_absolute(Path(at))))]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
+
+
+def _read_origins(text: str) -> str:
+    """Return the text; pydantic names the setting if it cannot be read."""
+    per_origin(text, Backoff())
+    return text
 
 
 def _absolute(path: Path) -> Path:
@@ -53,6 +62,10 @@ class Settings(BaseModel):
     topic_exchanges: str = "exchanges"
     topic_share_holders: str = "share-holders"
     topic_weekly_emails: str = "weekly-emails"
+    topic_dead_letters: str = "dead-letters"
+    topic_retries: str = "retries"
+    topic_parking_lot: str = "parking-lot"
+    topic_decisions: str = "decisions"
 
     country: str = Field("US", description="whose stock counts")
     lock_wait: Seconds = Field(
@@ -91,6 +104,24 @@ class Settings(BaseModel):
         pattern=r"^\d{4}-W\d{2}$",
         description="first week of a scheduled run (embedded: the week of the first `up`)",
     )
+    retry_first_delay: Delay = Field(60, description="wait before the first retry, seconds")
+    retry_factor: float = Field(2, ge=1, description="each further wait is so much longer")
+    retry_cap: Delay = Field(86_400, description="longest wait before a retry, seconds")
+    retry_jitter: float = Field(0.1, ge=0, le=1, description="a wait gets up to so much longer")
+    retry_attempts: int = Field(8, ge=0, le=1000, description="retries before a letter is parked")
+    retry_origins: Origins | None = Field(
+        None, description="other values for some origins: `positions: attempts=3 topic=again; …`"
+    )
+    retry_fatal: str | None = Field(
+        None, description="classes of errors that are parked at once, by commas"
+    )
+    retry_batch: Count = Field(1000, description="letters in one transaction of a sweep")
+    retry_flood: Count | None = Field(
+        None, description="of one error, more due letters than this are held (unset: no limit)"
+    )
+    foreign_dead_letters: str | None = Field(
+        None, description="topics of Kafka Connect's or Spring Kafka's dead letters, by commas"
+    )
     shards_per_task: Count = Field(4, description="shards in one mapped task of weekly_email")
 
     @property
@@ -107,6 +138,19 @@ class Settings(BaseModel):
     def mail_server(self) -> str:
         """Host name of the mail server."""
         return self.smtp_host or "127.0.0.1"
+
+    @property
+    def retry_rules(self) -> Rules:
+        """When a letter of which origin is tried again, and which never are."""
+        default = Backoff(
+            self.retry_first_delay,
+            self.retry_factor,
+            self.retry_cap,
+            self.retry_jitter,
+            self.retry_attempts,
+        )
+        of_origin = per_origin(self.retry_origins or "", default)
+        return Rules(default, of_origin, names(self.retry_fatal or ""))
 
     def topic(self, table: str) -> str:
         """Return the topic's name in this installation for its name in the contract."""

@@ -12,6 +12,8 @@ SESSION_CONF = {
     # Nothing is visible before the commit of a log: files may be put in place one by one.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Of headers with one name the last counts, as for Kafka's own clients.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Where in our code a column was made, looked up for every one: costs a second per job.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",

@@ -19,6 +19,11 @@ TIERS = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare how many letters the long history of dead letters has."""
+    parser.addoption("--letters", type=int, default=2000, help="letters of the long history")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declare a marker for each tier."""
     for tier, needs in TIERS.items():

@@ -12,20 +12,32 @@ from shardpost.adapters import spark_submit
 from shardpost.settings import Settings
 
 PAUSING = Path(__file__).parent / "spark" / "pausing_job.py"
+PAUSING_ANYWHERE = Path(__file__).parent / "spark" / "pausing"
 
 
 class Job:
     """One spark-submit of a job of ours, killed with all its processes when the test is done."""
 
     def __init__(
-        self, settings: Settings, job: str, args: list[str], pause_at: str | None = None
+        self,
+        settings: Settings,
+        job: str,
+        args: list[str],
+        pause_at: str | None = None,
+        pause_anywhere_at: str | None = None,
     ) -> None:
+        """Start it; it pauses at a step of its driver, or also of its workers."""
+        more = {}
+        if pause_anywhere_at is not None:
+            paused = settings.home / f"paused-{time.monotonic_ns()}"
+            more = {"PYTHONPATH": str(PAUSING_ANYWHERE), "PAUSE_AT": pause_anywhere_at}
+            more["PAUSED"] = str(paused)
         file = str(spark_submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
         self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"
         self._process = subprocess.Popen(
             [*spark_submit.command(settings), *script, *args],
-            env=spark_submit.environment(settings),
+            env=spark_submit.environment(settings) | more,
             cwd=settings.home,
             stdin=subprocess.DEVNULL,
             stdout=self.log.open("wb"),

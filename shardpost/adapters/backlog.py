@@ -1,7 +1,7 @@
-"""How much a compaction would read now, known before its JVM is started."""
+"""How much a job's JVM would read now, known before it is started."""
 
-from shardpost.adapters import kafka, snapshots
-from shardpost.domain.offsets import ranges_to_read
+from shardpost.adapters import kafka, letters_table, snapshots
+from shardpost.domain.offsets import Range, ranges_to_read
 from shardpost.domain.topics import INPUTS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -10,13 +10,20 @@ from shardpost.settings import Settings
 MANY = 200_000
 
 
-def is_long(settings: Settings) -> bool:
-    """Tell whether a compaction has that much to do; False where nobody can say."""
-    names = [settings.topic(topic.name) for topic in INPUTS]
+def is_long(settings: Settings, job: str) -> bool:
+    """Tell whether a job has that much to do; False where nobody can say."""
+    ahead = {"compact_positions": _of_inputs, "sweep_dead_letters": letters_table.unread}
+    if job not in ahead:
+        return False
     try:
-        last = snapshots.newest(settings)
-        marks = kafka.watermarks(settings, kafka.partition_counts(settings, names), committed=True)
-        ranges = ranges_to_read(last.end_offsets if last else {}, marks)
+        ranges = ahead[job](settings)
     except ShardpostError:
         return False  # the job says what is wrong
     return sum(one.until - one.first for one in ranges) >= MANY
+
+
+def _of_inputs(settings: Settings) -> list[Range]:
+    names = [settings.topic(topic.name) for topic in INPUTS]
+    last = snapshots.newest(settings)
+    marks = kafka.watermarks(settings, kafka.partition_counts(settings, names), committed=True)
+    return ranges_to_read(last.end_offsets if last else {}, marks)

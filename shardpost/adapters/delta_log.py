@@ -7,14 +7,14 @@ is for exactly one version: it fails if another writer took that one first, on a
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
@@ -74,19 +74,22 @@ def commit(
     version: int,
     added: Iterable[AddAction],
     removed: Iterable[str] = (),
+    positions: Mapping[str, int] | None = None,
 ) -> int:
     """Add and remove files as the one version after `version`; return the new version.
 
-    Nothing to add and nothing to remove adds no version. ShardpostError if another writer has
-    written to the table since.
+    Nothing to add and nothing to remove adds no version. `positions` are kept with the commit, as
+    Delta's application transactions: {name: how far it was read}. ShardpostError if another writer
+    has written to the table since.
     """
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [*added]
     actions += [RemoveAction(path, True, now) for path in removed]
-    if not actions:
+    if not actions and not positions:
         return version
     found = DeltaTable(path_of(settings, table), version=version)
-    once = CommitProperties(max_commit_retries=0)
+    read = [Transaction(name, position) for name, position in (positions or {}).items()]
+    once = CommitProperties(max_commit_retries=0, app_transactions=read)
     try:
         found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)
     except CommitFailedError:

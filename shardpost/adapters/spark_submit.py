@@ -37,7 +37,7 @@ def job_conf(settings: Settings, job: str, *java: str) -> dict[str, str]:
     """Return `submit_conf` for what that job has to do now."""
     from shardpost.adapters import backlog  # only where a job is started, not where DAGs are parsed
 
-    is_long = job == "compact_positions" and backlog.is_long(settings)
+    is_long = backlog.is_long(settings, job)
     return submit_conf(*java, *(() if is_long else (QUICK,)))
 
 

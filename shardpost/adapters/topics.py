@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from shardpost.adapters.kafka import (
     unreachable,
     watermarks,
 )
-from shardpost.domain.topics import AS_POSITIONS, DECLARED, POSITIONS, TopicSpec
+from shardpost.domain.topics import AS_LARGEST, AS_POSITIONS, DECLARED, INPUTS, POSITIONS, TopicSpec
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -69,12 +70,10 @@ def _applied(
 def _create(settings: Settings, client: AdminClient) -> set[str]:
     """Return the names of those topics that this very call created."""
     known = _topics(settings, client)
-    of_positions = known.get(settings.topic(POSITIONS.name))
-    as_positions = len(of_positions.partitions) if of_positions else settings.partitions
     missing = [
         NewTopic(
             settings.topic(spec.name),
-            num_partitions=as_positions if spec.name in AS_POSITIONS else settings.partitions,
+            num_partitions=_partitions(settings, spec, known),
             replication_factor=settings.replication_factor,
             config=spec.config,
         )
@@ -86,6 +85,22 @@ def _create(settings: Settings, client: AdminClient) -> set[str]:
     wait = settings.kafka_timeout
     futures = client.create_topics(missing, operation_timeout=wait, request_timeout=wait)
     return {name for name, future in futures.items() if _was_created(name, future)}
+
+
+def _partitions(settings: Settings, spec: TopicSpec, known: Mapping[str, TopicMetadata]) -> int:
+    """Return how many partitions a new topic gets."""
+    if spec.name in AS_POSITIONS:
+        origins = {settings.topic(POSITIONS.name)}
+    elif spec.name in AS_LARGEST:
+        origins = {
+            settings.topic(topic.name) for topic in INPUTS
+        } | settings.retry_rules.of_origin.keys()
+    else:
+        return settings.partitions
+    counts = [len(known[name].partitions) for name in origins if name in known]
+    if spec.name in AS_LARGEST and len(counts) < len(origins):
+        counts.append(settings.partitions)
+    return max(counts, default=settings.partitions)
 
 
 def _was_created(name: str, future: "Future[None]") -> bool:

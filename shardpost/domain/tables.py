@@ -2,8 +2,8 @@
 
 Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, milliseconds). `seq`
 orders the records of one key (partitioning.seq_of). `snapshot` is the number of the run that wrote
-the row. Every table but `snapshots`, `audiences` and `frozen_weeks` stands under the commit point
-in `snapshots`.
+the row. Every table but `snapshots`, `audiences`, `frozen_weeks` and `dead_letters` stands under
+the commit point in `snapshots`.
 """
 
 from dataclasses import dataclass
@@ -95,4 +95,16 @@ FROZEN_WEEKS = Table(
     "frozen_weeks",
     "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
     " shards INT, recipients BIGINT, country STRING",
+)
+
+# Every step in the life of every dead letter, as the records of dead-letters and parking-lot tell
+# it; it is appended to by each sweep, and stands under no snapshot. How far the topics were read is
+# kept in its commits.
+DEAD_LETTERS = Table(
+    "dead_letters",
+    "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING, origin_partition INT,"
+    " origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING, fingerprint STRING,"
+    " failed_at TIMESTAMP, due TIMESTAMP, topic STRING, `partition` INT, offset BIGINT",
+    None,
+    ("id", "offset", "origin_offset"),
 )

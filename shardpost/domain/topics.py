@@ -43,7 +43,34 @@ EXCHANGES = TopicSpec(
 SHARE_HOLDERS = TopicSpec("share-holders", COMPACT)
 WEEKLY_EMAILS = TopicSpec("weekly-emails", COMPACT)
 
+# Records of one megabyte, Kafka's usual limit, with the headers of a letter; whatever fits into the
+# store fits into where it goes from there.
+STORED_BYTES = 2 << 20
+PASSED_ON_BYTES = STORED_BYTES + (64 << 10)
+# For a day nothing is cleaned, so that every step of a letter's life is read; for two days at most
+# a letter that was dealt with is kept; the cleaner never touches the segment that is written to.
+_LETTERS = COMPACT | {
+    "min.compaction.lag.ms": str(DAY_MS),
+    "max.compaction.lag.ms": str(2 * DAY_MS),
+    "delete.retention.ms": str(DAY_MS),
+    "segment.ms": str(DAY_MS // 4),
+}
+DEAD_LETTERS = TopicSpec("dead-letters", _LETTERS | {"max.message.bytes": str(STORED_BYTES)})
+PARKING_LOT = TopicSpec("parking-lot", _LETTERS | {"max.message.bytes": str(PASSED_ON_BYTES)})
+RETRIES = TopicSpec(
+    "retries",
+    {
+        "cleanup.policy": "delete",
+        "retention.ms": str(7 * DAY_MS),
+        "max.message.bytes": str(PASSED_ON_BYTES),
+    },
+)
+DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": str(365 * DAY_MS)})
+
 # share-holders has as many partitions as positions has when it is created.
 AS_POSITIONS = frozenset({SHARE_HOLDERS.name})
+# dead-letters has as many as the largest topic that letters are of has then.
+AS_LARGEST = frozenset({DEAD_LETTERS.name})
 INPUTS = (POSITIONS, CLIENTS, EXCHANGES)
-DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS)
+OF_LETTERS = (DEAD_LETTERS, RETRIES, PARKING_LOT, DECISIONS)
+DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS, *OF_LETTERS)

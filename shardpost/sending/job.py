@@ -11,7 +11,8 @@ from types import FrameType
 
 import pyarrow as pa
 
-from shardpost.adapters.ledger import Ledger, LedgerError
+from shardpost.adapters.ledger import Ledger
+from shardpost.adapters.transactions import TransactionError
 from shardpost.domain.book import Book
 from shardpost.domain.ledger import Entry, Policy, State
 from shardpost.domain.message import Letterhead
@@ -91,7 +92,7 @@ def _attempt(
         log.exception("the shard stopped in a way that is not foreseen")
         try:
             sender.flush()
-        except LedgerError as worse:
+        except TransactionError as worse:
             return f"{_unexpected(error)}; and {worse}"
         return _unexpected(error)
     finally:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from shardpost.adapters import ledger, topics
-from shardpost.adapters.ledger import FencedError, Ledger
+from shardpost.adapters.ledger import Ledger
+from shardpost.adapters.transactions import FencedError
 from shardpost.domain.ledger import Entry, Policy, State, fold
 from shardpost.domain.message import Letterhead
 from shardpost.domain.weeks import IsoWeek
@@ -423,9 +424,9 @@ def test_a_sender_that_is_fenced_mid_shard_says_nothing_more_to_the_mail_server(
 def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(ready: Settings) -> None:
     dead = Ledger(ready, WEEK, SHARD)
     dead.open()
-    dead._producer.begin_transaction()
-    dead._produce(Entry("client1", State.SENDING))
-    dead._producer.flush(5)
+    dead._transactions._producer.begin_transaction()
+    dead._transactions._produce(dead._record(Entry("client1", State.SENDING)))
+    dead._transactions._producer.flush(5)
     with mail_server() as server:
         assert run(ready, server) == Report(SHARD, sent=10)
         assert each_once(server)
@@ -435,13 +436,13 @@ def test_who_only_looks_does_not_wait_for_an_open_transaction(ready: Settings) -
     writer = Ledger(ready, WEEK, SHARD)
     writer.open()
     writer.write([Entry("client1", State.SENDING)])
-    writer._producer.begin_transaction()
-    writer._produce(Entry("client1", State.SENT))
-    writer._producer.flush(5)
+    writer._transactions._producer.begin_transaction()
+    writer._transactions._produce(writer._record(Entry("client1", State.SENT)))
+    writer._transactions._producer.flush(5)
     start = time.monotonic()
     assert states(ready) == {"client1": "sending"}
     assert time.monotonic() - start < 5
-    writer._producer.abort_transaction(5)
+    writer._transactions._producer.abort_transaction(5)
 
 
 def test_other_weeks_of_the_same_client_are_not_mixed_up(ready: Settings) -> None:

@@ -1,0 +1,168 @@
+"""The table `dead_letters` without a JVM: how far it has read its topics, and what it says.
+
+Questions are answered from the table and from the records that it has not read yet, so they are
+true also before the first sweep.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from shardpost.adapters import delta_log, kafka
+from shardpost.adapters.delta import exists, path_of, rows
+from shardpost.adapters.messages import record_of
+from shardpost.domain.as_of import text
+from shardpost.domain.dealing import State
+from shardpost.domain.letter_life import Step, fold, step_of
+from shardpost.domain.offsets import Range
+from shardpost.domain.records import Record
+from shardpost.domain.tables import DEAD_LETTERS
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("state", pa.string()),
+        ("attempt", pa.int32()),
+        ("at", _TIME),
+        ("origin_topic", pa.string()),
+        ("origin_partition", pa.int32()),
+        ("origin_offset", pa.int64()),
+        ("origin_key", pa.binary()),
+        ("size", pa.int64()),
+        ("error", pa.string()),
+        ("fingerprint", pa.string()),
+        ("failed_at", _TIME),
+        ("due", _TIME),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+# For so many days old versions of the table stay readable.
+KEEP_DAYS = 7
+
+_STEP = "id, state, attempt, at, origin_topic, error, fingerprint, due"
+# The newest step of each letter, with what only an earlier one says of it.
+_NEWEST = """
+WITH ranked AS (
+  SELECT id, state, attempt, at, due,
+    first_value(origin_topic) IGNORE NULLS OVER life AS origin_topic,
+    first_value(error) IGNORE NULLS OVER life AS error,
+    first_value(fingerprint) IGNORE NULLS OVER life AS fingerprint,
+    row_number() OVER life AS back
+  FROM dead_letters
+  WINDOW life AS (
+    PARTITION BY id
+    ORDER BY attempt DESC,
+      CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 WHEN 'parked' THEN 1 ELSE 2 END DESC
+    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+  )
+)
+"""
+
+
+def standing(settings: Settings) -> dict[str, Step]:
+    """Return where each letter stands that the table or the topics know."""
+    sql = f"{_NEWEST} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
+    known = _steps(settings, sql)
+    return fold(_not_in_table(settings), known)
+
+
+def life(settings: Settings, letter_id: str) -> list[Step]:
+    """Return the steps of one letter, in the order of its life."""
+    sql = f"SELECT {_STEP} FROM dead_letters WHERE id = {text(letter_id)}"  # noqa: S608
+    new = (step for step in _not_in_table(settings) if step.id == letter_id)
+    return sorted((*_steps(settings, sql), *new), key=lambda step: (step.order, step.at))
+
+
+def opened(settings: Settings) -> DeltaTable:
+    """Return the table as it is now, made if it is not there."""
+    delta_log.create(settings, DEAD_LETTERS, Schema.from_arrow(SCHEMA), KEEP_DAYS)
+    return DeltaTable(path_of(settings, DEAD_LETTERS))
+
+
+def append(settings: Settings, table: DeltaTable, new: Sequence[Range]) -> None:
+    """Append the steps of offsets that the table has not, in this process: for a few of them."""
+    found = [row for place in new for row in _rows_of(settings, place)]
+    positions = [Transaction(position_name(place), place.until) for place in new]
+    once = CommitProperties(max_commit_retries=0, app_transactions=positions)
+    try:
+        rows_ = pa.Table.from_pylist(found, SCHEMA)
+        write_deltalake(table, rows_, mode="append", commit_properties=once)
+    except CommitFailedError as error:
+        raise ShardpostError(
+            f"dead_letters: another sweep writes to the table: {error}; sweep again"
+        ) from None
+
+
+def _rows_of(settings: Settings, place: Range) -> Iterator[dict[str, Any]]:
+    for record, step in _steps_of(settings, place):
+        there = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        yield {**asdict(step), **there}
+
+
+def _steps(settings: Settings, sql: str) -> list[Step]:
+    if not exists(settings, DEAD_LETTERS):
+        return []
+    return [_step(row) for row in rows(settings, sql, {DEAD_LETTERS: None})]
+
+
+def _step(row: dict[str, Any]) -> Step:
+    return Step(**(row | {"state": State(row["state"])}))
+
+
+def _not_in_table(settings: Settings) -> Iterator[Step]:
+    for place in unread(settings):
+        for _, step in _steps_of(settings, place):
+            yield step
+
+
+def _steps_of(settings: Settings, place: Range) -> Iterator[tuple[Record, Step]]:
+    """Yield the steps of committed records of a range, each with its record."""
+    is_store = place.topic == settings.topic_dead_letters
+    rules = settings.retry_rules
+    messages = kafka.read_to_end(
+        settings, place.topic, place.partition, start=place.first, committed=True
+    )
+    for record in map(record_of, messages):
+        if record.offset >= place.until:
+            return
+        step = step_of(record, rules, is_store=is_store)
+        if step is not None:
+            yield record, step
+
+
+def position_name(place: Range) -> str:
+    """Return under which name the position of a partition is kept."""
+    return f"{place.topic}/{place.partition}"
+
+
+def unread(settings: Settings, table: DeltaTable | None = None) -> list[Range]:
+    """Return the committed offsets of dead-letters and parking-lot that the table has not.
+
+    That is the table as it was opened, so that what is appended to that version is appended once.
+    """
+    if table is None and exists(settings, DEAD_LETTERS):
+        table = DeltaTable(path_of(settings, DEAD_LETTERS))
+    topics = [settings.topic_dead_letters, settings.topic_parking_lot]
+    marks = kafka.watermarks(settings, kafka.partition_counts(settings, topics), committed=True)
+    found = [
+        _unread(table, topic, partition, mark)
+        for topic, partitions in marks.items()
+        for partition, mark in partitions.items()
+    ]
+    return [one for one in found if one.first < one.until]
+
+
+def _unread(table: DeltaTable | None, topic: str, partition: int, mark: tuple[int, int]) -> Range:
+    low, end = mark
+    whole = Range(topic, partition, low, end)
+    read = table.transaction_version(position_name(whole)) if table else None
+    return whole if read is None else Range(topic, partition, max(low, read), end)

@@ -1,0 +1,94 @@
+"""When a letter is tried again, and how often: per origin topic."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from zlib import crc32
+
+from shardpost.domain.letters import Letter
+
+_ENTRY = re.compile(r"\s*([A-Za-z0-9._-]+)\s*:\s*(.*?)\s*")
+_NUMBERS = ("first_delay", "factor", "cap", "jitter")
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Delays in seconds: `first_delay`, each further one `factor` times longer, at most `cap`.
+
+    To each comes up to `jitter` of itself, always the same for a letter and attempt, so that what
+    failed together does not come back together. After `attempts` retries a letter is exhausted.
+    `topic` is where the retries go; None is the common topic.
+    """
+
+    first_delay: float = 60
+    factor: float = 2
+    cap: float = 86_400
+    jitter: float = 0.1
+    attempts: int = 8
+    topic: str | None = None
+
+    def delay(self, letter_id: str, attempt: int) -> float:
+        """Return the seconds between the failure of an attempt and the next one."""
+        try:
+            plain = min(self.cap, self.first_delay * self.factor**attempt)
+        except OverflowError:
+            plain = self.cap
+        return plain * (1 + self.jitter * _share(letter_id, attempt))
+
+    def due(self, letter: Letter) -> datetime:
+        """Return when a letter may be tried again; the delay is in whole milliseconds, no less."""
+        delay = math.ceil(self.delay(letter.id, letter.attempt) * 1000)
+        return letter.failed_at + timedelta(milliseconds=delay)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Backoffs per origin topic, and the classes of errors that no retry can help."""
+
+    default: Backoff = field(default_factory=Backoff)
+    of_origin: Mapping[str, Backoff] = field(default_factory=dict)
+    fatal: frozenset[str] = frozenset()
+
+    def backoff(self, origin_topic: str) -> Backoff:
+        """Return the backoff of an origin."""
+        return self.of_origin.get(origin_topic, self.default)
+
+
+def per_origin(text: str, default: Backoff) -> dict[str, Backoff]:
+    """Read `positions: attempts=3 topic=positions-retries; clients: first_delay=5`.
+
+    ValueError for anything else. What an origin does not name is as in `default`.
+    """
+    found: dict[str, Backoff] = {}
+    for entry in filter(str.strip, text.split(";")):
+        match = _ENTRY.fullmatch(entry)
+        if not match:
+            raise ValueError(f"expected `origin: name=value …`, found {entry.strip()!r}")
+        found[match[1]] = replace(default, **dict(map(_pair, match[2].split())))
+    return found
+
+
+def names(text: str) -> frozenset[str]:
+    """Return the names in a list separated by commas."""
+    return frozenset(filter(None, (name.strip() for name in text.split(","))))
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    if name == "topic" and value:
+        return name, value
+    if name == "attempts" and value.isdecimal():
+        return name, int(value)
+    if name in _NUMBERS:
+        number = float(value)
+        if 0 <= number < float("inf"):
+            return name, number
+    wanted = ", ".join((*_NUMBERS, "attempts", "topic"))
+    raise ValueError(f"expected one of {wanted}, and its value, found {text!r}")
+
+
+def _share(letter_id: str, attempt: int) -> float:
+    return crc32(f"{letter_id}/{attempt}".encode()) / 2**32

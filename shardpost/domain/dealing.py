@@ -1,0 +1,152 @@
+"""The records by which a letter is dealt with: its retry, its place in the parking lot, tombstones.
+
+All records about one letter go out in one transaction; who reads committed records sees all of
+them or none.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from shardpost.domain.fingerprints import fingerprint
+from shardpost.domain.letters import (
+    ATTEMPT,
+    ERROR,
+    MOST_ATTEMPTS,
+    Letter,
+    Malformed,
+    letter_headers,
+    own_headers,
+    parse,
+)
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.records import BY_KEY, Header, Outgoing, Record
+
+# Of a tombstone: what was done with which attempt, when, and where the record was that it is of.
+STATE = "state"
+AT = "at"
+DEALT_OFFSET = "dealt-offset"
+# Of a parked letter: why, the fingerprint of its error, and how often that one parked it.
+PARKED_REASON = "parked-reason"
+PARKED_ERROR = "parked-error"
+PARKED_COUNT = "parked-count"
+_DIGITS = 18  # of numbers that fit into 64 bits
+_OF_PARKING = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT})
+
+
+class State(StrEnum):
+    """Where a letter is in its life; `dropped` is a report of a failure that was dealt with."""
+
+    WAITING = "waiting"
+    RETRIED = "retried"
+    PARKED = "parked"
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Topics by their names in this installation, and how many partitions each has."""
+
+    store: str
+    parking_lot: str
+    partitions: Mapping[str, int]
+
+
+def retry(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
+    """Return the next attempt at a letter: its original key, value and headers."""
+    headers = [h for h in own_headers(record.headers) if h[0] != PARKED_REASON]
+    headers += letter_headers(letter, more_attempts=1)
+    value = None if letter.is_null else record.value
+    place = BY_KEY
+    if not letter.origin_key:  # librdkafka may place what has no key anywhere
+        place = partition_of(letter.origin_key or letter.id, routes.partitions[topic])
+    return Outgoing(topic, letter.origin_key, value, headers, place)
+
+
+def parked(letter: Letter | Malformed, record: Record, reason: str, routes: Routes) -> Outgoing:
+    """Return the record of the parking lot that holds a letter."""
+    error = reason if isinstance(letter, Malformed) else letter.error
+    mark = fingerprint(error)
+    before = dict(record.headers)
+    again = as_text(before.get(PARKED_ERROR)) == mark
+    count = parked_count(before) + 1 if again else 1
+    headers = [h for h in record.headers if h[0] not in _OF_PARKING and h[0] != ERROR]
+    headers += [(ERROR, error), (PARKED_REASON, reason), (PARKED_ERROR, mark)]
+    headers.append((PARKED_COUNT, str(count)))
+    key = parking_key(letter, record)
+    home = partition_of(key, routes.partitions[routes.parking_lot])
+    return Outgoing(routes.parking_lot, key, record.value or b"", headers, home)
+
+
+def parking_key(letter: Letter | Malformed, record: Record) -> bytes:
+    """Return the letter's id; of a malformed one its key, or its place where that is no text."""
+    if isinstance(letter, Letter):
+        return letter.id.encode()
+    try:
+        if record.key and record.key.decode():
+            return record.key
+    except UnicodeDecodeError:
+        pass
+    return record.place.encode()
+
+
+def tombstone(record: Record, attempt: int | None, state: State, at: datetime) -> Outgoing:
+    """Return the record that takes a letter out of its topic, and says what became of it.
+
+    It is of that record and those before it: another may have come in the meantime.
+    Without an attempt, nothing that comes later under its key is taken for the same failure.
+    """
+    headers: list[Header] = [(STATE, str(state)), (AT, at.isoformat())]
+    headers.append((DEALT_OFFSET, str(record.offset)))
+    if attempt is not None:
+        headers.append((ATTEMPT, str(attempt)))
+    return Outgoing(record.topic, record.key, None, headers, record.partition)
+
+
+def restored(record: Record) -> Outgoing:
+    """Return a letter once more, on top of what came after it and must not replace it."""
+    headers = list(record.headers)
+    return Outgoing(
+        record.topic, record.key, record.value, headers, record.partition, record.timestamp
+    )
+
+
+def attempt_dealt_with(record: Record) -> int:
+    """Return the attempt that a tombstone speaks of; -1 if it says none."""
+    return min(_number(dict(record.headers).get(ATTEMPT), -1), MOST_ATTEMPTS)
+
+
+def offset_dealt_with(record: Record) -> int:
+    """Return up to which offset a tombstone speaks; up to itself if it was written by hand."""
+    return _number(dict(record.headers).get(DEALT_OFFSET), record.offset)
+
+
+def parked_count(headers: Mapping[str, str | bytes | None]) -> int:
+    """Return how often a letter was parked by the error that parked it last."""
+    return _number(headers.get(PARKED_COUNT), 0)
+
+
+def read_parked(record: Record) -> Letter | Malformed:
+    """Read a letter of the parking lot."""
+    return parse(record.key, record.headers, record.timestamp)
+
+
+def as_text(value: str | bytes | None) -> str:
+    """Return a header's value as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+
+
+def decision(topic: str, about: bytes, kind: str, said: Mapping[str, str]) -> Outgoing:
+    """Return the record of `decisions` that says who did what with a letter, when and why."""
+    form = {"Kind": kind, **said}
+    return Outgoing(topic, about, json.dumps(form, ensure_ascii=False).encode(), [])
+
+
+def _number(value: str | bytes | None, otherwise: int) -> int:
+    digits = as_text(value)
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS
+    return int(digits) if is_number else otherwise

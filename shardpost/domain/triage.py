@@ -1,0 +1,48 @@
+"""What a sweep does with one letter."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from shardpost.domain.backoff import Rules
+from shardpost.domain.fingerprints import error_class
+from shardpost.domain.letters import Letter, Malformed
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The letter is due: it goes to the retry topic."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The letter is not due before then."""
+
+    due: datetime
+
+
+@dataclass(frozen=True)
+class Park:
+    """The letter is for a person."""
+
+    reason: str
+
+
+Decision = Retry | Wait | Park
+
+
+def decide(letter: Letter | Malformed, now: datetime, rules: Rules) -> Decision:
+    """Decide what becomes of a letter now; never `Retry` before it is due."""
+    if isinstance(letter, Malformed):
+        return Park(f"malformed: {letter.reason}")
+    backoff = rules.backoff(letter.origin_topic)
+    if letter.attempt >= backoff.attempts:
+        return Park(f"exhausted: attempt {letter.attempt} of {backoff.attempts} failed")
+    if rules.fatal and _is_fatal(letter.error, rules):
+        return Park(f"fatal: {error_class(letter.error)} is not retried")
+    due = backoff.due(letter)
+    return Retry() if due <= now else Wait(due)
+
+
+def _is_fatal(error: str, rules: Rules) -> bool:
+    """Compare the class with and without its module."""
+    return error_class(error) in rules.fatal or error.partition(":")[0] in rules.fatal

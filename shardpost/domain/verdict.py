@@ -1,0 +1,78 @@
+"""What a person decides about parked letters: which, to do what, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from shardpost.domain.dealing import PARKED_ERROR, as_text, parked_count, read_parked
+from shardpost.domain.letters import ORIGIN_TOPIC, Malformed
+from shardpost.domain.records import Record
+
+# Parked so often by one error, a letter is not sent back without being told again.
+TOO_OFTEN = 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which parked letters are meant; what is not given chooses all."""
+
+    ids: frozenset[str] = frozenset()
+    origin: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def takes(self, record: Record) -> bool:
+        """Tell whether a record of the parking lot is meant; its time is when it was parked."""
+        headers = dict(record.headers)
+        at = _EPOCH + timedelta(milliseconds=record.timestamp)
+        return (
+            (not self.ids or as_text(record.key) in self.ids)
+            and self.origin in (None, origin_of(headers))
+            and self.error in (None, error_of(headers))
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Send back or discard; `value` replaces that of the letter, `again` one parked too often."""
+
+    choice: Choice
+    is_redrive: bool
+    who: str
+    why: str
+    now: datetime
+    again: bool = False
+    value: bytes | None = None
+
+    @property
+    def kind(self) -> str:
+        """The `Kind` of the record in `decisions`."""
+        if not self.is_redrive:
+            return "discarded"
+        return "redriven" if self.value is None else "edited"
+
+    def refusal(self, record: Record) -> str | None:
+        """Return why a parked letter is not dealt with so; None if it is."""
+        if not self.is_redrive:
+            return None
+        letter = read_parked(record)
+        if isinstance(letter, Malformed):
+            return f"malformed, it can only be discarded: {letter.reason}"
+        count = parked_count(dict(record.headers))
+        if count >= TOO_OFTEN and not self.again:
+            return f"parked {count} times by the same error: mend that first, or say --again"
+        return None
+
+
+def origin_of(headers: Mapping[str, str | bytes | None]) -> str:
+    """Return the origin topic as the headers say it."""
+    return as_text(headers.get(ORIGIN_TOPIC))
+
+
+def error_of(headers: Mapping[str, str | bytes | None]) -> str:
+    """Return the fingerprint of the error by which it was parked."""
+    return as_text(headers.get(PARKED_ERROR))

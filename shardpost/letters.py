@@ -1,0 +1,62 @@
+"""Dead letters for consumers: plain confluent-kafka, nothing else of Shardpost is needed.
+
+A consumer that cannot process a message produces what `make_letter` returns, and goes on. Messages
+come back in the retry topic (`retries`), which the consumer reads as well; one that fails again is
+handed to `make_letter` in the same way, and becomes the same letter at its next attempt.
+docs/dead-letters.md shows a whole consumer.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from shardpost.adapters.messages import headers_of, record_of
+from shardpost.domain import letters
+from shardpost.domain.backoff import Backoff
+from shardpost.domain.letters import Letter, Malformed
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+__all__ = ["Letter", "Malformed", "is_exhausted", "make_letter", "read_letter"]
+
+STORE = "dead-letters"
+RETRY_TOPICS = ("retries",)
+ATTEMPTS = Backoff().attempts
+
+
+def make_letter(
+    message: "Message",
+    error: BaseException | str,
+    *,
+    partitions: int,
+    failed_at: datetime,
+    topic: str = STORE,
+    retry_topics: Collection[str] = RETRY_TOPICS,
+) -> dict[str, Any]:
+    """Return what to produce, as arguments of `Producer.produce`, for a message that failed.
+
+    `partitions` is how many the topic of dead letters has; `failed_at` is aware. Only a message of
+    one of `retry_topics` is taken for a retry: headers of a letter on any other are not trusted,
+    since consumers may pass headers on. The error's text and the message's own headers are bounded
+    in size (2,000 bytes and 32 kB); its value is not touched.
+    """
+    record = record_of(message)
+    letter = None
+    if record.topic in retry_topics:
+        letter = letters.failed_again(record, error, failed_at)
+    letter = letter or letters.first_failure(record, error, failed_at)
+    return letters.as_record(letter, record, topic, partitions)._asdict()
+
+
+def read_letter(message: "Message") -> Letter | Malformed:
+    """Return the letter that a message of the store is, or why it is none."""
+    return letters.parse(message.key(), headers_of(message), message.timestamp()[1])
+
+
+def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
+    """Tell whether a message was retried so often that, failing again, it is parked.
+
+    `attempts` is SHARDPOST_RETRY_ATTEMPTS.
+    """
+    return letters.attempt_of(headers_of(message)) >= attempts

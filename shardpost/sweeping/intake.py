@@ -1,0 +1,63 @@
+"""Taking in the dead letters that others write: each record once, with its offset.
+
+One transaction holds the letters and the offsets up to which they were taken, in the group
+`shardpost-intake`. A producer for each partition fences older ones before the offset is read.
+"""
+
+import logging
+from contextlib import closing
+from datetime import datetime
+
+from shardpost.adapters import kafka
+from shardpost.adapters.messages import record_of
+from shardpost.adapters.transactions import Consumed, Transactions
+from shardpost.domain.backoff import names
+from shardpost.domain.dealing import Routes
+from shardpost.domain.foreign_letters import translated
+from shardpost.domain.topics import PASSED_ON_BYTES
+from shardpost.settings import Settings
+from shardpost.sweeping.batches import batches, itself
+
+log = logging.getLogger(__name__)
+
+GROUP = "shardpost-intake"
+
+
+def take_in(settings: Settings, routes: Routes, now: datetime) -> int:
+    """Put all new foreign dead letters into the store; return how many."""
+    topics = sorted(names(settings.foreign_dead_letters or ""))
+    if not topics:
+        return 0
+    marks = kafka.watermarks(settings, kafka.partition_counts(settings, topics), committed=True)
+    return sum(
+        _take_in(settings, routes, now, (topic, partition))
+        for topic, partitions in marks.items()
+        for partition, (low, high) in partitions.items()
+        if low < high
+    )
+
+
+def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[str, int]) -> int:
+    topic, partition = source
+    where = f"{topic}[{partition}]"
+    writer = Transactions(
+        settings,
+        f"{topic}/intake/{partition}",
+        fenced=f"fenced: a newer sweep takes in {where}; this one stops",
+        failed=f"{where}: cannot be taken in ({{reason}}): sweep again when Kafka is well",
+        **{"message.max.bytes": PASSED_ON_BYTES},
+    )
+    count = 0
+    with closing(writer), closing(kafka.consumer(settings, GROUP)) as reader:
+        writer.open()
+        start = kafka.committed(settings, reader, topic, partition)
+        records = map(record_of, kafka.read_to_end(settings, topic, partition, start=start))
+        for batch in batches(records, settings.retry_batch, itself):
+            size = routes.partitions[routes.store]
+            letters = [translated(record, now, routes.store, size) for record in batch]
+            taken = Consumed(reader, topic, partition, batch[-1].offset + 1)
+            writer.write(letters, taken)
+            count += len(letters)
+    if count:
+        log.info("%s: %d letters taken in", where, count)
+    return count

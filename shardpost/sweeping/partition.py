@@ -1,0 +1,204 @@
+"""The sweep of one partition: fence, then read to the end, then publish what is due, in batches.
+
+The order matters. Fencing first ends what an older sweep left open and keeps it from writing more;
+so what is read then is all that was ever done, and nothing is sent twice.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+from shardpost.adapters.kafka import read_to_end
+from shardpost.adapters.messages import record_of
+from shardpost.adapters.transactions import Transactions
+from shardpost.domain import dealing
+from shardpost.domain.backoff import Rules
+from shardpost.domain.dealing import Routes, State
+from shardpost.domain.letters import Letter, parse
+from shardpost.domain.records import Outgoing, Record
+from shardpost.domain.topics import PASSED_ON_BYTES
+from shardpost.domain.triage import Park, decide
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.sweeping.batches import BATCH_BYTES, batches
+from shardpost.sweeping.index import Chosen, Fate, Index
+from shardpost.sweeping.origin_order import in_origin_order
+from shardpost.sweeping.reread import reread
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the partitions of one sweep share: its time, and the fingerprints that are held."""
+
+    settings: Settings
+    routes: Routes
+    now: datetime
+    held: frozenset[str] = frozenset()
+
+    @cached_property
+    def rules(self) -> Rules:
+        """When letters of which origin are retried."""
+        return self.settings.retry_rules
+
+    def index(self) -> Index:
+        """Return an empty index of a partition."""
+        is_guarded = self.settings.retry_flood is not None
+        return Index(self.rules, self.now, self.held, is_guarded)
+
+    def retry_topic(self, letter: Letter) -> str:
+        """Return where the retries of a letter go."""
+        own = self.rules.backoff(letter.origin_topic).topic
+        return own or self.settings.topic_retries
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the letters of a partition; `error` is what stopped it."""
+
+    partition: int
+    retried: int = 0
+    parked: int = 0
+    dropped: int = 0
+    waiting: int = 0
+    held: int = 0
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report in the form of `letters sweep --json`."""
+        return asdict(self)
+
+
+def sweep_partition(sweep: Sweep, partition: int) -> Report:
+    """Sweep one partition; never raises: what stopped it is in the report."""
+    done: Counter[Fate] = Counter()
+    try:
+        counts = _sweep(sweep, partition, done)
+    except ShardpostError as error:
+        return _report(partition, done, Counter(), str(error))
+    except Exception as error:
+        log.exception("partition %d", partition)
+        return _report(partition, done, Counter(), f"unexpected {type(error).__name__}: {error}")
+    return _report(partition, done, counts)
+
+
+def due_by_error(sweep: Sweep, partition: int) -> Counter[str]:
+    """Return how many letters of each fingerprint are due in a partition; changes nothing."""
+    index = sweep.index()
+    for message in read_to_end(sweep.settings, sweep.routes.store, partition):
+        index.add(record_of(message))
+    return index.due_by_error()
+
+
+def _report(
+    partition: int, done: Counter[Fate], there: Counter[Fate], error: str | None = None
+) -> Report:
+    waiting = there[Fate.WAIT] + there[Fate.RESTORE]
+    return Report(
+        partition,
+        retried=done[Fate.RETRY],
+        parked=done[Fate.PARK],
+        dropped=done[Fate.DROP],
+        waiting=waiting,
+        held=there[Fate.HOLD],
+        error=error,
+    )
+
+
+def _sweep(sweep: Sweep, partition: int, done: Counter[Fate]) -> Counter[Fate]:
+    log.info("step: fence")
+    with closing(_writer(sweep, partition)) as writer:
+        writer.open()
+        log.info("step: read")
+        index, kept = _read(sweep, partition)
+        chosen, counts = index.chosen(), index.counts()
+        if len(chosen.offsets):
+            log.info("step: publish")
+            letters = in_origin_order(_records(sweep, partition, chosen, kept), chosen)
+            _publish(sweep, writer, index, letters, done)
+    log.info("%s[%d]: %s", sweep.routes.store, partition, _in_words(counts))
+    return counts
+
+
+def _writer(sweep: Sweep, partition: int) -> Transactions:
+    store = sweep.routes.store
+    return Transactions(
+        sweep.settings,
+        f"{store}/sweep/{partition}",
+        fenced=f"fenced: a newer sweep has taken over {store}[{partition}]; this one stops and"
+        " sends nothing more",
+        failed=f"{store}[{partition}]: the sweep cannot be written ({{reason}}); what is not"
+        " committed was not sent: sweep again when Kafka is well",
+        **{"message.max.bytes": PASSED_ON_BYTES},
+    )
+
+
+def _read(sweep: Sweep, partition: int) -> tuple[Index, dict[int, Record] | None]:
+    """Return the index, and what is due where it is no more than one batch."""
+    index = sweep.index()
+    kept: dict[int, Record] | None = {}
+    size = 0
+    for message in read_to_end(sweep.settings, sweep.routes.store, partition):
+        record = record_of(message)
+        fate = index.add(record)
+        if kept is not None and fate not in (Fate.WAIT, Fate.HOLD):
+            kept[record.offset] = record
+            size += len(record.value or b"")
+            if len(kept) > sweep.settings.retry_batch or size > BATCH_BYTES:
+                kept = None
+    return index, kept
+
+
+def _records(
+    sweep: Sweep, partition: int, chosen: Chosen, kept: dict[int, Record] | None
+) -> Iterator[Record]:
+    """Yield the chosen letters in the order of the store: as kept, or read once more."""
+    offsets = chosen.offsets.tolist()
+    if kept is not None and all(offset in kept for offset in offsets):
+        yield from (kept[offset] for offset in offsets)
+        return
+    yield from reread(sweep.settings, sweep.routes.store, partition, offsets)
+
+
+def _publish(
+    sweep: Sweep,
+    writer: Transactions,
+    index: Index,
+    letters: Iterable[tuple[Record, Fate]],
+    done: Counter[Fate],
+) -> None:
+    for batch in batches(letters, sweep.settings.retry_batch, itemgetter(0)):
+        records = [out for record, fate in batch for out in dealt(sweep, index, record, fate)]
+        writer.write(records)
+        done.update(fate for _, fate in batch)
+        log.info("step: committed")
+
+
+def dealt(sweep: Sweep, index: Index, record: Record, fate: Fate) -> Sequence[Outgoing]:
+    """Return the records by which a letter is dealt with."""
+    routes, now = sweep.routes, sweep.now
+    if fate is Fate.DROP:
+        return [dealing.tombstone(record, index.dealt_with(record), State.DROPPED, now)]
+    if fate is Fate.RESTORE:
+        return [dealing.restored(record)]
+    letter = parse(record.key, record.headers, record.timestamp)
+    if fate is Fate.RETRY and isinstance(letter, Letter):
+        again = dealing.retry(letter, record, sweep.retry_topic(letter), routes)
+        return [again, dealing.tombstone(record, letter.attempt, State.RETRIED, now)]
+    attempt = letter.attempt if isinstance(letter, Letter) else None
+    decided = decide(letter, now, sweep.rules)
+    reason = decided.reason if isinstance(decided, Park) else ""
+    parked = dealing.parked(letter, record, reason, routes)
+    return [parked, dealing.tombstone(record, attempt, State.PARKED, now)]
+
+
+def _in_words(counts: Counter[Fate]) -> str:
+    found = (f"{counts[fate]} {fate.name.lower()}" for fate in Fate if counts[fate])
+    return ", ".join(found) or "nothing there"

@@ -1,0 +1,137 @@
+"""What a person decided about parked letters, carried out: redriven, edited or discarded.
+
+As a sweep, each partition of the parking lot is fenced first, then read, then written. One
+transaction holds the retry, the tombstone of the parked letter, and the record of the decision.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from shardpost.adapters.kafka import read_to_end
+from shardpost.adapters.messages import record_of
+from shardpost.adapters.transactions import Transactions
+from shardpost.domain import dealing
+from shardpost.domain.dealing import Routes, State, as_text
+from shardpost.domain.letters import Letter, attempt_of
+from shardpost.domain.records import Outgoing, Record
+from shardpost.domain.topics import PASSED_ON_BYTES
+from shardpost.domain.verdict import Verdict, error_of, origin_of
+from shardpost.settings import Settings
+from shardpost.sweeping.batches import batches, itself
+from shardpost.sweeping.reread import reread
+
+REFUSED_SHOWN = 100
+
+
+@dataclass
+class Plan:
+    """What would move, by (origin, fingerprint): how many letters and one of them; what not."""
+
+    groups: Counter[tuple[str, str]] = field(default_factory=Counter)
+    samples: dict[tuple[str, str], str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    refused_count: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """At most `canary` letters, and `rate` of them a second."""
+
+    canary: int | None = None
+    rate: float | None = None
+
+
+def plan(settings: Settings, routes: Routes, verdict: Verdict) -> Plan:
+    """Return what the verdict means as things stand."""
+    found = Plan()
+    for partition in range(routes.partitions[routes.parking_lot]):
+        for key, (group, refusal, _) in _meant(settings, routes, verdict, partition).items():
+            if refusal is None:
+                found.groups[group] += 1
+                found.samples.setdefault(group, key)
+                continue
+            found.refused_count += 1
+            if len(found.refused) < REFUSED_SHOWN:
+                found.refused[key] = refusal
+    return found
+
+
+def carry_out(settings: Settings, routes: Routes, verdict: Verdict, limits: Limits) -> int:
+    """Deal with the letters that are meant; return how many."""
+    done = 0
+    for partition in range(routes.partitions[routes.parking_lot]):
+        left = None if limits.canary is None else limits.canary - done
+        if left == 0:
+            break
+        done += _partition(settings, routes, verdict, Limits(left, limits.rate), partition)
+    return done
+
+
+def _partition(
+    settings: Settings, routes: Routes, verdict: Verdict, limits: Limits, partition: int
+) -> int:
+    where = f"{routes.parking_lot}[{partition}]"
+    writer = Transactions(
+        settings,
+        f"{routes.parking_lot}/redrive/{partition}",
+        fenced=f"fenced: somebody else redrives or discards {where} now; this one stops",
+        failed=f"{where}: cannot be written ({{reason}}); what is not committed has not moved:"
+        " do it again when Kafka is well",
+        **{"message.max.bytes": PASSED_ON_BYTES},
+    )
+    done = 0
+    with closing(writer):
+        writer.open()
+        meant = _meant(settings, routes, verdict, partition).values()
+        offsets = sorted(offset for _, refusal, offset in meant if refusal is None)
+        letters = reread(settings, routes.parking_lot, partition, offsets[: limits.canary])
+        for batch in batches(letters, _batch_size(settings, limits), itself):
+            records = [out for one in batch for out in _dealt(settings, routes, verdict, one)]
+            writer.write(records)
+            done += len(batch)
+            if limits.rate is not None:
+                time.sleep(len(batch) / limits.rate)
+    return done
+
+
+def _batch_size(settings: Settings, limits: Limits) -> int:
+    if limits.rate is None:
+        return settings.retry_batch
+    return max(1, min(settings.retry_batch, int(limits.rate)))
+
+
+def _meant(
+    settings: Settings, routes: Routes, verdict: Verdict, partition: int
+) -> dict[str, tuple[tuple[str, str], str | None, int]]:
+    """Return {id: ((origin, fingerprint), why it is refused, offset)} of the letters meant."""
+    found: dict[str, tuple[tuple[str, str], str | None, int]] = {}
+    for message in read_to_end(settings, routes.parking_lot, partition):
+        record = record_of(message)
+        key = as_text(record.key)
+        found.pop(key, None)
+        if record.value is not None and verdict.choice.takes(record):
+            headers = dict(record.headers)
+            group = origin_of(headers), error_of(headers)
+            found[key] = group, verdict.refusal(record), record.offset
+    return found
+
+
+def _dealt(
+    settings: Settings, routes: Routes, verdict: Verdict, record: Record
+) -> Sequence[Outgoing]:
+    said = {"Who": verdict.who, "When": verdict.now.isoformat(), "Why": verdict.why}
+    decided = dealing.decision(settings.topic_decisions, record.key or b"", verdict.kind, said)
+    attempt = attempt_of(record.headers)
+    letter = dealing.read_parked(record)
+    if not verdict.is_redrive or not isinstance(letter, Letter):
+        gone = dealing.tombstone(record, attempt, State.DISCARDED, verdict.now)
+        return [gone, decided]
+    sent = record
+    if verdict.value is not None:
+        sent, letter = record._replace(value=verdict.value), letter._replace(is_null=False)
+    own = settings.retry_rules.backoff(letter.origin_topic).topic
+    retry = dealing.retry(letter, sent, own or settings.topic_retries, routes)
+    return [retry, dealing.tombstone(record, attempt, State.REDRIVEN, verdict.now), decided]

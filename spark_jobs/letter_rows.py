@@ -1,0 +1,112 @@
+"""Records of dead-letters and parking-lot as rows of the table `dead_letters`, in the JVM.
+
+The rules are those of domain/backoff.py and domain/fingerprints.py; a test holds one against the
+other. What cannot be read from a header is null.
+"""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from shardpost.domain import dealing, letters
+from shardpost.domain.backoff import Backoff, Rules
+from shardpost.domain.dealing import State
+from shardpost.domain.fingerprints import CLASS, LENGTH, NO_CLASS, VARIABLE
+
+
+def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> DataFrame:
+    """Return one row per record that is a step in a letter's life, with the table's columns.
+
+    A letter that was parked left the store by a tombstone too: its step is that of the parking lot.
+    Of headers with one name the last counts (session.py).
+    """
+    records = records.withColumn("said", F.map_from_entries("headers"))
+    is_letter = F.col("value").isNotNull()
+    told = _text(dealing.STATE)
+    there = State.WAITING if is_store else State.PARKED
+    state = F.when(is_letter, str(there)).otherwise(F.coalesce(told, F.lit(str(State.DISCARDED))))
+    known = records.select(
+        F.col("key").cast("string").alias("id"),
+        state.alias("state"),
+        _number(letters.ATTEMPT, letters.MOST_ATTEMPTS, "int").alias("attempt"),
+        F.col("timestamp").alias("at"),
+        _text(letters.ORIGIN_TOPIC).alias("origin_topic"),
+        _number(letters.ORIGIN_PARTITION, letters.MOST_PARTITION, "int").alias("origin_partition"),
+        _number(letters.ORIGIN_OFFSET, letters.MOST_OFFSET, "bigint").alias("origin_offset"),
+        _header(letters.ORIGIN_KEY).alias("origin_key"),
+        F.octet_length("value").cast("bigint").alias("size"),
+        _text(letters.ERROR).alias("error"),
+        _text(letters.FAILED_AT).try_cast("timestamp").alias("failed_at"),
+        *(F.lit(topic).alias("topic"), "partition", "offset"),
+        (_header(letters.ID) == F.col("key")).alias("is_of_its_key"),
+    )
+    skipped = (State.DROPPED, State.PARKED) if is_store else (State.DROPPED,)
+    steps_ = known.where(~F.col("state").isin(*map(str, skipped)))
+    return _of_letters(steps_, rules, is_store=is_store)
+
+
+def _of_letters(steps_: DataFrame, rules: Rules, *, is_store: bool) -> DataFrame:
+    """Keep what a letter says of itself only where it is well-formed; add fingerprint and due."""
+    needed = ("attempt", "origin_topic", "origin_partition", "origin_offset", "is_of_its_key")
+    is_good = reduce(
+        lambda found, name: found & F.col(name).isNotNull(),
+        needed,
+        F.coalesce("is_of_its_key", F.lit(False)) & (F.col("failed_at") >= letters.EARLIEST),
+    )
+    failed_at = F.least("failed_at", "at")
+    said = ("origin_partition", "origin_offset", "origin_key")
+    good = steps_.withColumn("is_good", is_good).withColumns(
+        {
+            **{name: F.when(F.col("is_good"), F.col(name)) for name in said},
+            "failed_at": F.when(F.col("is_good"), failed_at),
+            "attempt": F.coalesce("attempt", F.lit(0)),
+            "fingerprint": fingerprint(F.col("error")),
+        }
+    )
+    is_waiting = F.col("is_good") & F.lit(is_store)
+    return good.withColumn("due", F.when(is_waiting, due(rules))).drop("is_good", "is_of_its_key")
+
+
+def fingerprint(error: Column) -> Column:
+    """Return domain.fingerprints.fingerprint of a column of errors; null for null."""
+    line = F.left(F.substring_index(error, "\n", 1), F.lit(LENGTH))
+    name = F.regexp_extract(line, CLASS, 1)
+    kind = F.when(name == "", F.lit(NO_CLASS)).otherwise(name)
+    mark = F.crc32(F.regexp_replace(line, VARIABLE, "#").cast("binary"))
+    return F.concat(kind, F.lit("-"), F.lower(F.lpad(F.hex(mark), 8, "0")))
+
+
+def due(rules: Rules) -> Column:
+    """Return Backoff.due of the columns id, attempt, failed_at and origin_topic."""
+    delay = reduce(
+        lambda found, own: F.when(F.col("origin_topic") == own[0], _delay(own[1])).otherwise(found),
+        rules.of_origin.items(),
+        _delay(rules.default),
+    )
+    at = F.unix_micros("failed_at") + F.ceil(delay * 1000) * 1000
+    return F.timestamp_micros(at)
+
+
+def _delay(backoff: Backoff) -> Column:
+    """Return seconds; the exponent is bounded, since beyond it every delay is the cap."""
+    exponent = F.least("attempt", F.lit(500))
+    growth = F.pow(F.lit(float(backoff.factor)), exponent)
+    plain = F.least(F.lit(float(backoff.cap)), F.lit(float(backoff.first_delay)) * growth)
+    name = F.concat_ws("/", "id", F.col("attempt").cast("string"))
+    share = F.crc32(name.cast("binary")) / F.lit(float(2**32))
+    return plain * (F.lit(1.0) + F.lit(float(backoff.jitter)) * share)
+
+
+def _header(name: str) -> Column:
+    return F.col("said").getItem(name)
+
+
+def _text(name: str) -> Column:
+    return F.try_validate_utf8(_header(name).cast("string"))
+
+
+def _number(name: str, most: int, kind: str) -> Column:
+    text = _text(name)
+    number = F.when(text.rlike("^[0-9]{1,19}$"), text.try_cast("bigint"))
+    return F.when(number <= most, number.cast(kind))

@@ -1,0 +1,153 @@
+"""`shardpost letters` as people use it on what is parked: plan, apply, and what is recorded."""
+
+import getpass
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shardpost.adapters import topics
+from shardpost.domain.letters import ATTEMPT
+from shardpost.domain.records import Outgoing
+from shardpost.settings import Settings
+from tests.command_line import CommandLine
+from tests.letter_world import (
+    START,
+    decisions,
+    failed,
+    header,
+    live,
+    original,
+    put,
+    retries,
+    seen,
+    sweep,
+    total,
+)
+
+
+@pytest.fixture
+def ready(settings: Settings) -> Settings:
+    made = settings.model_copy(
+        update={"partitions": 2, "retry_attempts": 0, "kafka_timeout": 10.0, "lock_wait": 1.0}
+    )
+    topics.apply(made)
+    return made
+
+
+@pytest.fixture
+def shardpost(ready: Settings) -> CommandLine:
+    return CommandLine(ready.environ())
+
+
+def park(settings: Settings, count: int, error: str = "ValueError: bad") -> None:
+    put(settings, [failed(settings, original(n, b"k%d" % n), error) for n in range(count)])
+    assert total(sweep(settings, START)) == {"parked": count}
+
+
+def test_a_plan_changes_nothing_and_apply_sends_all_of_it_back(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    park(ready, 3)
+    plan = shardpost.json("letters", "redrive", "--origin", "positions")
+    [group] = plan["groups"]
+    assert (group["origin"], group["letters"], plan["done"]) == ("positions", 3, None)
+    assert retries(ready) == []
+    assert len(live(ready, ready.topic_parking_lot)) == 3
+    done = shardpost.json("letters", "redrive", "--apply", "--why", "schema is mended")
+    assert done["done"] == 3
+    assert seen(ready) == {(f"positions-0-{n}", "1"): 1 for n in range(3)}
+    assert live(ready, ready.topic_parking_lot) == {}
+    said = decisions(ready)
+    assert {one["About"] for one in said} == {f"positions-0-{n}" for n in range(3)}
+    assert {(one["Kind"], one["Who"], one["Why"]) for one in said} == {
+        ("redriven", getpass.getuser(), "schema is mended")
+    }
+    states = {one["state"] for one in shardpost.json("letters", "list")}
+    assert states == {"redriven"}
+    assert shardpost.json("letters", "redrive", "--apply", "--why", "again")["done"] == 0
+
+
+def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: CommandLine) -> None:
+    park(ready, 6)
+    put(ready, [failed(ready, original(50, topic="clients"), "OSError: gone")])
+    assert total(sweep(ready, START)) == {"parked": 1}
+    why = ("--apply", "--why", "try one")
+    assert shardpost.json("letters", "redrive", "--canary", "2", "--rate", "50", *why)["done"] == 2
+    for choice in (("--error", "OSError-00000000"), ("--since", "2999-01-01"), ("--id", "none")):
+        assert shardpost.json("letters", "discard", *choice, *why)["done"] == 0
+    left = sorted((key or b"").decode() for key in live(ready, ready.topic_parking_lot))
+    assert shardpost.json("letters", "discard", "--id", left[0], *why)["done"] == 1
+    assert sorted((k or b"").decode() for k in live(ready, ready.topic_parking_lot)) == left[1:]
+    assert len(retries(ready)) == 2
+    kinds = [one["Kind"] for one in decisions(ready)]
+    assert sorted(kinds) == ["discarded", "redriven", "redriven"]
+
+
+def test_an_edited_value_is_sent_and_recorded_as_such(
+    ready: Settings, shardpost: CommandLine, tmp_path: Path
+) -> None:
+    park(ready, 2)
+    value = tmp_path / "value"
+    value.write_bytes(b"mended \xff")
+    edit = ("letters", "redrive", "--value", str(value))
+    assert "--value is for one letter" in shardpost.refused(*edit, code=2)
+    shardpost(*edit, "--id", "positions-0-1", "--apply", "--why", "a typo")
+    [retry] = retries(ready)
+    assert (retry.key, retry.value) == (b"k1", b"mended \xff")
+    [said] = decisions(ready)
+    assert (said["Kind"], said["About"]) == ("edited", "positions-0-1")
+
+
+def test_a_letter_that_one_error_parked_twice_is_refused_unless_told_again(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    park(ready, 1)
+    why = ("--apply", "--why", "x")
+    assert shardpost.json("letters", "redrive", *why)["done"] == 1
+    [retry] = retries(ready)
+    put(ready, [failed(ready, retry)])
+    assert total(sweep(ready, START)) == {"parked": 1}
+    refused = shardpost.json("letters", "redrive", *why, code=3)
+    assert (refused["done"], refused["letters"], refused["refused"]) == (0, 0, 1)
+    assert "parked 2 times by the same error" in refused["refusals"][0]["reason"]
+    assert shardpost.json("letters", "redrive", "--again", *why)["done"] == 1
+    assert sorted(header(r, ATTEMPT) or "" for r in retries(ready)) == ["1", "2"]
+    again = [r for r in retries(ready) if header(r, ATTEMPT) == "2"]
+    put(ready, [failed(ready, again[0], "KeyError: another")])
+    assert total(sweep(ready, START)) == {"parked": 1}
+    assert shardpost.json("letters", "redrive", *why)["done"] == 1
+
+
+def test_a_malformed_letter_can_only_be_discarded(ready: Settings, shardpost: CommandLine) -> None:
+    put(ready, [Outgoing(ready.topic_dead_letters, b"junk", b"v", [], 0)])
+    assert total(sweep(ready, START)) == {"parked": 1}
+    refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
+    assert (refused["done"], refused["refused"]) == (0, 1)
+    assert shardpost.json("letters", "discard", "--apply", "--why", "junk")["done"] == 1
+    assert live(ready, ready.topic_parking_lot) == {}
+
+
+def test_apply_without_a_reason_is_refused(shardpost: CommandLine) -> None:
+    assert "--apply needs --why" in shardpost.refused("letters", "redrive", "--apply", code=2)
+
+
+def test_two_at_once_send_each_letter_once(ready: Settings, shardpost: CommandLine) -> None:
+    park(ready, 40)
+    arguments = ("letters", "redrive", "--apply", "--why", "x", "--rate", "40")
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: shardpost.run(*arguments), range(2)))
+    assert sorted(done.returncode for done in both) in ([0, 1], [0, 0])
+    assert set(seen(ready).values()) == {1}
+    assert len(retries(ready)) == 40
+    for done in both:
+        assert done.returncode == 0 or "is already running" in done.stderr
+
+
+def test_show_tells_headers_value_and_life(ready: Settings, shardpost: CommandLine) -> None:
+    put(ready, [failed(ready, original(1, b"k", b"\xff"))])
+    shown = shardpost.json("letters", "show", "positions-0-1")
+    assert (shown["state"], shown["value"], shown["size"]) == ("waiting", "base64 /w==", 1)
+    assert ["error", "ValueError: bad"] in shown["headers"]
+    assert [step["state"] for step in shown["life"]] == ["waiting"]
+    assert "no letter nobody" in shardpost.refused("letters", "show", "nobody", code=1)

@@ -1,0 +1,112 @@
+"""The store over time, on a broker of its own: it shrinks, and outlives a broker that goes away."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from shardpost.adapters import kafka, topics
+from shardpost.domain.records import NOW
+from shardpost.embedded import broker, ports
+from shardpost.embedded.process import stat_of
+from shardpost.settings import Settings, load
+from shardpost.sweeping.partition import Report
+from tests.conftest import environ
+from tests.job_process import wait_for
+from tests.letter_world import at, committed, failed, live, original, put, seen, sweep, total
+
+COUNT = 600
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[Settings]:
+    """Give settings of a broker that nobody else uses."""
+    free = {"kafka_port": ports.choose(), "partitions": 1, "retry_jitter": 0.0}
+    made = load(environ(home=tmp_path / "home", kafka_timeout=30, **free))
+    broker.start(made)
+    topics.apply(made)
+    yield made
+    broker.stop(made)
+
+
+def letters(settings: Settings, count: int) -> None:
+    put(settings, [failed(settings, original(n, b"k%d" % n)) for n in range(count)])
+
+
+def kill(settings: Settings) -> None:
+    """SIGKILL the broker."""
+    who = json.loads((settings.home / "kafka" / "kafka.pid").read_text())
+    os.kill(who["pid"], signal.SIGKILL)
+    wait_for(lambda: stat_of(who["pid"]) is None, "the broker's end")
+
+
+def sent(settings: Settings) -> int:
+    topic = settings.topic_retries
+    marks = kafka.watermarks(settings, {topic: 1}, committed=True)[topic]
+    return sum(high - low for low, high in marks.values())
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twice(
+    alone: Settings,
+) -> None:
+    letters(alone, COUNT)
+    hasty = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 3.0})
+    patient = alone.model_copy(update={"retry_batch": 2})
+    for settings in (hasty, patient):
+        there = sent(alone)
+        reports: list[Report] = []
+        sweeper = threading.Thread(target=lambda s=settings, r=reports: r.extend(sweep(s, at(60))))
+        sweeper.start()
+        wait_for(lambda there=there: sent(alone) > there + 20, "some retries")
+        kill(alone)
+        if settings is hasty:
+            sweeper.join(40)
+            [report] = reports
+            assert report.error
+        broker.start(alone)
+        if settings is patient:
+            sweeper.join(90)
+            [report] = reports
+            assert report.error is None
+        assert set(seen(alone).values()) == {1}
+    assert len(seen(alone)) == COUNT
+    assert live(alone, alone.topic_dead_letters) == {}
+
+
+@pytest.mark.timeout(300)
+def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> None:
+    eager = {
+        "cleanup.policy": "compact",
+        "segment.ms": "500",
+        "min.compaction.lag.ms": "0",
+        "max.compaction.lag.ms": "1000",
+        "delete.retention.ms": "0",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    admin = kafka.admin(alone)  # it has to outlive what it does
+    wanted = [
+        ConfigResource(ResourceType.TOPIC, alone.topic_dead_letters, set_config=eager),
+        ConfigResource(ResourceType.BROKER, "1", set_config={"log.cleaner.backoff.ms": "500"}),
+    ]
+    for done in admin.alter_configs(wanted).values():
+        done.result(30)
+    letters(alone, 200)
+    assert total(sweep(alone, at(60))) == {"retried": 200}
+    waits = failed(alone, original(999, b"waits"), when=at(10_000))._replace(timestamp=NOW)
+
+    def cleaned() -> bool:
+        time.sleep(1)
+        put(alone, [waits])  # the segment that is written to is never cleaned: so begin another
+        return {r.key for r in committed(alone, alone.topic_dead_letters)} == {waits.key}
+
+    wait_for(cleaned, "the cleaner", seconds=120)
+    assert set(live(alone, alone.topic_dead_letters)) == {b"positions-0-999"}
+    assert total(sweep(alone, at(9_000))) == {"waiting": 1}
+    assert len(seen(alone)) == 200

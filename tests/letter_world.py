@@ -1,0 +1,131 @@
+"""What the tests of dead letters share: failing consumers, sweeps in this process, results."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from confluent_kafka import Message, Producer
+
+from shardpost.adapters import kafka
+from shardpost.adapters.messages import record_of
+from shardpost.domain import letters
+from shardpost.domain.dealing import Routes
+from shardpost.domain.records import Outgoing, Record
+from shardpost.settings import Settings
+from shardpost.sweeping.partition import Report, Sweep, sweep_partition
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def milliseconds(when: datetime) -> int:
+    return int(when.timestamp() * 1000)
+
+
+def original(
+    offset: int, key: bytes | None = b"k", value: bytes | None = b"v", **more: Any
+) -> Record:
+    """Return a record of `positions`, partition 0."""
+    headers, topic = more.get("headers", []), more.get("topic", "positions")
+    return Record(key, value, headers, milliseconds(START), topic, 0, offset)
+
+
+def failed(
+    settings: Settings, record: Record, error: str = "ValueError: bad", when: datetime = START
+) -> Outgoing:
+    """Return the letter of a record, or of a retry, whose processing failed."""
+    letter = None
+    if record.topic == settings.topic_retries:
+        letter = letters.failed_again(record, error, when)
+    letter = letter or letters.first_failure(record, error, when)
+    store = settings.topic_dead_letters
+    out = letters.as_record(letter, record, store, partitions(settings)[store])
+    return out._replace(timestamp=milliseconds(when))
+
+
+def partitions(settings: Settings) -> dict[str, int]:
+    names = [settings.topic_dead_letters, settings.topic_parking_lot, settings.topic_retries]
+    return kafka.partition_counts(settings, names)
+
+
+def put(settings: Settings, records: Iterable[Outgoing]) -> None:
+    producer = Producer(
+        kafka.client_config(
+            settings,
+            **{
+                "partitioner": "murmur2_random",
+                "enable.idempotence": True,
+                "message.max.bytes": 2_000_000,
+            },
+        )
+    )
+    for record in records:
+        producer.produce(**record._asdict(), on_delivery=_delivered)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def _delivered(error: object, _message: Message) -> None:
+    assert error is None
+
+
+def sweep(settings: Settings, now: datetime, **more: Any) -> list[Report]:
+    """Sweep every partition in this process, one after the other."""
+    counts = partitions(settings)
+    routes = Routes(settings.topic_dead_letters, settings.topic_parking_lot, counts)
+    job = Sweep(settings, routes, now, **more)
+    return [sweep_partition(job, n) for n in range(counts[settings.topic_dead_letters])]
+
+
+def total(reports: Iterable[Report]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for report in reports:
+        assert report.error is None, report.error
+        found.update({k: v for k, v in report.as_json().items() if k not in ("partition", "error")})
+    return {name: count for name, count in found.items() if count}
+
+
+def committed(settings: Settings, topic: str) -> Iterator[Record]:
+    """Yield all committed records of a topic, partition by partition."""
+    count = kafka.partition_counts(settings, [topic])[topic]
+    for partition in range(count):
+        for message in kafka.read_to_end(settings, topic, partition):
+            yield record_of(message)
+
+
+def retries(settings: Settings) -> list[Record]:
+    return list(committed(settings, settings.topic_retries))
+
+
+def live(settings: Settings, topic: str) -> dict[bytes | None, Record]:
+    """Return the last record of each key that is no tombstone."""
+    found: dict[bytes | None, Record] = {}
+    for record in committed(settings, topic):
+        if record.value is None:
+            found.pop(record.key, None)
+        else:
+            found[record.key] = record
+    return found
+
+
+def header(record: Record, name: str) -> str | None:
+    value = dict(record.headers).get(name)
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def seen(settings: Settings) -> Counter[tuple[str | None, str | None]]:
+    """Return how often a reader of committed records sees each letter and attempt."""
+    found = retries(settings)
+    return Counter((header(r, letters.ID), header(r, letters.ATTEMPT)) for r in found)
+
+
+def decisions(settings: Settings) -> list[dict[str, Any]]:
+    return [
+        json.loads(record.value or b"{}") | {"About": (record.key or b"").decode()}
+        for record in committed(settings, settings.topic_decisions)
+    ]

@@ -1,0 +1,111 @@
+"""Rows of the table `dead_letters` as the JVM makes them, held against the rules in Python."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from shardpost.domain.backoff import Backoff, Rules
+from shardpost.domain.dealing import State, tombstone
+from shardpost.domain.letter_life import Step, step_of
+from shardpost.domain.letters import as_record, first_failure
+from shardpost.domain.records import Outgoing, Record
+from spark_jobs.letter_rows import steps
+
+AT = datetime(2026, 11, 21, 12, 0, 0, 123000, UTC)
+AT_MS = 1_795_262_400_123
+RULES = Rules(
+    Backoff(jitter=0.3), {"clients": Backoff(first_delay=5, factor=3, cap=100, jitter=0.1)}
+)
+ERRORS = [
+    "ValueError: bad",
+    'a.b.DecodeError: expected "x" at 17\nTraceback',
+    "KeyError: '1f3b5c7d-1f3b-1f3b-1f3b-1f3b5c7d1f3b' 0xAB ümläut",
+    "no class here, 3 of 4",
+    "",
+    "x" * 500,
+]
+SCHEMA = (
+    "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp TIMESTAMP,"
+    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+
+def letter(n: int, error: str, topic: str = "positions", attempt: int = 0) -> Outgoing:
+    record = Record(b"k\xff", b"value", [("mine", None)], AT_MS, topic, 1, n)
+    made = first_failure(record, error, AT)._replace(attempt=attempt)
+    return as_record(made, record, "dead-letters", 4)
+
+
+def records() -> list[Record]:
+    good = [letter(n, error) for n, error in enumerate(ERRORS)]
+    good += [letter(10 + n, "E: x", "clients", attempt) for n, attempt in enumerate((1, 3, 9999))]
+    wrong: list[tuple[str, str | bytes]] = [
+        ("attempt", "-1"),
+        ("attempt", "10000"),
+        ("attempt", str(10**30)),
+        ("failed-at", "0001-01-01T00:00:00Z"),
+        ("failed-at", "soon"),
+        ("failed-at", "2027-01-01T00:00:00Z"),
+        ("origin-offset", str(2**63)),
+        ("origin-partition", "1.5"),
+        ("letter-id", "another"),
+        ("origin-topic", b"\xff"),
+        ("error", b"\xff"),
+    ]
+    spoilt = [good[0]._replace(headers=[*good[0].headers, header]) for header in wrong]
+    bad = [
+        *spoilt,
+        Outgoing("", b"junk", b"", []),
+        Outgoing("", b"twice", b"1", [("error", b"a"), ("error", b"B: 2"), ("attempt", b"7")]),
+        Outgoing("", b"minus", b"1", [("attempt", b"-1"), ("origin-topic", b"t")]),
+    ]
+    of_letter = Record(b"positions-1-0", b"v", [], AT_MS, "", 0, 0)
+    gone = [
+        tombstone(of_letter, 3, State.RETRIED, AT),
+        tombstone(of_letter, 3, State.PARKED, AT),
+        tombstone(of_letter, 3, State.REDRIVEN, AT),
+        tombstone(of_letter, None, State.DROPPED, AT),
+        Outgoing("", b"by hand", None, []),
+    ]
+    return [
+        Record(out.key, out.value, _raw(out.headers), AT_MS, "t", 0, n)
+        for n, out in enumerate([*good, *bad, *gone])
+    ]
+
+
+def _raw(headers: Any) -> list[tuple[str, bytes | None]]:
+    return [(name, v.encode() if isinstance(v, str) else v) for name, v in headers]
+
+
+def test_the_jvm_reads_steps_as_python_does(spark: SparkSession) -> None:
+    found = records()
+    frame = spark.createDataFrame(
+        [(r.key, r.value, 0, r.offset, AT, list(r.headers)) for r in found], SCHEMA
+    )
+    for is_store in (True, False):
+        rows = steps(frame, "t", is_store=is_store, rules=RULES).orderBy("offset").collect()
+        expected = [step_of(record, RULES, is_store=is_store) for record in found]
+        for row, step in zip(rows, filter(None, expected), strict=True):
+            assert _step(row) == step
+
+
+def _step(row: Any) -> Step:
+    def aware(at: datetime | None) -> datetime | None:
+        return at and at.astimezone(UTC)
+
+    return Step(
+        row["id"],
+        State(row["state"]),
+        row["attempt"],
+        aware(row["at"]) or AT,
+        row["origin_topic"],
+        row["error"],
+        row["fingerprint"],
+        aware(row["due"]),
+        row["origin_partition"],
+        row["origin_offset"],
+        None if row["origin_key"] is None else bytes(row["origin_key"]),
+        row["size"],
+        aware(row["failed_at"]),
+    )

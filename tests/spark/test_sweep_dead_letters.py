@@ -1,0 +1,189 @@
+"""The sweep as a job: its table, and real processes that are killed, halted, and started twice."""
+
+import re
+from argparse import Namespace
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shardpost.adapters import topics
+from shardpost.adapters.delta import rows
+from shardpost.adapters.delta_log import newest_version
+from shardpost.adapters.letters_table import life, standing
+from shardpost.domain.letters import ATTEMPT, ID
+from shardpost.domain.tables import DEAD_LETTERS
+from shardpost.settings import Settings
+from spark_jobs.delta_files import read
+from spark_jobs.sweep_dead_letters import sweep_dead_letters
+from tests.job_process import Job, wait_for
+from tests.letter_world import at, failed, header, live, original, put, retries, seen
+
+STEPS = ["intake", "fence", "read", "publish", "committed", "table"]
+COUNT = 300
+
+
+@pytest.fixture
+def ready(settings: Settings) -> Settings:
+    made = settings.model_copy(
+        update={"partitions": 2, "retry_jitter": 0.0, "retry_batch": 20, "kafka_timeout": 20.0}
+    )
+    topics.apply(made)
+    return made
+
+
+def run(settings: Settings, seconds: float) -> dict[str, Any]:
+    code, result = sweep_dead_letters(Namespace(now=at(seconds)), settings)
+    assert code == 0
+    return {name: count for name, count in result.items() if count}
+
+
+def states(settings: Settings) -> Counter[str]:
+    return Counter(str(step.state) for step in standing(settings).values())
+
+
+def of_table(settings: Settings) -> list[tuple[str, str, int]]:
+    found = rows(
+        settings,
+        "SELECT id, state, attempt FROM dead_letters ORDER BY id, attempt, state DESC",
+        {DEAD_LETTERS: None},
+    )
+    return [(row["id"], row["state"], row["attempt"]) for row in found]
+
+
+def test_the_table_tells_the_life_of_each_letter(ready: Settings, spark: SparkSession) -> None:
+    once = ready.model_copy(update={"retry_attempts": 1})
+    put(once, [failed(once, original(1))])
+    assert states(once) == {"waiting": 1}
+    assert run(once, 0) == {"waiting": 1}
+    assert run(once, 60) == {"retried": 1}
+    [retry] = retries(once)
+    put(once, [failed(once, retry, when=at(70))])
+    assert states(once) == {"waiting": 1}
+    assert run(once, 80) == {"parked": 1}
+    assert of_table(once) == [
+        ("positions-0-1", "waiting", 0),
+        ("positions-0-1", "retried", 0),
+        ("positions-0-1", "waiting", 1),
+        ("positions-0-1", "parked", 1),
+    ]
+    told = [(str(step.state), step.attempt) for step in life(once, "positions-0-1")]
+    assert told == [("waiting", 0), ("retried", 0), ("waiting", 1), ("parked", 1)]
+    [step] = standing(once).values()
+    assert (step.origin_topic, step.error) == ("positions", "ValueError: bad")
+    version = newest_version(once, DEAD_LETTERS) or 0
+    assert read(spark, once, DEAD_LETTERS, version).count() == 4
+
+
+def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(
+    ready: Settings, spark: SparkSession
+) -> None:
+    del spark
+    assert run(ready, 0) == {}
+    put(ready, [failed(ready, original(1))])
+    assert run(ready, 0) == {"waiting": 1}
+    before = of_table(ready)
+    assert run(ready, 1) == {"waiting": 1}
+    assert of_table(ready) == before
+
+
+def test_foreign_letters_are_taken_in_once(ready: Settings, spark: SparkSession) -> None:
+    del spark
+    foreign = ready.topic_clients
+    own = ready.model_copy(update={"foreign_dead_letters": foreign})
+    connect = {"topic": "orders", "partition": "2", "offset": "17", "exception.message": "no"}
+    headers = [(f"__connect.errors.{name}", value) for name, value in connect.items()]
+    out = failed(own, original(1))._replace(topic=foreign, key=b"k", value=b"v", headers=headers)
+    put(own, [out])
+    assert run(own, 0) == {"taken_in": 1, "waiting": 1}
+    assert run(own, 3600) == {"retried": 1}
+    assert run(own, 3600) == {}
+    assert seen(own) == {("orders-2-17", "1"): 1}
+    [retry] = retries(own)
+    assert (retry.key, retry.value) == (b"k", b"v")
+
+
+def test_too_many_letters_of_one_error_are_held_and_reported(
+    ready: Settings, spark: SparkSession
+) -> None:
+    del spark
+    guarded = ready.model_copy(update={"retry_flood": 2})
+    flood = [failed(guarded, original(n, b"k%d" % n), f"KeyError: '{n}'") for n in range(3)]
+    put(guarded, [*flood, failed(guarded, original(9), "OSError: gone")])
+    code, result = sweep_dead_letters(Namespace(now=at(60)), guarded)
+    assert (code, result["held"], result["retried"]) == (3, 3, 1)
+    [mark] = result["held_errors"]
+    assert mark.startswith("KeyError-")
+    assert run(ready, 60) == {"retried": 3}
+
+
+def long_ago(settings: Settings) -> None:
+    """Put letters that are due now by the machine's clock."""
+    when = datetime.now(UTC) - timedelta(hours=1)
+    put(settings, [failed(settings, original(n, b"k%d" % n), when=when) for n in range(COUNT)])
+
+
+def each_once(settings: Settings) -> None:
+    expected = {(f"positions-0-{n}", "1"): 1 for n in range(COUNT)}
+    assert seen(settings) == expected
+    assert live(settings, settings.topic_dead_letters) == {}
+
+
+@pytest.mark.timeout(900)
+def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Settings) -> None:
+    long_ago(ready)
+    for name in STEPS:
+        job = Job(ready, "sweep_dead_letters", [], pause_anywhere_at=name)
+        try:
+            job.wait_until_paused()
+        finally:
+            job.kill()
+        assert set(seen(ready).values()) <= {1}
+        gone = COUNT - len(live(ready, ready.topic_dead_letters))
+        assert gone == len(seen(ready))
+    last = Job(ready, "sweep_dead_letters", [])
+    assert last.wait() == 0, last.log.read_text()
+    each_once(ready)
+    assert Counter(state for _, state, _ in of_table(ready)) == {"waiting": COUNT, "retried": COUNT}
+
+
+@pytest.mark.timeout(600)
+def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Settings) -> None:
+    long_ago(ready)
+    zombie = Job(ready, "sweep_dead_letters", [], pause_anywhere_at="publish")
+    try:
+        zombie.wait_until_paused()
+        zombie.stop()
+        second = Job(ready, "sweep_dead_letters", [])
+        assert second.wait() == 1
+        said = second.log.read_text()
+        assert re.search(r"sweep_dead_letters is already running \(pid \d+", said)
+        # Nobody sees it: its lock is gone, as after a restart on another machine.
+        (ready.home / "locks" / "sweep_dead_letters").unlink()
+        newer = Job(ready, "sweep_dead_letters", [])
+        assert newer.wait() == 0, newer.log.read_text()
+        each_once(ready)
+        zombie.resume()
+        assert zombie.wait() == 1
+        assert "fenced: a newer sweep has taken over" in zombie.log.read_text()
+    finally:
+        zombie.kill()
+    each_once(ready)
+
+
+@pytest.mark.timeout(600)
+def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
+    small = ready.model_copy(update={"retry_batch": 1})
+    long_ago(small)
+    for _ in range(2):
+        there = len(retries(small))
+        job = Job(small, "sweep_dead_letters", [])
+        wait_for(lambda there=there: len(retries(small)) > there + 10, "some retries", job)
+        job.kill()
+        assert set(seen(small).values()) <= {1}
+    last = Job(small, "sweep_dead_letters", [])
+    assert last.wait() == 0, last.log.read_text()
+    each_once(small)
+    assert {header(r, ATTEMPT) for r in retries(small) if header(r, ID)} == {"1"}

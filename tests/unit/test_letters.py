@@ -1,0 +1,201 @@
+"""Letters as values: made, read, bounded, tried again, and told apart by their errors."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, strategies
+
+from shardpost.domain import letters
+from shardpost.domain.backoff import Backoff, Rules, per_origin
+from shardpost.domain.fingerprints import error_class, fingerprint
+from shardpost.domain.foreign_letters import translated
+from shardpost.domain.letters import (
+    Letter,
+    Malformed,
+    as_record,
+    failed_again,
+    first_failure,
+    parse,
+)
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.records import Outgoing, Record
+from shardpost.domain.triage import Park, Retry, Wait, decide
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+RECORD = Record(b"k", b"v", [("mine", b"1")], NOW_MS, "positions", 3, 41)
+
+
+def stored(record: Record = RECORD, error: BaseException | str = "E: x") -> Outgoing:
+    return as_record(first_failure(record, error, NOW), record, "dead-letters", 8)
+
+
+def read(out: Outgoing, timestamp: int = NOW_MS) -> Letter | Malformed:
+    return parse(out.key, out.headers, timestamp)
+
+
+def test_a_letter_is_read_as_it_was_made() -> None:
+    out = stored(error=KeyError("Amount"))
+    assert (out.key, out.value) == (b"positions-3-41", b"v")
+    assert out.partition == partition_of(b"k", 8)
+    assert read(out) == Letter(
+        "positions-3-41", "positions", 3, 41, b"k", 0, "KeyError: 'Amount'", NOW, is_null=False
+    )
+
+
+def test_without_a_key_it_lies_where_its_id_lies() -> None:
+    out = stored(RECORD._replace(key=None, value=None))
+    assert out.partition == partition_of("positions-3-41", 8)
+    assert out.value == b""
+    letter = read(out)
+    assert isinstance(letter, Letter)
+    assert (letter.origin_key, letter.is_null) == (None, True)
+
+
+@given(strategies.binary(max_size=50), strategies.text(max_size=3000), strategies.integers(0, 999))
+def test_any_key_error_and_attempt_survive_a_retry_that_fails(
+    key: bytes, error: str, attempt: int
+) -> None:
+    letter = first_failure(RECORD._replace(key=key), error, NOW)._replace(attempt=attempt)
+    headers = letters.letter_headers(letter, more_attempts=1)
+    retry = Record(key, b"v", headers, NOW_MS, "retries", 0, 0)
+    again = failed_again(retry, error, NOW)
+    assert again == letter._replace(attempt=attempt + 1)
+
+
+def test_a_record_that_is_no_retry_is_not_taken_for_one() -> None:
+    assert failed_again(RECORD, "E: x", NOW) is None
+
+
+def test_headers_of_a_letter_that_a_record_carries_are_not_trusted() -> None:
+    out = stored(RECORD._replace(headers=[("attempt", b"7"), ("letter-id", b"other-0-0")]))
+    letter = read(out)
+    assert isinstance(letter, Letter)
+    assert (letter.id, letter.attempt) == ("positions-3-41", 0)
+
+
+def test_headers_and_the_error_are_bounded_in_size() -> None:
+    many = [(f"h{n}", b"x" * 1000) for n in range(100)]
+    out = stored(RECORD._replace(headers=many), "Error: " + "ü" * 9000)
+    size = sum(len(name) + len(value or "") for name, value in out.headers)
+    assert size < 36_000
+    assert dict(out.headers)["headers-left-out"] == "68"
+    assert len(str(dict(out.headers)["error"]).encode()) <= 2000
+
+
+def test_a_failure_after_its_own_record_counts_from_the_record() -> None:
+    letter = read(stored(), NOW_MS - 5000)
+    assert isinstance(letter, Letter)
+    assert letter.failed_at == NOW - timedelta(seconds=5)
+
+
+@given(
+    strategies.lists(
+        strategies.tuples(
+            strategies.sampled_from(sorted(letters.RESERVED)) | strategies.text(max_size=5),
+            strategies.none() | strategies.binary(max_size=40),
+        ),
+        max_size=12,
+    ),
+    strategies.none() | strategies.binary(max_size=20),
+    strategies.integers(-(2**63), 2**63 - 1),
+)
+def test_no_headers_make_reading_fail(
+    headers: list[tuple[str, bytes | None]], key: bytes | None, timestamp: int
+) -> None:
+    assert isinstance(parse(key, headers, timestamp), Letter | Malformed)
+
+
+def test_delays_grow_to_the_cap_and_jitter_only_lengthens_them() -> None:
+    plain = Backoff(first_delay=60, factor=2, cap=200, jitter=0)
+    assert [plain.delay("x", attempt) for attempt in (0, 1, 2, 9999)] == [60, 120, 200, 200]
+    spread = Backoff(jitter=0.5)
+    delays = [spread.delay(f"x-{n}", 0) for n in range(200)]
+    assert 60 <= min(delays) < 65
+    assert 85 < max(delays) <= 90
+    assert delays == [spread.delay(f"x-{n}", 0) for n in range(200)]
+
+
+def test_a_letter_is_retried_when_it_is_due_and_not_before() -> None:
+    letter = read(stored())
+    rules = Rules(Backoff(jitter=0))
+    due = NOW + timedelta(seconds=60)
+    assert decide(letter, due - timedelta(microseconds=1), rules) == Wait(due)
+    assert decide(letter, due, rules) == Retry()
+
+
+def test_what_no_retry_can_help_is_parked() -> None:
+    letter = read(stored(error="pkg.SchemaError: no"))
+    assert isinstance(letter, Letter)
+    for names in ({"SchemaError"}, {"pkg.SchemaError"}):
+        assert isinstance(decide(letter, NOW, Rules(fatal=frozenset(names))), Park)
+    assert isinstance(decide(letter, NOW, Rules(fatal=frozenset({"Schema"}))), Wait)
+    assert isinstance(decide(letter._replace(attempt=8), NOW, Rules()), Park)
+    assert isinstance(decide(letter._replace(attempt=7), NOW, Rules()), Wait)
+    assert decide(Malformed("no id"), NOW, Rules()) == Park("malformed: no id")
+
+
+def test_values_for_single_origins_are_read() -> None:
+    found = per_origin("a: attempts=3 topic=again; b.c: first_delay=0.5", Backoff(cap=7))
+    assert found == {
+        "a": Backoff(cap=7, attempts=3, topic="again"),
+        "b.c": Backoff(cap=7, first_delay=0.5),
+    }
+
+
+@pytest.mark.parametrize("text", ["a", "a: x=1", "a: attempts=-1", "a: cap=inf", ": cap=1"])
+def test_values_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        per_origin(text, Backoff())
+
+
+def test_errors_that_differ_in_values_have_one_fingerprint() -> None:
+    same = [
+        'a.b.DecodeError: expected a number, found "1,5" at 7\nTraceback …',
+        "a.b.DecodeError: expected a number, found 'x' at 0xff",
+    ]
+    assert len({fingerprint(error) for error in same}) == 1
+    assert fingerprint(same[0]).startswith("DecodeError-")
+    assert fingerprint("DecodeError: expected text") != fingerprint(same[0])
+    assert error_class("it broke: badly") == "error"
+
+
+def test_a_letter_of_kafka_connect_is_taken_in() -> None:
+    headers = [
+        ("__connect.errors.topic", b"orders"),
+        ("__connect.errors.partition", b"2"),
+        ("__connect.errors.offset", b"17"),
+        ("__connect.errors.exception.class.name", b"org.apache.kafka.connect.errors.DataException"),
+        ("__connect.errors.exception.message", b"bad schema"),
+    ]
+    foreign = Record(b"k", None, headers, 5, "connect-dlq", 0, 3)
+    letter = read(translated(foreign, NOW, "dead-letters", 8))
+    assert letter == Letter(
+        *("orders-2-17", "orders", 2, 17, b"k", 0),
+        "org.apache.kafka.connect.errors.DataException: bad schema",
+        NOW,
+        is_null=True,
+    )
+
+
+def test_a_letter_of_spring_is_taken_in_by_its_first_failure() -> None:
+    headers = [
+        ("kafka_dlt-original-topic", b"orders"),
+        ("kafka_dlt-original-partition", (2).to_bytes(4, "big")),
+        ("kafka_dlt-original-offset", (17).to_bytes(8, "big")),
+        ("kafka_dlt-exception-fqcn", b"o.s.k.ListenerExecutionFailedException"),
+        ("kafka_dlt-exception-cause-fqcn", b"java.lang.IllegalStateException"),
+        ("kafka_dlt-exception-message", b"no"),
+        ("kafka_dlt-original-topic", b"orders-retry"),
+        ("kafka_dlt-original-offset", (99).to_bytes(8, "big")),
+    ]
+    letter = read(translated(Record(None, b"v", headers, 5, "x.DLT", 0, 3), NOW, "dead-letters", 8))
+    assert isinstance(letter, Letter)
+    assert (letter.id, letter.error) == ("orders-2-17", "java.lang.IllegalStateException: no")
+
+
+def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
+    foreign = Record(b"k", b"v", [("kafka_dlt-original-offset", b"17")], 5, "dlq", 0, 3)
+    out = translated(foreign, NOW, "dead-letters", 8)
+    assert (out.key, out.value) == (b"dlq-0-3", b"v")
+    assert isinstance(read(out), Malformed)

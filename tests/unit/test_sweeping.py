@@ -1,0 +1,147 @@
+"""Random histories of failures, reports that come twice, and sweeps, against a plain model."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import example, given, settings, strategies
+
+from shardpost.domain import letters
+from shardpost.domain.dealing import Routes
+from shardpost.domain.letters import as_record, failed_again, first_failure
+from shardpost.domain.records import Outgoing, Record
+from shardpost.settings import Settings
+from shardpost.sweeping.index import Fate
+from shardpost.sweeping.origin_order import in_origin_order
+from shardpost.sweeping.partition import Sweep, dealt
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SETTINGS = Settings(retry_attempts=2, retry_jitter=0.5, retry_batch=3)
+ROUTES = Routes("dead-letters", "parking-lot", {"dead-letters": 1, "parking-lot": 1, "retries": 1})
+KEYS = (b"a", b"b", None)
+
+ACTIONS = strategies.lists(
+    strategies.one_of(
+        strategies.tuples(strategies.just("fail"), strategies.integers(0, 9)),
+        strategies.tuples(strategies.just("fail again"), strategies.integers(0, 9)),
+        strategies.tuples(strategies.just("garbage"), strategies.integers(0, 2)),
+        strategies.tuples(strategies.just("clean"), strategies.just(0)),
+        strategies.tuples(strategies.just("sweep"), strategies.integers(0, 400)),
+        strategies.tuples(strategies.just("sweep slowly"), strategies.integers(0, 400)),
+    ),
+    max_size=40,
+)
+
+
+@dataclass
+class World:
+    """One partition of the store, the retries, the parking lot, and a clock."""
+
+    now: datetime = START
+    next_offset: int = 0
+    store: list[Record] = field(default_factory=list)
+    retries: list[Record] = field(default_factory=list)
+    lot: list[Outgoing] = field(default_factory=list)
+    failures: set[tuple[str, int]] = field(default_factory=set)
+
+    def write(self, out: Outgoing) -> None:
+        timestamp = out.timestamp or int(self.now.timestamp() * 1000)
+        if out.topic == "parking-lot":
+            self.lot.append(out)
+            return
+        headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in out.headers]
+        record = Record(out.key, out.value, headers, timestamp, out.topic, 0, self.next_offset)
+        self.next_offset += 1
+        (self.retries if out.topic == "retries" else self.store).append(record)
+
+    def fail(self, record: Record) -> None:
+        letter = failed_again(record, "E: x", self.now) if record.topic == "retries" else None
+        letter = letter or first_failure(record, "E: x", self.now)
+        self.failures.add((letter.id, letter.attempt))
+        self.write(as_record(letter, record, "dead-letters", 1))
+
+    def busy(self, n: int) -> None:
+        """Report failures of all kinds."""
+        for retry in self.retries[n % 3 :: 2]:
+            self.fail(retry)
+        for number in range(n % 5):
+            self.fail(original(number))
+        self.write(Outgoing("dead-letters", b"junk%d" % (n % 3), b"v", []))
+
+    def clean(self) -> None:
+        """Compact, as the broker's cleaner does; tombstones are kept for longer."""
+        last = {record.key: record.offset for record in self.store}
+        self.store = [r for r in self.store if last[r.key] == r.offset or r.value is None]
+
+    def sweep(self, meanwhile: Callable[[], None] = lambda: None) -> Counter[Fate]:
+        job = Sweep(SETTINGS, ROUTES, self.now)
+        index = job.index()
+        for record in self.store:
+            index.add(record)
+        chosen = index.chosen()
+        offsets = set(chosen.offsets.tolist())
+        due = [record for record in self.store if record.offset in offsets]
+        meanwhile()
+        for record, fate in in_origin_order(due, chosen):
+            for out in dealt(job, index, record, fate):
+                self.write(out)
+        return index.counts()
+
+
+def number(record: Record, name: str) -> int:
+    return int(dict(record.headers)[name])
+
+
+def original(n: int) -> Record:
+    return Record(KEYS[n % 3], b"v", [], int(START.timestamp() * 1000), "positions", 0, n)
+
+
+@example([("fail", 0), ("sweep", 400), ("fail", 0), ("sweep slowly", 3)])
+@example([("fail", 0), ("sweep", 400), ("fail again", 0), ("fail", 0), ("sweep", 1), ("clean", 0)])
+@settings(max_examples=300)
+@given(ACTIONS)
+def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
+    actions: list[tuple[str, int]],
+) -> None:
+    world = World()
+    for action, n in actions:
+        happen(world, action, n)
+    world.now += timedelta(days=1)
+    world.sweep()
+    assert world.sweep() == Counter()
+    counted = Counter((dict(r.headers)["letter-id"], number(r, "attempt")) for r in world.retries)
+    assert set(counted.values()) <= {1}
+    for letter_id, attempt in world.failures:
+        was_retried = (letter_id.encode(), attempt + 1) in counted
+        was_parked = attempt >= 2 and letter_id in {(out.key or b"").decode() for out in world.lot}
+        is_older = any(i == letter_id and a > attempt for i, a in world.failures)
+        assert was_retried or was_parked or is_older, (letter_id, attempt)
+
+
+def happen(world: World, action: str, n: int) -> None:
+    before = len(world.retries)
+    match action:
+        case "fail":
+            world.fail(original(n))
+        case "fail again" if world.retries:
+            world.fail(world.retries[n % len(world.retries)])
+        case "garbage":
+            world.write(Outgoing("dead-letters", b"junk%d" % n, b"v", []))
+        case "clean":  # records are left alone for a day, and sweeps come more often
+            world.sweep()
+            world.clean()
+        case "sweep slowly":  # while consumers go on
+            world.now += timedelta(seconds=n)
+            world.sweep(lambda: world.busy(n))
+        case "sweep":
+            world.now += timedelta(seconds=n)
+            world.sweep()
+    in_order(world.retries[before:])
+
+
+def in_order(retries: list[Record]) -> None:
+    """Letters of one original key go in the order of their origin."""
+    for key in (b"a", b"b"):
+        offsets = [number(r, letters.ORIGIN_OFFSET) for r in retries if r.key == key]
+        assert offsets == sorted(offsets)
