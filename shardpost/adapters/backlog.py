@@ -7,7 +7,7 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 # From so many records on, the optimising compiler pays.
-MANY = 200_000
+MANY = 500_000
 
 
 def is_long(settings: Settings, job: str) -> bool:

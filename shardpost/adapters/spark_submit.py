@@ -21,7 +21,18 @@ JOBS = Path(__file__).parents[2] / "spark_jobs"
 
 # A usual run is over before the optimising compiler has paid for itself; a long one takes twice as
 # long without it.
-QUICK = "-XX:TieredStopAtLevel=1"
+QUICK = ("-XX:TieredStopAtLevel=1",)
+# Even there it would spend most of its time on what runs seldom: it is to take what runs often,
+# and to make less of each.
+LONG = (
+    "-XX:Tier4InvocationThreshold=20000",
+    "-XX:Tier4MinInvocationThreshold=4000",
+    "-XX:Tier4CompileThreshold=40000",
+    "-XX:FreqInlineSize=100",
+    "-XX:InlineSmallCode=1000",
+    "-XX:MaxInlineLevel=6",
+    "-XX:LoopUnrollLimit=20",
+)
 DRIVER_JAVA = (
     f"-Dlog4j2.configurationFile=file:{JOBS}/log4j2.properties",
     "-XX:+UseParallelGC",
@@ -38,7 +49,7 @@ def job_conf(settings: Settings, job: str, *java: str) -> dict[str, str]:
     from shardpost.adapters import backlog  # only where a job is started, not where DAGs are parsed
 
     is_long = backlog.is_long(settings, job)
-    return submit_conf(*java, *(() if is_long else (QUICK,)))
+    return submit_conf(*java, *(LONG if is_long else QUICK))
 
 
 def submit_conf(*java: str) -> dict[str, str]:
@@ -107,7 +118,7 @@ def _end_with_parent() -> None:
 
 def command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]:
     """Return the spark-submit of this environment with all that precedes the job's file."""
-    conf = conf or submit_conf(QUICK, *class_archive.use())
+    conf = conf or submit_conf(*QUICK, *class_archive.use())
     if settings.spark_master.startswith("local"):
         conf = conf | LOOPBACK_CONF
     return [
