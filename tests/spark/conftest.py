@@ -26,7 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
-        **submit_conf(QUICK),
+        **submit_conf(*QUICK),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),

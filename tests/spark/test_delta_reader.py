@@ -41,7 +41,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(fresh: Callable[[], S
 def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[list[dict[str, str]]]:
     jars = ",".join(map(str, jars_of("tests")))
     conf = {
-        **spark_submit.submit_conf(spark_submit.QUICK),
+        **spark_submit.submit_conf(*spark_submit.QUICK),
         "spark.jars": jars,
         "spark.driver.extraClassPath": jars.replace(",", ":"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
