@@ -39,8 +39,11 @@ def make_letter(
     `partitions` is how many the topic of dead letters has; `failed_at` is aware. Only a message of
     one of `retry_topics` is taken for a retry: headers of a letter on any other are not trusted,
     since consumers may pass headers on. The error's text and the message's own headers are bounded
-    in size (2,000 bytes and 32 kB); its value is not touched.
+    in size (2,000 bytes and 32 kB); its value is not touched. ValueError for a message that is no
+    record but an error of the client.
     """
+    if message.error():
+        raise ValueError(f"expected a record, found an error of the client: {message.error()}")
     record = record_of(message)
     letter = None
     if record.topic in retry_topics:

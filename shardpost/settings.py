@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from shardpost.domain.backoff import Backoff, Rules, names, per_origin
 from shardpost.errors import UsageError
@@ -23,16 +23,8 @@ CLIENT_PREFIX = "SHARDPOST_KAFKA__"
 Port = Annotated[int, Field(ge=1, le=65535)]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
-Delay = Annotated[float, Field(ge=0, le=10**9)]
-Origins = Annotated[str, AfterValidator(lambda text: _read_origins(text))]
 Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else str(_absolute(Path(at))))]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
-
-
-def _read_origins(text: str) -> str:
-    """Return the text; pydantic names the setting if it cannot be read."""
-    per_origin(text, Backoff())
-    return text
 
 
 def _absolute(path: Path) -> Path:
@@ -104,12 +96,16 @@ class Settings(BaseModel):
         pattern=r"^\d{4}-W\d{2}$",
         description="first week of a scheduled run (embedded: the week of the first `up`)",
     )
-    retry_first_delay: Delay = Field(60, description="wait before the first retry, seconds")
+    retry_first_delay: float = Field(
+        60, ge=0, le=10**9, description="wait before the first retry, seconds"
+    )
     retry_factor: float = Field(2, ge=1, description="each further wait is so much longer")
-    retry_cap: Delay = Field(86_400, description="longest wait before a retry, seconds")
+    retry_cap: float = Field(
+        86_400, ge=0, le=10**9, description="longest wait before a retry, seconds"
+    )
     retry_jitter: float = Field(0.1, ge=0, le=1, description="a wait gets up to so much longer")
     retry_attempts: int = Field(8, ge=0, le=1000, description="retries before a letter is parked")
-    retry_origins: Origins | None = Field(
+    retry_origins: str | None = Field(
         None, description="other values for some origins: `positions: attempts=3 topic=again; …`"
     )
     retry_fatal: str | None = Field(
@@ -138,6 +134,12 @@ class Settings(BaseModel):
     def mail_server(self) -> str:
         """Host name of the mail server."""
         return self.smtp_host or "127.0.0.1"
+
+    @field_validator("retry_origins")
+    @classmethod
+    def _can_be_read(cls, text: str | None) -> str | None:
+        per_origin(text or "", Backoff())
+        return text
 
     @property
     def retry_rules(self) -> Rules:

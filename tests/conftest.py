@@ -21,7 +21,7 @@ TIERS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare how many letters the long history of dead letters has."""
-    parser.addoption("--letters", type=int, default=2000, help="letters of the long history")
+    parser.addoption("--letters", type=int, default=600, help="letters of the long history")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -101,7 +101,7 @@ def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
     if missing:
         raise ShardpostError(
             f"Kafka at {settings.bootstrap} has no topic {', '.join(missing)}:"
-            " create it with `shardpost topics apply`"
+            " create it (`shardpost topics apply` creates the declared ones)"
         )
     return {topic: len(known[topic].partitions) for topic in topics}
 

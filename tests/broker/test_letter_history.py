@@ -112,14 +112,14 @@ def test_at_every_moment_each_letter_is_in_one_place(
 ) -> None:
     count = pytestconfig.getoption("--letters")
     few = settings.model_copy(
-        update={"partitions": 2, "retry_attempts": 3, "retry_batch": 100, "retry_jitter": 0.3}
+        update={"partitions": 1, "retry_attempts": 3, "retry_batch": 100, "retry_jitter": 0.3}
     )
     topics.apply(few)
     history = History(few, random.Random(count))  # noqa: S311 - the same each time
     history.begin(count)
     assert history.check() == {"waiting": count, "parked": 0, "processed": 0}
     stood = {}
-    for seconds in (0, 65, 78, 30, 200, 400, 1000, 5000):  # once the clock goes back
+    for seconds in (65, 78, 30, 400, 5000, 20_000):  # once the clock goes back
         total(sweep(few, at(seconds)))
         history.consume(seconds)
         stood = history.check()

@@ -21,7 +21,7 @@ from tests.conftest import environ
 from tests.job_process import wait_for
 from tests.letter_world import at, committed, failed, live, original, put, seen, sweep, total
 
-COUNT = 600
+COUNT = 300
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""`shardpost.letters` in the hands of a plain confluent-kafka consumer."""
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from shardpost.adapters import topics
+from shardpost.letters import Letter, Malformed, is_exhausted, make_letter, read_letter
+from shardpost.settings import Settings
+from tests.letter_world import START, at, sweep, total
+
+
+@pytest.fixture
+def ready(settings: Settings) -> Settings:
+    made = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
+    topics.apply(made)
+    return made
+
+
+def first(settings: Settings, topic: str) -> Message:
+    """Return the first message, as any consumer gets it."""
+    config = {
+        "bootstrap.servers": settings.bootstrap,
+        "group.id": "plain",
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer(config)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    return message
+
+
+def produce(settings: Settings, **record: object) -> None:
+    producer = Producer({"bootstrap.servers": settings.bootstrap})
+    producer.produce(**record)  # type: ignore[arg-type]
+    assert producer.flush(20) == 0
+
+
+def test_from_a_failure_over_a_retry_to_the_same_letter(ready: Settings) -> None:
+    store, retries = ready.topic_dead_letters, ready.topic_retries
+    more = {"partitions": 1, "topic": store, "retry_topics": [retries]}
+    produce(ready, topic=ready.topic_clients, key=b"k", value=b"v", headers=[("a", b"b")])
+    letter = make_letter(first(ready, ready.topic_clients), KeyError("x"), failed_at=START, **more)
+    produce(ready, **letter)
+    read = read_letter(first(ready, store))
+    assert isinstance(read, Letter)
+    assert (read.id, read.attempt) == (f"{ready.topic_clients}-0-0", 0)
+    assert total(sweep(ready, at(60))) == {"retried": 1}
+    retry = first(ready, retries)
+    assert (retry.key(), retry.value()) == (b"k", b"v")
+    again = make_letter(retry, KeyError("x"), failed_at=at(61), **more)
+    assert again["key"].decode() == read.id
+    assert dict(again["headers"])["attempt"] == "1"
+    assert [is_exhausted(retry, attempts) for attempts in (0, 1, 2)] == [True, True, False]
+    # The same message from a topic that is none of retries is a failure of its own.
+    fresh = make_letter(retry, "E", failed_at=at(61), partitions=1, retry_topics=["other"])
+    assert fresh["key"] == f"{retries}-0-0".encode()
+
+
+def test_what_is_no_letter_says_why(ready: Settings) -> None:
+    produce(ready, topic=ready.topic_dead_letters, key=b"k", value=b"v")
+    read = read_letter(first(ready, ready.topic_dead_letters))
+    assert read == Malformed("expected a header letter-id, found none")
+    assert not is_exhausted(first(ready, ready.topic_dead_letters), 1)
+
+
+def test_an_error_of_the_client_is_not_made_a_letter(ready: Settings) -> None:
+    gone = first(ready, ready.topic_clients)
+    assert gone.error().code() == KafkaError._PARTITION_EOF
+    with pytest.raises(ValueError, match="expected a record"):
+        make_letter(gone, "E: x", partitions=1, failed_at=START)
