@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "snapshots": "snapshots",
     "email": "email",
     "emails": "emails",
+    "runs": "runs",
     "airflow": "airflow",
 }
 

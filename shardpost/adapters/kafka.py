@@ -7,7 +7,7 @@ record seen".
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import (
     Consumer,
@@ -156,7 +156,7 @@ def read_to_end(
     """
     reader = consumer(settings, "shardpost-reader", **{"enable.partition.eof": True})
     try:
-        low, high = _end(settings, topic, partition, committed=committed)
+        low, high = bounds(settings, topic, partition, committed=committed)
         position = max(low, start or 0)
         reader.assign([TopicPartition(topic, partition, position)])
         deadline = time.monotonic() + settings.kafka_timeout
@@ -189,7 +189,8 @@ def _next_batch(reader: Consumer) -> list[Message]:
     return [one] if one else []
 
 
-def _end(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+def bounds(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+    """Return low and high of one partition, as `watermarks` does."""
     isolation = "read_committed" if committed else "read_uncommitted"
     reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
     try:
@@ -212,6 +213,12 @@ def _refuse(message: Message, settings: Settings) -> None:
     error = message.error()
     if error and error.code() != KafkaError._PARTITION_EOF:
         raise unreachable(settings, KafkaException(error))
+
+
+def header_bytes(message: Message) -> dict[str, bytes]:
+    """Return a record's headers; of several of one name the last, and none that is null."""
+    found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    return {name: value for name, value in found if value is not None}
 
 
 def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:

@@ -21,7 +21,7 @@ from shardpost.adapters.kafka import (
     unreachable,
     watermarks,
 )
-from shardpost.domain.topics import AS_POSITIONS, DECLARED, POSITIONS, TopicSpec
+from shardpost.domain.topics import AS_MANY_AS, DECLARED, TopicSpec
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -69,12 +69,10 @@ def _applied(
 def _create(settings: Settings, client: AdminClient) -> set[str]:
     """Return the names of those topics that this very call created."""
     known = _topics(settings, client)
-    of_positions = known.get(settings.topic(POSITIONS.name))
-    as_positions = len(of_positions.partitions) if of_positions else settings.partitions
     missing = [
         NewTopic(
             settings.topic(spec.name),
-            num_partitions=as_positions if spec.name in AS_POSITIONS else settings.partitions,
+            num_partitions=_partitions(settings, spec, known),
             replication_factor=settings.replication_factor,
             config=spec.config,
         )
@@ -86,6 +84,11 @@ def _create(settings: Settings, client: AdminClient) -> set[str]:
     wait = settings.kafka_timeout
     futures = client.create_topics(missing, operation_timeout=wait, request_timeout=wait)
     return {name for name, future in futures.items() if _was_created(name, future)}
+
+
+def _partitions(settings: Settings, spec: TopicSpec, known: dict[str, TopicMetadata]) -> int:
+    other = known.get(settings.topic(AS_MANY_AS.get(spec.name, spec.name)))
+    return len(other.partitions) if other else settings.partitions
 
 
 def _was_created(name: str, future: "Future[None]") -> bool:

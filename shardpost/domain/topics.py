@@ -42,8 +42,11 @@ EXCHANGES = TopicSpec(
 )
 SHARE_HOLDERS = TopicSpec("share-holders", COMPACT)
 WEEKLY_EMAILS = TopicSpec("weekly-emails", COMPACT)
+RUN_REQUESTS = TopicSpec("run-requests", {"cleanup.policy": "delete"})
+RUN_COMMANDS = TopicSpec("run-commands", COMPACT)
+DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": str(365 * DAY_MS)})
 
-# share-holders has as many partitions as positions has when it is created.
-AS_POSITIONS = frozenset({SHARE_HOLDERS.name})
+# When it is created, each of these has as many partitions as that other topic has.
+AS_MANY_AS = {SHARE_HOLDERS.name: POSITIONS.name, RUN_COMMANDS.name: RUN_REQUESTS.name}
 INPUTS = (POSITIONS, CLIENTS, EXCHANGES)
-DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS)
+DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS, RUN_REQUESTS, RUN_COMMANDS, DECISIONS)
