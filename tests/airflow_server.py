@@ -46,7 +46,7 @@ class AirflowServer:
         """Return the answer to one question, as Airflow 3.3 gives it."""
         match [unquote(part) for part in path.strip("/").split("/")]:
             case ["auth", "token"]:
-                return (201, {"access_token": "t"}) if form["password"] == "secret" else (401, {})
+                return (201, {"access_token": "t"}) if form["username"] == "admin" else (401, {})
             case ["api", "v2", "dags", dag, *_] if dag not in self.dags:
                 return 404, {"detail": f"The Dag with ID: `{dag}` was not found"}
             case ["api", "v2", "dags", dag]:
@@ -80,6 +80,7 @@ def airflow_server(**dags: bool) -> Iterator[AirflowServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 65536  # an answer goes out whole
 
         def _do(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)

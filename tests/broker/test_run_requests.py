@@ -8,20 +8,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
-from shardpost.adapters import decisions, run_topics, topics
-from shardpost.adapters.kafka import producer
+from shardpost.adapters import decisions, topics
+from shardpost.adapters.kafka import admin, producer
 from shardpost.adapters.run_list import held, listed
-from shardpost.dispatching.dispatch import dispatch
 from shardpost.dispatching.partition import Tally
 from shardpost.dispatching.release import release
 from shardpost.domain.partitioning import partition_of
-from shardpost.domain.run_commands import Entry, State
+from shardpost.domain.run_commands import State
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from tests.airflow_server import AirflowServer, airflow_server
-
-KEY = "weekly_email/2026-W47"
+from tests.broker.asking import KEY, ask, decided, history, request, run, why
 
 
 @pytest.fixture
@@ -32,41 +31,9 @@ def airflow() -> Iterator[AirflowServer]:
 
 @pytest.fixture
 def ready(settings: Settings, airflow: AirflowServer) -> Settings:
-    topics.apply(settings)
-    return settings.model_copy(update=airflow.environ())
-
-
-def ask(settings: Settings, key: str | bytes | None, value: object, **more: Any) -> None:
-    """Put a record into run-requests; bytes and None go as they are."""
-    raw = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-    client = producer(settings)
-    client.produce(settings.topic_run_requests, raw, key, **more)
-    assert client.flush(30) == 0
-
-
-def request(conf: dict[str, Any] | None = None, dag: str = "weekly_email", by: str = "anna"):
-    return {"Dag": dag, "Conf": conf or {}, "RequestedBy": by}
-
-
-def run(settings: Settings) -> Tally:
-    return dispatch(settings, datetime.now(UTC))
-
-
-def history(settings: Settings) -> list[Entry]:
-    return [
-        entry
-        for partition in range(run_topics.partitions(settings))
-        for entry in run_topics.command_entries(settings, partition)
-    ]
-
-
-def decided(settings: Settings) -> list[tuple[str, str]]:
-    return sorted((str(one.kind), one.about.decode()) for one, _ in decisions.every(settings))
-
-
-def why(settings: Settings) -> str:
-    [(one, _)] = decisions.every(settings)
-    return one.why
+    own = settings.model_copy(update={"partitions": 2, **airflow.environ()})
+    topics.apply(own)
+    return own
 
 
 def test_the_first_request_wins_and_the_same_again_changes_nothing(
@@ -107,9 +74,11 @@ def test_another_payload_is_a_conflict_that_is_kept_and_not_run(
     command, conflict = listed(ready)
     assert (command["state"], command["requested_by"]) == ("started", "anna")
     assert (conflict["state"], conflict["requested_by"]) == ("conflict", "ben")
-    assert set(command) == set(conflict) == {
-        *("key", "dag", "run_id", "state", "requested_by", "since")
-    }
+    assert (
+        set(command)
+        == set(conflict)
+        == {*("key", "dag", "run_id", "state", "requested_by", "since")}
+    )
 
 
 @pytest.mark.parametrize("state", ["success", "failed"])
@@ -240,7 +209,7 @@ def test_malformed_requests_are_refused_and_block_nothing(
     ]
     for key, value in bad:
         ask(ready, key, value, partition=1)
-    good = next(f"good{n}" for n in range(100) if partition_of(f"good{n}", 4) == 1)
+    good = next(f"good{n}" for n in range(100) if partition_of(f"good{n}", 2) == 1)
     ask(ready, good, request())
     tally = run(ready)
     assert (tally.refused, tally.issued, tally.started) == (len(bad), 1, 1)
@@ -253,10 +222,10 @@ def test_malformed_requests_are_refused_and_block_nothing(
 def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
     ready: Settings, airflow: AirflowServer
 ) -> None:
-    for partition in range(4):
+    for partition in (0, 1):
         ask(ready, KEY, request(), partition=partition)
     tally = run(ready)
-    assert (tally.forwarded, tally.issued, tally.already_running) == (3, 1, 3)
+    assert (tally.forwarded, tally.issued, tally.already_running) == (1, 1, 1)
     assert len(airflow.runs) == 1
 
 
@@ -271,7 +240,7 @@ def test_an_old_request_is_refused(ready: Settings, airflow: AirflowServer) -> N
 def test_a_command_that_cannot_be_read_holds_its_key(
     ready: Settings, airflow: AirflowServer
 ) -> None:
-    partition = partition_of(KEY, 4)
+    partition = partition_of(KEY, 2)
     client = producer(ready)
     client.produce(ready.topic_run_commands, b"?", KEY, partition=partition)
     client.flush(30)
@@ -298,17 +267,10 @@ def test_a_key_is_released_by_hand_on_record(ready: Settings, airflow: AirflowSe
 
 
 def test_topics_that_part_keys_and_commands_are_refused(ready: Settings) -> None:
-    apart = ready.model_copy(update={"topic_run_commands": ready.topic_exchanges + "-2"})
-    topics.apply(apart.model_copy(update={"topic_run_requests": apart.topic_exchanges + "-3"}))
-    run(apart)
-    wrong = ready.model_copy(update={"topic_run_commands": "of-three"})
-    from confluent_kafka.admin import NewTopic
-
-    from shardpost.adapters.kafka import admin
-
-    admin(ready).create_topics([NewTopic("of-three", 3, 1)])["of-three"].result()
-    with pytest.raises(ShardpostError, match="4 partitions and of-three 3, expected as many"):
-        run(wrong)
+    name, client = f"{ready.topic_run_commands}-3", admin(ready)
+    client.create_topics([NewTopic(name, 3, 1)])[name].result()
+    with pytest.raises(ShardpostError, match=r"has 2 partitions and .* 3, expected as many"):
+        run(ready.model_copy(update={"topic_run_commands": name}))
 
 
 def test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundred_runs(
