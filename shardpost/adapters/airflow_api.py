@@ -145,7 +145,8 @@ def _detail(answer: httpx.Response) -> str:
         said = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):
         said = answer.text
-    return " ".join(str(said).split())[:OWN_REASONS]
+    text = " ".join(str(said).split())
+    return text if len(text) <= OWN_REASONS else f"{text[:OWN_REASONS]}…"
 
 
 def _unreachable(address: str, error: Exception) -> AirflowUnreachableError:
