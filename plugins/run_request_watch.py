@@ -23,8 +23,8 @@ AFTER_AN_ERROR_SECONDS = 10.0
 class RunRequestWatch(BaseEventTrigger):
     """Fires when run requests have come that nobody has dispatched yet."""
 
-    def __init__(self, **rest: Any) -> None:
-        super().__init__(**rest)
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return how Airflow makes it again."""

@@ -14,7 +14,7 @@ from shardpost.domain.run_commands import Command, Entry, Release, State
 from shardpost.domain.run_ids import run_id
 
 NOBODY = "(not said)"
-_SHOWN = 80  # characters of what was found, in a reason
+_SHOWN = 120  # characters of what was found, in a reason
 
 
 @dataclass(frozen=True)
