@@ -61,7 +61,7 @@ def dispatch() -> dict[str, Any]:
     ),
     catchup=False,
     max_active_runs=1,
-    default_args=DEFAULTS,
+    default_args=DEFAULTS | {"retry_delay": timedelta(seconds=10)},  # somebody waits
     tags=["run requests"],
     doc_md=__doc__,
 )

@@ -16,6 +16,7 @@ TIMEOUT_SECONDS = 30.0
 POLL_SECONDS = 0.5
 ENDED = ("success", "failed")
 BAD_REQUEST, NOT_FOUND, CONFLICT, UNPROCESSABLE = 400, 404, 409, 422
+SERVER_ERROR, TRIES = 500, 3
 OWN_REASONS = 200  # characters of Airflow's answer that are passed on
 
 
@@ -41,7 +42,7 @@ class AirflowApi:
 
     def run(self, dag: str, run: str) -> Run | None:
         """Return what Airflow has of a run; None if there is none of that id."""
-        answer = self._request("GET", _run_path(dag, run))
+        answer = self._repeated("GET", _run_path(dag, run))
         if answer.status_code == NOT_FOUND:
             return None
         found = _form("GET", _run_path(dag, run), answer)
@@ -59,7 +60,7 @@ class AirflowApi:
             return reason
         path = f"/api/v2/dags/{quote(dag, safe='')}/dagRuns"
         form = {"dag_run_id": run, "logical_date": None, "conf": conf, "note": note}
-        answer = self._request("POST", path, form)
+        answer = self._repeated("POST", path, form)
         if answer.status_code in (BAD_REQUEST, NOT_FOUND, UNPROCESSABLE):
             return f"Airflow does not take it: {_detail(answer)}"
         if answer.status_code != CONFLICT:
@@ -68,7 +69,7 @@ class AirflowApi:
 
     def _not_startable(self, dag: str) -> str | None:
         path = f"/api/v2/dags/{quote(dag, safe='')}"
-        answer = self._request("GET", path)
+        answer = self._repeated("GET", path)
         if answer.status_code == NOT_FOUND:
             return f"Airflow has no DAG {dag}"
         found = _form("GET", path, answer)
@@ -104,6 +105,17 @@ class AirflowApi:
 
     def _ask(self, method: str, path: str, form: dict[str, Any] | None = None) -> Any:
         return _form(method, path, self._request(method, path, form))
+
+    def _repeated(
+        self, method: str, path: str, form: dict[str, Any] | None = None
+    ) -> httpx.Response:
+        """Ask what may be asked again, where Airflow breaks, as on a locked SQLite."""
+        for _ in range(TRIES - 1):
+            answer = self._request(method, path, form)
+            if answer.status_code < SERVER_ERROR:
+                return answer
+            time.sleep(POLL_SECONDS)
+        return self._request(method, path, form)
 
     def _request(
         self, method: str, path: str, form: dict[str, Any] | None = None

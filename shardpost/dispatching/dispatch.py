@@ -28,12 +28,13 @@ def dispatch(settings: Settings, now: datetime) -> Tally:
         rules = _rules(settings, run_topics.partitions(settings), now)
         tally = _all_partitions(settings, runs, rules)
         if tally.forwarded:
+            tally.waiting = tally.unseen = 0  # the second time counts them again
             tally.add(_all_partitions(settings, runs, rules))
-    if runs.troubles or tally.waiting:
-        why = runs.down or "; ".join(runs.troubles[:3]) or "they came while it was at work"
+    if tally.waiting or tally.unseen:
+        why = runs.down or "; ".join(runs.troubles[:3])
         raise ShardpostError(
-            f"{in_words(tally)}. {tally.waiting} commands are committed and not started: {why}; the"
-            " next dispatch starts them"
+            f"{in_words(tally)}. {tally.waiting} commands are committed and not started, and"
+            f" {tally.unseen} runs were not looked at: {why}; the next dispatch makes it good"
         )
     return tally
 

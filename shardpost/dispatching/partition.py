@@ -6,7 +6,6 @@ counts for nobody.
 
 import logging
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -48,9 +47,10 @@ FRESH_SECONDS = 2.0
 
 @dataclass
 class Tally:
-    """What a dispatch did, in numbers; `waiting` commands are issued, and Airflow has no run yet.
+    """What a dispatch did, in numbers.
 
-    `lost`: offsets that Kafka removed before they were read, as text.
+    `waiting`: commands that are issued, and Airflow has no run yet; `unseen`: runs of which Airflow
+    did not say how they stand; `lost`: offsets that Kafka removed before they were read, as text.
     """
 
     issued: int = 0
@@ -61,6 +61,7 @@ class Tally:
     released: int = 0
     forwarded: int = 0
     waiting: int = 0
+    unseen: int = 0
     lost: list[str] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
@@ -93,10 +94,8 @@ class PartitionDispatch:
             self._start(writer)
         finally:
             writer.close()
-        self.tally.waiting = sum(
-            entry.command is not None and entry.command.state is State.ISSUED
-            for entry in self._held.values()
-        )
+        commands = [entry.command for entry in self._held.values() if entry.command]
+        self.tally.waiting = sum(command.state is State.ISSUED for command in commands)
         return self.tally
 
     # What has ended
@@ -108,9 +107,11 @@ class PartitionDispatch:
         """
         _step("see ends")
         for key, entry in self._held.items():
-            with suppress(NoAnswerError):
-                if entry.command is not None:
-                    self._next[key] = settle(entry.command, self._runs.of(entry.command))
+            assert entry.command is not None  # noqa: S101 - a fold keeps no others
+            try:
+                self._next[key] = settle(entry.command, self._runs.of(entry.command))
+            except NoAnswerError:
+                self.tally.unseen += 1
 
     def _released(self, key: str) -> Release | None:
         verdict = self._next.get(key)

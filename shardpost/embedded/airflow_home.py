@@ -18,6 +18,7 @@ BIN = Path(sys.executable).parent
 # A cluster's own connection is set here; without it, Spark runs where the commands run it.
 SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 DATABASE = "shardpost.embedded.airflow_database.CONNECT"
+API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{DATABASE}_API"}
 FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 
 
