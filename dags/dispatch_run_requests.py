@@ -47,10 +47,9 @@ REQUESTS = Asset(
 def dispatch() -> dict[str, Any]:
     """Dispatch once; return what was done, in numbers."""
     from shardpost.dispatching.dispatch import dispatch as dispatch_now
-    from shardpost.dispatching.dispatch import in_words
 
     tally = dispatch_now(load(), datetime.now(UTC))
-    (log.error if tally.lost else log.info)(in_words(tally))
+    (log.error if tally.lost else log.info)(tally.in_words())
     return vars(tally)
 
 

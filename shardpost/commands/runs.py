@@ -154,11 +154,11 @@ def dispatch_command(as_json: bool) -> int:
     Exit code 1 if a command could not be started: it is committed, and the next dispatch starts it.
     3 if Kafka removed requests before they were read.
     """
-    from shardpost.dispatching.dispatch import dispatch, in_words
+    from shardpost.dispatching.dispatch import dispatch
     from shardpost.embedded.airflow_home import with_login
 
     tally = dispatch(with_login(load()), datetime.now(UTC))
-    click.echo(json.dumps(vars(tally)) if as_json else in_words(tally))
+    click.echo(json.dumps(vars(tally)) if as_json else tally.in_words())
     return NEEDS_ATTENTION if tally.lost else DONE
 
 

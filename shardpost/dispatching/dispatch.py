@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from shardpost.adapters import run_topics
 from shardpost.adapters.airflow_api import log_in
 from shardpost.adapters.locks import exclusive
-from shardpost.dispatching.partition import PartitionDispatch, Tally
+from shardpost.dispatching.partition import PartitionDispatch
 from shardpost.dispatching.runs import Runs
+from shardpost.dispatching.tally import Tally
 from shardpost.domain.run_requests import Rules
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
@@ -33,21 +34,10 @@ def dispatch(settings: Settings, now: datetime) -> Tally:
     if tally.waiting or tally.unseen:
         why = runs.down or "; ".join(runs.troubles[:3])
         raise ShardpostError(
-            f"{in_words(tally)}. {tally.waiting} commands are committed and not started, and"
+            f"{tally.in_words()}. {tally.waiting} commands are committed and not started, and"
             f" {tally.unseen} runs were not looked at: {why}; the next dispatch makes it good"
         )
     return tally
-
-
-def in_words(tally: Tally) -> str:
-    """Return what a dispatch did, on one line."""
-    said = (
-        f"{tally.issued} issued, {tally.started} started, {tally.already_running} already running,"
-        f" {tally.conflicts} conflicts, {tally.refused} refused, {tally.released} released"
-    )
-    if not tally.lost:
-        return said
-    return f"{said}; removed by Kafka before they were read: {', '.join(tally.lost)}"
 
 
 @contextmanager

@@ -6,12 +6,13 @@ counts for nobody.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 
 from shardpost.adapters import decisions, run_topics
 from shardpost.adapters.fenced import FencedWriter, Write
 from shardpost.dispatching.runs import NoAnswerError, Runs
+from shardpost.dispatching.tally import Tally
 from shardpost.domain.decisions import SHARDPOST, Decision, Kind
 from shardpost.domain.run_commands import (
     Command,
@@ -43,31 +44,6 @@ log = logging.getLogger(__name__)
 AT_ONCE = 500
 # A writer whose last commit is older makes sure that the partition is its own before it starts.
 FRESH_SECONDS = 2.0
-
-
-@dataclass
-class Tally:
-    """What a dispatch did, in numbers.
-
-    `waiting`: commands that are issued, and Airflow has no run yet; `unseen`: runs of which Airflow
-    did not say how they stand; `lost`: offsets that Kafka removed before they were read, as text.
-    """
-
-    issued: int = 0
-    started: int = 0
-    already_running: int = 0
-    conflicts: int = 0
-    refused: int = 0
-    released: int = 0
-    forwarded: int = 0
-    waiting: int = 0
-    unseen: int = 0
-    lost: list[str] = field(default_factory=list)
-
-    def add(self, other: "Tally") -> None:
-        """Add another partition's."""
-        for name, number in vars(other).items():
-            setattr(self, name, getattr(self, name) + number)
 
 
 class PartitionDispatch:

@@ -7,7 +7,7 @@ from typing import Any
 from shardpost.adapters import decisions, run_topics
 from shardpost.adapters.kafka import producer
 from shardpost.dispatching.dispatch import dispatch
-from shardpost.dispatching.partition import Tally
+from shardpost.dispatching.tally import Tally
 from shardpost.domain.run_commands import Entry
 from shardpost.settings import Settings
 

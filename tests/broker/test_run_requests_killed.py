@@ -4,46 +4,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
-from shardpost.adapters import topics
 from shardpost.adapters.run_list import held
 from shardpost.dispatching.partition import FRESH_SECONDS
 from shardpost.settings import Settings
-from tests.airflow_server import AirflowServer, airflow_server
+from tests.airflow_server import AirflowServer
 from tests.broker.asking import KEY, ask, decided, history, request, run
+from tests.dispatch_steps import STEPS
 from tests.job_process import wait_for
 
 PAUSING = Path(__file__).parent / "pausing_dispatch.py"
-STEPS = [
-    "fence",
-    "read commands",
-    "see ends",
-    "read requests",
-    "commit commands",
-    "commit releases",
-    "start",
-    "started",
-    "commit started",
-]
-
-
-@pytest.fixture
-def airflow() -> Iterator[AirflowServer]:
-    with airflow_server(weekly_email=False) as played:
-        yield played
-
-
-@pytest.fixture
-def ready(settings: Settings, airflow: AirflowServer) -> Settings:
-    own = settings.model_copy(update={"partitions": 1, **airflow.environ()})
-    topics.apply(own)
-    return own
 
 
 class Dispatch:
@@ -81,70 +56,70 @@ def states(settings: Settings) -> list[str]:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_any_step_the_next_dispatch_ends_as_an_unbroken_one(
-    ready: Settings, airflow: AirflowServer, step: str
+    askable: Settings, airflow: AirflowServer, step: str
 ) -> None:
-    ask(ready, "before", request())
-    run(ready)
+    ask(askable, "before", request())
+    run(askable)
     airflow.end_all()
     for key, value in ((KEY, request()), (KEY, request({"x": 1})), ("bad", b"?"), (KEY, request())):
-        ask(ready, key, value)
-    Dispatch(ready, step).kill()
-    run(ready)
-    assert [entry.key for entry in held(ready)] == [KEY]
+        ask(askable, key, value)
+    Dispatch(askable, step).kill()
+    run(askable)
+    assert [entry.key for entry in held(askable)] == [KEY]
     assert len(airflow.started) == len(set(airflow.started)) == 2
-    assert decided(ready) == [("conflict", KEY), ("refused", "bad")]
-    assert states(ready) == ["issued", "started", "issued", "free", "started"]
+    assert decided(askable) == [("conflict", KEY), ("refused", "bad")]
+    assert states(askable) == ["issued", "started", "issued", "free", "started"]
     airflow.end_all()
-    assert run(ready).released == 1
+    assert run(askable).released == 1
 
 
 def test_a_halted_dispatch_that_wakes_up_has_no_effect(
-    ready: Settings, airflow: AirflowServer, tmp_path: Path
+    askable: Settings, airflow: AirflowServer, tmp_path: Path
 ) -> None:
-    elsewhere = ready.model_copy(update={"home": tmp_path / "another-machine"})
-    ask(ready, KEY, request())
+    elsewhere = askable.model_copy(update={"home": tmp_path / "another-machine"})
+    ask(askable, KEY, request())
     halted = Dispatch(elsewhere, "start")
     since = time.monotonic()
-    run(ready)  # another takes over, and starts what the halted one had issued
+    run(askable)  # another takes over, and starts what the halted one had issued
     airflow.end_all()
-    run(ready)
+    run(askable)
     airflow.delete(airflow.started[0])  # now Airflow itself would not refuse it any more
     wait_for(lambda: time.monotonic() > since + FRESH_SECONDS, "the halt to be noticeable")
-    before = states(ready)
+    before = states(askable)
     code, said = halted.resume()
     assert (code, len(airflow.started)) == (1, 1), said
     assert "fenced: a newer writer has taken over" in said
-    assert states(ready) == before == ["issued", "started", "free"]
+    assert states(askable) == before == ["issued", "started", "free"]
 
 
 def test_a_halted_dispatch_cannot_commit_commands_any_more(
-    ready: Settings, airflow: AirflowServer, tmp_path: Path
+    askable: Settings, airflow: AirflowServer, tmp_path: Path
 ) -> None:
-    ask(ready, KEY, request())
-    halted = Dispatch(ready.model_copy(update={"home": tmp_path / "another"}), "commit commands")
-    run(ready)
+    ask(askable, KEY, request())
+    halted = Dispatch(askable.model_copy(update={"home": tmp_path / "another"}), "commit commands")
+    run(askable)
     code, said = halted.resume()
-    assert (code, states(ready)) == (1, ["issued", "started"]), said
+    assert (code, states(askable)) == (1, ["issued", "started"]), said
     assert len(airflow.started) == 1
 
 
 def test_two_dispatches_at_once_start_each_run_once(
-    ready: Settings, airflow: AirflowServer
+    askable: Settings, airflow: AirflowServer
 ) -> None:
     for number in range(20):
-        ask(ready, f"{KEY}/{number % 10}", request())
+        ask(askable, f"{KEY}/{number % 10}", request())
     with ThreadPoolExecutor(2) as pool:
-        tallies = [done.result() for done in [pool.submit(run, ready) for _ in range(2)]]
+        tallies = [done.result() for done in [pool.submit(run, askable) for _ in range(2)]]
     assert sum(tally.issued for tally in tallies) == 10
     assert len(airflow.started) == len(set(airflow.started)) == 10
 
 
 def test_a_second_dispatch_waits_for_the_first_and_says_for_whom(
-    ready: Settings, airflow: AirflowServer
+    askable: Settings, airflow: AirflowServer
 ) -> None:
-    halted = Dispatch(ready, "read requests")
+    halted = Dispatch(askable, "read requests")
     try:
         with pytest.raises(Exception, match="the dispatch of run requests is already running"):
-            run(ready.model_copy(update={"lock_wait": 0.1}))
+            run(askable.model_copy(update={"lock_wait": 0.1}))
     finally:
         halted.kill()

@@ -6,7 +6,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.assets import AssetOrTimeSchedule
 
 from shardpost.dispatching import dispatch as module
-from shardpost.dispatching.partition import Tally
+from shardpost.dispatching.tally import Tally
 from shardpost.errors import ShardpostError
 from shardpost.settings import CHECKOUT
 

@@ -27,21 +27,11 @@ from shardpost.domain.decisions import decode as decode_decision
 from shardpost.domain.run_commands import Entry, Run, decode, fold
 from shardpost.domain.run_requests import Record, Rules
 from shardpost.settings import load
+from tests.dispatch_steps import STEPS
 
 SETTINGS = load({})
 START = datetime(2026, 11, 21, tzinfo=UTC)
 KEYS = ("a", "a", "b")
-STEPS = (
-    "fence",
-    "read commands",
-    "see ends",
-    "read requests",
-    "commit commands",
-    "commit releases",
-    "start",
-    "started",
-    "commit started",
-)
 
 
 class CrashError(Exception):
