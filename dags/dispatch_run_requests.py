@@ -42,6 +42,7 @@ REQUESTS = Asset(
 
 @task(
     execution_timeout=timedelta(minutes=15),
+    multiple_outputs=False,
     doc_md="Frees what has ended, decides on what was asked, starts what was issued.",
 )
 def dispatch() -> dict[str, Any]:
