@@ -18,6 +18,7 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 GROUP = "shardpost-dispatch"
+LAST_MS = 253_402_300_799_000  # the last second of the year 9999: whatever a producer says
 
 
 def partitions(settings: Settings) -> int:
@@ -85,4 +86,4 @@ def forwarded(settings: Settings, record: Record, partition: int) -> Write:
 
 
 def _at(message: Message) -> datetime:
-    return datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, UTC)
+    return datetime.fromtimestamp(min(max(0, message.timestamp()[1]), LAST_MS) / 1000, UTC)
