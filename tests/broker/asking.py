@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from confluent_kafka import Producer
+
 from shardpost.adapters import decisions, run_topics
 from shardpost.adapters.kafka import producer
 from shardpost.dispatching.dispatch import dispatch
@@ -12,12 +14,15 @@ from shardpost.domain.run_commands import Entry
 from shardpost.settings import Settings
 
 KEY = "weekly_email/2026-W47"
+_CLIENTS: dict[str, Producer] = {}
 
 
 def ask(settings: Settings, key: str | bytes | None, value: object, **more: Any) -> None:
     """Put a record into run-requests; bytes and None go as they are."""
     raw = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-    client = producer(settings)
+    if settings.bootstrap not in _CLIENTS:
+        _CLIENTS[settings.bootstrap] = producer(settings)
+    client = _CLIENTS[settings.bootstrap]
     client.produce(settings.topic_run_requests, raw, key, **more)
     assert client.flush(30) == 0
 
