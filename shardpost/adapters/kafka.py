@@ -154,7 +154,8 @@ def read_to_end(
     Waits, bounded by `kafka_timeout` without progress, for open transactions below that end to
     finish. With `committed` it ends before the first open transaction, and waits for none.
     """
-    reader = consumer(settings, "shardpost-reader", **{"enable.partition.eof": True})
+    more = {"enable.partition.eof": True, "fetch.queue.backoff.ms": 10}
+    reader = consumer(settings, "shardpost-reader", **more)
     try:
         low, high = bounds(settings, topic, partition, committed=committed)
         position = max(low, start or 0)
@@ -186,7 +187,7 @@ def _next_batch(reader: Consumer) -> list[Message]:
     if there:
         return there
     one = reader.poll(POLL_SECONDS)
-    return [one] if one else []
+    return [] if one is None else [one]  # a message without a value is false
 
 
 def bounds(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
@@ -219,6 +220,17 @@ def header_bytes(message: Message) -> dict[str, bytes]:
     """Return a record's headers; of several of one name the last, and none that is null."""
     found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     return {name: value for name, value in found if value is not None}
+
+
+def committed(settings: Settings, reader: Consumer, topic: str, partition: int) -> int:
+    """Return the offset that the reader's group has committed; 0 where it has none."""
+    try:
+        [place] = reader.committed(
+            [TopicPartition(topic, partition)], timeout=settings.kafka_timeout
+        )
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    return max(0, place.offset)
 
 
 def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from shardpost.adapters import decisions, run_topics
-from shardpost.adapters.kafka import bounds, consumer, partition_counts, producer, unreachable
+from shardpost.adapters.kafka import bounds, committed, consumer, partition_counts, producer
 from shardpost.domain.decisions import Decision
 from shardpost.domain.fates import Fate, fate_of
 from shardpost.domain.partitioning import partition_of
@@ -63,10 +63,7 @@ def _decisions(settings: Settings, asked: Asked) -> Iterator[Decision]:
 def _place(settings: Settings, partition: int) -> int:
     reader = consumer(settings, run_topics.GROUP)
     try:
-        asked = [TopicPartition(settings.topic(RUN_REQUESTS.name), partition)]
-        return int(reader.committed(asked, timeout=settings.kafka_timeout)[0].offset)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+        return committed(settings, reader, settings.topic(RUN_REQUESTS.name), partition)
     finally:
         reader.close()
 
