@@ -242,6 +242,13 @@ def test_a_command_that_cannot_be_read_holds_its_key(
     ]
 
 
+def test_a_tombstone_that_lies_alone_is_read(askable: Settings) -> None:
+    client = producer(askable)
+    client.produce(askable.topic_run_commands, None, KEY)
+    client.flush(30)
+    assert [(entry.key, entry.command) for entry in history(askable)] == [(KEY, None)]
+
+
 def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: AirflowServer) -> None:
     ask(askable, KEY, request())
     run(askable)
