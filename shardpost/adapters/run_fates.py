@@ -12,7 +12,7 @@ from shardpost.domain.decisions import Decision
 from shardpost.domain.fates import Fate, fate_of
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.topics import DECISIONS, RUN_REQUESTS
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
 
 
@@ -28,15 +28,32 @@ class Asked:
 
 
 def ask(settings: Settings, key: str, value: dict[str, object]) -> Asked:
-    """Put a request into its topic; ShardpostError if Kafka does not take it."""
+    """Put a request into its topic.
+
+    UsageError for one that would be refused unread; ShardpostError if Kafka does not take it.
+    """
+    text = _text(settings, key, value)
     topic = settings.topic(RUN_REQUESTS.name)
     partition = partition_of(key, run_topics.partitions(settings))
     decided = settings.topic(DECISIONS.name)
     decided_in = partition_of(key, partition_counts(settings, [decided])[decided])
     _, decided_from = bounds(settings, decided, decided_in, committed=True)
-    text = json.dumps(value, ensure_ascii=False).encode()
     taken = _produced(settings, topic, key.encode(), text, partition)
     return Asked(key, partition, taken.offset() or 0, decided_in, decided_from)
+
+
+def _text(settings: Settings, key: str, value: dict[str, object]) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise UsageError(f"request {key!r}: expected JSON, in UTF-8: {error}") from None
+    for name, size in (("key", len(key.encode())), ("value", len(text))):
+        if size > settings.request_bytes:
+            raise UsageError(
+                f"request: expected a {name} of at most {settings.request_bytes} bytes"
+                f" (SHARDPOST_REQUEST_BYTES), found {size}"
+            )
+    return text
 
 
 def fate(settings: Settings, asked: Asked) -> Fate | None:

@@ -85,12 +85,16 @@ def test_what_is_listed_dispatched_and_released(
     [
         ("request", KEY, "--dag", "weekly_email", "--conf", "[1]"),
         ("request", KEY, "--dag", "weekly_email", "--conf", "{"),
+        ("request", KEY, "--dag", "weekly_email", "--conf", '{"x": NaN}'),
+        ("request", KEY, "--dag", "weekly_email", "--conf", '{"x": "\\ud800"}'),
+        ("request", KEY, "--dag", "weekly_email", "--conf", '{"x": "' + "y" * 70_000 + '"}'),
+        ("request", "k" * 70_000, "--dag", "weekly_email"),
         ("request", "", "--dag", "weekly_email"),
         ("release", KEY, "--why", " "),
     ],
 )
 def test_bad_usage_is_refused(command: CommandLine, arguments: tuple[str, ...]) -> None:
-    command.refused("runs", *arguments, code=2)
+    assert "expected" in command.refused("runs", *arguments, code=2)
 
 
 def test_the_watch_tells_of_what_waits_once_and_of_nothing_that_was_dispatched(
