@@ -74,6 +74,14 @@ def fail(api: httpx.Client, run: str) -> bool:
         return False
 
 
+def is_gone(api: httpx.Client, run: str) -> bool:
+    """Delete a run; False where SQLite was locked for too long."""
+    try:
+        return api.delete(path_of(run)).status_code in (204, 404)
+    except httpx.TimeoutException:
+        return False
+
+
 def test_a_request_starts_a_run_by_itself_and_its_end_frees_the_key(
     stack: CommandLine, api: httpx.Client
 ) -> None:
@@ -119,12 +127,14 @@ def test_a_thousand_requests_over_a_hundred_keys_become_a_hundred_runs(
     assert set(runs(api, "weekly_email")) == set(made)
 
     with paused(api, "dispatch_run_requests"), paused(api, "weekly_email"):
-        for run in made:
+        found = runs(api, "weekly_email")
+        gone = next(run for run in made if found[run]["state"] == "queued")
+        eventually(lambda: is_gone(api, gone), f"{gone} cannot be deleted")
+        for run in set(made) - {gone}:
             eventually(lambda run=run: fail(api, run), f"{run} cannot be marked failed")
-        api.delete(path_of(made[0])).raise_for_status()
     stack("runs", "dispatch")
     assert [row for row in stack.json("runs", "list") if row["key"].startswith("many/")] == []
-    released = [one for one, _ in decisions.every(stack.settings) if made[0] in one.why]
+    released = [one for one, _ in decisions.every(stack.settings) if gone in one.why]
     assert [str(one.kind) for one in released] == ["released"]
 
 
