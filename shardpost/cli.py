@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "email": "email",
     "emails": "emails",
     "letters": "letters",
+    "runs": "runs",
     "airflow": "airflow",
 }
 

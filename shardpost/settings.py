@@ -57,6 +57,8 @@ class Settings(BaseModel):
     topic_dead_letters: str = "dead-letters"
     topic_retries: str = "retries"
     topic_parking_lot: str = "parking-lot"
+    topic_run_requests: str = "run-requests"
+    topic_run_commands: str = "run-commands"
     topic_decisions: str = "decisions"
 
     country: str = Field("US", description="whose stock counts")
@@ -69,6 +71,21 @@ class Settings(BaseModel):
     driver_memory: str = Field("2g", pattern=r"^\d+[kmgt]$", description="heap of a Spark driver")
 
     airflow_port: Port = Field(8080, description="port of the embedded Airflow")
+    airflow_url: str | None = Field(None, description="Airflow's API; the embedded one if unset")
+    airflow_user: str | None = Field(None, description="who starts runs there")
+    airflow_password: str | None = Field(None, repr=False)
+
+    askable_dags: str = Field(
+        "compact_positions,weekly_email,sweep_dead_letters",
+        description="the DAGs that a run request may ask for, with commas between",
+    )
+    request_bytes: Annotated[int, Field(ge=1, le=200_000)] = Field(
+        65_536, description="a run request larger than this is refused"
+    )
+    request_days: Count = Field(
+        6, description="a run request older than this is refused; less than Kafka keeps offsets"
+    )
+    request_wait: Seconds = Field(420, description="longest wait of `runs request --wait`, seconds")
 
     smtp_host: str | None = Field(None, description="mail server; the embedded sink if unset")
     smtp_port: Port = Field(2525, description="port of the mail server, embedded or not")

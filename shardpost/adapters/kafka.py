@@ -7,7 +7,7 @@ record seen".
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import (
     Consumer,
@@ -157,7 +157,7 @@ def read_to_end(
     more = {"enable.partition.eof": True, "fetch.queue.backoff.ms": 10}
     reader = consumer(settings, "shardpost-reader", **more)
     try:
-        low, high = _end(settings, topic, partition, committed=committed)
+        low, high = bounds(settings, topic, partition, committed=committed)
         position = max(low, start or 0)
         reader.assign([TopicPartition(topic, partition, position)])
         deadline = time.monotonic() + settings.kafka_timeout
@@ -190,7 +190,8 @@ def _next_batch(reader: Consumer) -> list[Message]:
     return [] if one is None else [one]  # a message without a value is false
 
 
-def _end(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+def bounds(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+    """Return low and high of one partition, as `watermarks` does."""
     isolation = "read_committed" if committed else "read_uncommitted"
     reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
     try:
@@ -213,6 +214,12 @@ def _refuse(message: Message, settings: Settings) -> None:
     error = message.error()
     if error and error.code() != KafkaError._PARTITION_EOF:
         raise unreachable(settings, KafkaException(error))
+
+
+def header_bytes(message: Message) -> dict[str, bytes]:
+    """Return a record's headers; of several of one name the last, and none that is null."""
+    found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    return {name: value for name, value in found if value is not None}
 
 
 def committed(settings: Settings, reader: Consumer, topic: str, partition: int) -> int:

@@ -22,7 +22,7 @@ from shardpost.adapters.kafka import (
     unreachable,
     watermarks,
 )
-from shardpost.domain.topics import AS_LARGEST, AS_POSITIONS, DECLARED, INPUTS, POSITIONS, TopicSpec
+from shardpost.domain.topics import AS_LARGEST, AS_MANY_AS, DECLARED, INPUTS, TopicSpec
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -89,18 +89,17 @@ def _create(settings: Settings, client: AdminClient) -> set[str]:
 
 def _partitions(settings: Settings, spec: TopicSpec, known: Mapping[str, TopicMetadata]) -> int:
     """Return how many partitions a new topic gets."""
-    if spec.name in AS_POSITIONS:
-        origins = {settings.topic(POSITIONS.name)}
-    elif spec.name in AS_LARGEST:
-        origins = {
-            settings.topic(topic.name) for topic in INPUTS
-        } | settings.retry_rules.of_origin.keys()
-    else:
-        return settings.partitions
-    counts = [len(known[name].partitions) for name in origins if name in known]
-    if spec.name in AS_LARGEST and len(counts) < len(origins):
-        counts.append(settings.partitions)
-    return max(counts, default=settings.partitions)
+    if spec.name in AS_LARGEST:
+        origins = {settings.topic(topic.name) for topic in INPUTS}
+        return _largest(settings, origins | settings.retry_rules.of_origin.keys(), known)
+    other = known.get(settings.topic(AS_MANY_AS.get(spec.name, spec.name)))
+    return len(other.partitions) if other else settings.partitions
+
+
+def _largest(settings: Settings, topics: set[str], known: Mapping[str, TopicMetadata]) -> int:
+    """Return the most partitions of these topics; one that is not there will have the default."""
+    counts = [len(known[name].partitions) for name in topics if name in known]
+    return max([*counts, *([settings.partitions] if len(counts) < len(topics) else [])])
 
 
 def _was_created(name: str, future: "Future[None]") -> bool:

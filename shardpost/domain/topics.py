@@ -42,6 +42,9 @@ EXCHANGES = TopicSpec(
 )
 SHARE_HOLDERS = TopicSpec("share-holders", COMPACT)
 WEEKLY_EMAILS = TopicSpec("weekly-emails", COMPACT)
+RUN_REQUESTS = TopicSpec("run-requests", {"cleanup.policy": "delete"})
+RUN_COMMANDS = TopicSpec("run-commands", COMPACT)
+DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": str(365 * DAY_MS)})
 
 # Records of one megabyte, Kafka's usual limit, with the headers of a letter; whatever fits into the
 # store fits into where it goes from there.
@@ -65,12 +68,12 @@ RETRIES = TopicSpec(
         "max.message.bytes": str(PASSED_ON_BYTES),
     },
 )
-DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": str(365 * DAY_MS)})
 
-# share-holders has as many partitions as positions has when it is created.
-AS_POSITIONS = frozenset({SHARE_HOLDERS.name})
+# When it is created, each of these has as many partitions as that other topic has.
+AS_MANY_AS = {SHARE_HOLDERS.name: POSITIONS.name, RUN_COMMANDS.name: RUN_REQUESTS.name}
 # dead-letters has as many as the largest topic that letters are of has then.
 AS_LARGEST = frozenset({DEAD_LETTERS.name})
 INPUTS = (POSITIONS, CLIENTS, EXCHANGES)
 OF_LETTERS = (DEAD_LETTERS, RETRIES, PARKING_LOT, DECISIONS)
-DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS, *OF_LETTERS)
+OF_RUNS = (RUN_REQUESTS, RUN_COMMANDS)
+DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS, *OF_LETTERS, *OF_RUNS)

@@ -14,6 +14,7 @@ from importlib import metadata
 import psutil
 
 from shardpost.embedded.airflow_home import (
+    API_SERVER,
     BIN,
     HOST,
     USER,
@@ -93,7 +94,7 @@ def _daemons(settings: Settings, env: Mapping[str, str]) -> dict[str, Daemon]:
         name: Daemon(
             name=f"airflow {name}",
             command=[str(BIN / "airflow"), *arguments],
-            env=env,
+            env={**env, **(API_SERVER if name == "api-server" else {})},
             log=settings.home / "logs" / f"airflow-{name}.log",
             pid_file=settings.home / "run" / f"airflow-{name}.pid",
         )

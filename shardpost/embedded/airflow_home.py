@@ -18,6 +18,7 @@ BIN = Path(sys.executable).parent
 # A cluster's own connection is set here; without it, Spark runs where the commands run it.
 SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 DATABASE = "shardpost.embedded.airflow_database.CONNECT"
+API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{DATABASE}_API"}
 FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 
 
@@ -59,9 +60,17 @@ def environment(settings: Settings) -> dict[str, str]:
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit
         SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or _spark_connection(settings),
         **_secrets(home),
-        **settings.environ(),
+        **with_login(settings).environ(),
         FIRST_WEEK: settings.weekly_first or _first_week(home),
     }
+
+
+def with_login(settings: Settings) -> Settings:
+    """Return the settings with an Airflow to start runs in: this one, where none is named."""
+    if settings.airflow_url is not None:
+        return settings
+    login = {"airflow_user": USER, "airflow_password": password(settings)}
+    return settings.model_copy(update={"airflow_url": address(settings), **login})
 
 
 def password(settings: Settings) -> str:

@@ -6,10 +6,10 @@ The job is the real one; only a log handler is added, which the tests wait for a
 """
 
 import logging
-import os
 import runpy
 import signal
 import sys
+import threading
 
 
 class Pause(logging.Handler):
@@ -22,7 +22,8 @@ class Pause(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.getMessage() == self._line:
             self._line = ""
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this very thread: another would stop the process, and this one a moment later.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 if __name__ == "__main__":

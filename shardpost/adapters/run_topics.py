@@ -1,0 +1,89 @@
+"""The topics `run-requests` and `run-commands`, partition by partition.
+
+Partition p of one holds the same keys as partition p of the other, so whoever writes the commands
+of a partition, under the transactional id `…/dispatch/p`, is alone in deciding on its requests.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from confluent_kafka import Message, TopicPartition
+
+from shardpost.adapters.fenced import FencedWriter, Write
+from shardpost.adapters.kafka import bounds, partition_counts, read_to_end
+from shardpost.domain.run_commands import Command, Entry, decode
+from shardpost.domain.run_requests import Record
+from shardpost.domain.topics import RUN_COMMANDS, RUN_REQUESTS
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+GROUP = "shardpost-dispatch"
+LAST_MS = 253_402_300_799_000  # the last second of the year 9999: whatever a producer says
+
+
+def partitions(settings: Settings) -> int:
+    """Return how many partitions both topics have; ShardpostError if they differ."""
+    requests, commands = (settings.topic(spec.name) for spec in (RUN_REQUESTS, RUN_COMMANDS))
+    counts = partition_counts(settings, [requests, commands])
+    if counts[requests] != counts[commands]:
+        raise ShardpostError(
+            f"{requests} has {counts[requests]} partitions and {commands} {counts[commands]},"
+            " expected as many: a key's requests and its command would part. Let all runs end, then"
+            " make both topics anew"
+        )
+    return counts[requests]
+
+
+def writer(settings: Settings, partition: int) -> FencedWriter:
+    """Return the writer of one partition's commands, not open yet."""
+    name = f"{settings.topic(RUN_REQUESTS.name)}/dispatch/{partition}"
+    return FencedWriter(settings, name, GROUP)
+
+
+def place(settings: Settings, partition: int, offset: int) -> TopicPartition:
+    """Return the offset from which the group is to read on."""
+    return TopicPartition(settings.topic(RUN_REQUESTS.name), partition, offset)
+
+
+def command_entries(settings: Settings, partition: int) -> Iterator[Entry]:
+    """Yield the records of one partition of `run-commands`, oldest first, to its end as of now."""
+    for message in read_to_end(settings, settings.topic(RUN_COMMANDS.name), partition):
+        entry = decode(message.key(), message.value(), _at(message))
+        if entry is not None:
+            yield entry
+
+
+def requests(settings: Settings, partition: int, start: int) -> Iterator[Record]:
+    """Yield what was asked from that offset on; waits for nobody's open transaction."""
+    topic = settings.topic(RUN_REQUESTS.name)
+    for message in read_to_end(settings, topic, partition, start=start, committed=True):
+        offset = message.offset() or 0
+        yield Record(partition, offset, _at(message), message.key(), message.value())
+
+
+def kept(settings: Settings, partition: int) -> tuple[int, int]:
+    """Return low and high watermark of one partition of `run-requests`."""
+    return bounds(settings, settings.topic(RUN_REQUESTS.name), partition, committed=False)
+
+
+def command_written(settings: Settings, partition: int, command: Command) -> Write:
+    """Return the record of a command."""
+    topic = settings.topic(RUN_COMMANDS.name)
+    return Write(topic, command.key.encode(), command.value(), partition)
+
+
+def release_written(settings: Settings, partition: int, key: str, why: str) -> Write:
+    """Return the tombstone that frees a key."""
+    topic = settings.topic(RUN_COMMANDS.name)
+    return Write(topic, key.encode(), None, partition, {"reason": why.encode()})
+
+
+def forwarded(settings: Settings, record: Record, partition: int) -> Write:
+    """Return a request as it goes to another partition."""
+    topic = settings.topic(RUN_REQUESTS.name)
+    stamp = int(record.at.timestamp() * 1000)
+    return Write(topic, record.key or b"", record.value, partition, timestamp_ms=stamp)
+
+
+def _at(message: Message) -> datetime:
+    return datetime.fromtimestamp(min(max(0, message.timestamp()[1]), LAST_MS) / 1000, UTC)

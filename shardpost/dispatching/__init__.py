@@ -1,0 +1,1 @@
+"""Run requests become run commands, and these become runs of Airflow."""

@@ -1,0 +1,26 @@
+"""An Airflow that the test plays, and topics for run requests with one partition each."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from shardpost.adapters import topics
+from shardpost.domain.topics import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
+from shardpost.settings import Settings
+from tests.airflow_server import AirflowServer, airflow_server
+
+
+@pytest.fixture
+def airflow() -> Iterator[AirflowServer]:
+    with airflow_server(weekly_email=False, compact_positions=False) as played:
+        yield played
+
+
+@pytest.fixture
+def askable(
+    settings: Settings, airflow: AirflowServer, monkeypatch: pytest.MonkeyPatch
+) -> Settings:
+    monkeypatch.setattr(topics, "DECLARED", (RUN_REQUESTS, RUN_COMMANDS, DECISIONS))
+    own = settings.model_copy(update={"partitions": 1, **airflow.environ()})
+    topics.apply(own)
+    return own

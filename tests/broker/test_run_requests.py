@@ -1,0 +1,292 @@
+"""Run requests on a real broker: many ask, one runs; the Airflow is the test's own."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from shardpost.adapters import decisions, topics
+from shardpost.adapters.kafka import admin, producer
+from shardpost.adapters.run_list import held, listed
+from shardpost.dispatching.release import release
+from shardpost.dispatching.tally import Tally
+from shardpost.domain.run_commands import State
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from tests.airflow_server import AirflowServer
+from tests.broker.asking import KEY, ask, decided, history, request, run, why
+
+
+def test_the_first_request_wins_and_the_same_again_changes_nothing(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    ask(askable, KEY, request({"week": "2026-W47"}, by="anna"))
+    ask(askable, KEY, request({"week": "2026-W47"}, by="ben"))
+    tally = run(askable)
+    assert (tally.issued, tally.started, tally.already_running) == (1, 1, 1)
+    assert [form["conf"] for form in airflow.runs.values()] == [{"week": "2026-W47"}]
+
+    issued, started = history(askable)
+    assert issued.command is not None
+    assert json.loads(issued.command.value()) == {
+        "State": "issued",
+        "Dag": "weekly_email",
+        "Conf": {"week": "2026-W47"},
+        "RequestedBy": "anna",
+        "RequestOffset": 0,
+        "RunId": airflow.started[0],
+    }
+    assert started.command == issued.command.started
+    assert run(askable) == Tally()
+    assert len(airflow.started) == 1
+
+
+def test_another_payload_is_a_conflict_that_is_kept_and_not_run(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    ask(askable, KEY, request({"week": "2026-W47"}))
+    ask(askable, KEY, request({"week": "2026-W46"}, by="ben"))
+    assert run(askable).conflicts == 1
+    assert len(airflow.runs) == 1
+    [(decision, headers)] = decisions.every(askable)
+    assert decision.about == KEY.encode()
+    assert "asked for by anna" in decision.why
+    assert json.loads(headers["request"]) == request({"week": "2026-W46"}, by="ben")
+    command, conflict = listed(askable)
+    assert (command["state"], command["requested_by"]) == ("started", "anna")
+    assert (conflict["state"], conflict["requested_by"]) == ("conflict", "ben")
+    assert (
+        set(command)
+        == set(conflict)
+        == {*("key", "dag", "run_id", "state", "requested_by", "since")}
+    )
+
+
+@pytest.mark.parametrize("state", ["success", "failed"])
+def test_a_run_that_ended_frees_its_key_and_the_next_request_runs_again(
+    askable: Settings, airflow: AirflowServer, state: str
+) -> None:
+    ask(askable, KEY, request())
+    run(askable)
+    airflow.end(airflow.started[0], state)
+    ask(askable, KEY, request({"dry_run": True}))
+    tally = run(askable)
+    assert (tally.released, tally.issued, tally.started) == (1, 1, 1)
+    assert [entry.command and str(entry.command.state) for entry in history(askable)] == [
+        *("issued", "started", None, "issued", "started")
+    ]
+    airflow.end_all()
+    assert run(askable).released == 1
+    assert held(askable) == []
+    assert decided(askable) == []
+
+
+def test_a_request_from_before_a_runs_end_changes_nothing_though_it_is_read_after_it(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    ask(askable, KEY, request())
+    run(askable)
+    ask(askable, KEY, request(by="ben"))
+    time.sleep(0.01)  # a record's time has milliseconds
+    airflow.end_all()
+    tally = run(askable)
+    assert (tally.already_running, tally.released, tally.issued) == (1, 1, 0)
+    assert len(airflow.started) == 1
+
+
+def test_a_run_that_was_deleted_frees_its_key_on_record(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    ask(askable, KEY, request())
+    run(askable)
+    airflow.delete(airflow.started[0])
+    ask(askable, KEY, request())
+    tally = run(askable)
+    assert (tally.released, tally.issued) == (1, 1)
+    assert decided(askable) == [("released", KEY)]
+    assert len(set(airflow.started)) == 2
+
+
+def test_with_airflow_down_commands_are_committed_and_started_later(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    down = askable.model_copy(update={"airflow_url": "http://127.0.0.1:1"})
+    ask(askable, KEY, request())
+    with pytest.raises(ShardpostError, match=r"1 commands are committed and not started.*answer"):
+        run(down)
+    assert [str(entry.command.state) for entry in held(askable) if entry.command] == ["issued"]
+    with pytest.raises(ShardpostError, match="1 runs were not looked at"):
+        run(down)
+    assert run(askable).started == 1
+    assert len(airflow.started) == 1
+
+
+def test_a_run_that_ended_while_dispatches_were_down_is_released(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    down = askable.model_copy(update={"airflow_url": "http://127.0.0.1:1"})
+    ask(askable, KEY, request())
+    run(askable)
+    airflow.end_all()
+    with pytest.raises(ShardpostError, match=r"0 commands .* 1 runs were not looked at"):
+        run(down)
+    assert len(held(askable)) == 1
+    assert run(askable).released == 1
+
+
+def test_an_airflow_that_breaks_leaves_the_command_for_the_next_dispatch(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    ask(askable, KEY, request())
+    airflow.breaks = True
+    with pytest.raises(ShardpostError, match="database is locked"):
+        run(askable)
+    airflow.breaks = False
+    assert run(askable).started == 1
+
+
+REFUSED = {
+    "unknown": (request(dag="no_such_dag"), "may not be asked for, only compact_positions"),
+    "path": (request(dag="../variables"), "may not be asked for"),
+    "missing": (request(dag="sweep_dead_letters"), "Airflow has no DAG sweep_dead_letters"),
+    "paused": (request(dag="compact_positions"), "DAG compact_positions is paused in Airflow"),
+    "wrong": (request({"week": 7}), "Airflow does not take it: 7 is not of type 'string'"),
+}
+
+
+def test_what_cannot_run_is_refused_with_the_reason_and_the_key_is_free(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    airflow.dags["compact_positions"] = True
+    airflow.refuses = "7 is not of type 'string'"
+    for key, (asked, _) in REFUSED.items():
+        ask(askable, key, asked)
+    assert run(askable).refused == len(REFUSED)
+    found = {one.about.decode(): one.why for one, _ in decisions.every(askable)}
+    assert found.keys() == REFUSED.keys()
+    for key, (_, reason) in REFUSED.items():
+        assert reason in found[key], key
+    assert held(askable) == []
+    airflow.refuses = None
+    ask(askable, "wrong", request())
+    assert run(askable).started == 1
+
+
+def test_malformed_requests_are_refused_and_block_nothing(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    bad: list[tuple[str | bytes | None, object]] = [
+        ("a", b"not JSON"),
+        ("b", b"\xff\xfe"),
+        ("c", None),
+        ("d", b""),
+        ("e", {"Conf": {}}),
+        ("f", {"Dag": 1}),
+        ("g", {"Dag": "weekly_email", "Conf": [1]}),
+        ("h", {"Dag": "weekly_email", "RequestedBy": {}}),
+        ("i", b"[" * 60_000),
+        ("j", b'{"Dag":"weekly_email","Conf":{"n":1e999}}'),
+        ("k", b'{"Dag":"weekly_email","Conf":{"s":"\\ud800"}}'),
+        ("l", {"Dag": "weekly_email", "Conf": {"x": "y" * 900_000}}),
+        ("m" * 100_000, request()),
+        (b"\xff", request()),
+        (None, request()),
+        ("n", b"null"),
+    ]
+    for key, value in bad:
+        ask(askable, key, value, partition=0)
+    ask(askable, "good", request())
+    tally = run(askable)
+    assert (tally.refused, tally.issued, tally.started) == (len(bad), 1, 1)
+    found = list(decisions.every(askable))
+    assert len(found) == len(bad)
+    assert all(f"{askable.topic_run_requests}[0]@" in one.why for one, _ in found)
+    assert run(askable) == Tally()
+
+
+def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    names = {"topic_run_requests": "wider-requests", "topic_run_commands": "wider-commands"}
+    wider = askable.model_copy(update={"partitions": 2, **names})
+    topics.apply(wider)
+    for partition in (0, 1):
+        ask(wider, KEY, request(), partition=partition)
+    tally = run(wider)
+    assert (tally.forwarded, tally.issued, tally.already_running) == (1, 1, 1)
+    assert len(airflow.runs) == 1
+
+
+def test_an_old_request_is_refused(askable: Settings, airflow: AirflowServer) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=6, minutes=1)
+    ask(askable, KEY, request(), timestamp=int(long_ago.timestamp() * 1000))
+    assert run(askable).refused == 1
+    assert "more than 6 days ago" in why(askable)
+    assert airflow.runs == {}
+
+
+def test_a_command_that_cannot_be_read_holds_its_key(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    client = producer(askable)
+    client.produce(askable.topic_run_commands, b"?", KEY)
+    client.flush(30)
+    ask(askable, KEY, request())
+    assert run(askable).conflicts == 1
+    assert airflow.runs == {}
+    assert [str(entry.command.state) for entry in held(askable) if entry.command] == [
+        str(State.UNREADABLE)
+    ]
+
+
+def test_a_tombstone_that_lies_alone_is_read(askable: Settings) -> None:
+    client = producer(askable)
+    client.produce(askable.topic_run_commands, None, KEY)
+    client.flush(30)
+    assert [(entry.key, entry.command) for entry in history(askable)] == [(KEY, None)]
+
+
+def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: AirflowServer) -> None:
+    ask(askable, KEY, request())
+    run(askable)
+    freed = release(askable, KEY, "ben", "it hangs", datetime.now(UTC))
+    assert freed.run_id == airflow.started[0]
+    assert held(askable) == []
+    [(decision, _)] = decisions.every(askable)
+    assert (decision.kind, decision.who, decision.why) == ("released", "ben", "it hangs")
+    with pytest.raises(ShardpostError, match="nothing runs under the key"):
+        release(askable, KEY, "ben", "again", datetime.now(UTC))
+    ask(askable, KEY, request())
+    assert run(askable).started == 1
+
+
+def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:
+    name, client = f"{askable.topic_run_commands}-3", admin(askable)
+    client.create_topics([NewTopic(name, 3, 1)])[name].result()
+    with pytest.raises(ShardpostError, match=r"has 1 partitions and .* 3, expected as many"):
+        run(askable.model_copy(update={"topic_run_commands": name}))
+
+
+def test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundred_runs(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    def produce(number: int) -> None:
+        client = producer(askable)
+        for n in range(125):
+            key = f"weekly_email/{(number * 125 + n) % 100}"
+            client.produce(askable.topic_run_requests, json.dumps(request()).encode(), key)
+        assert client.flush(30) == 0
+
+    with ThreadPoolExecutor(9) as pool:
+        made = [pool.submit(produce, number) for number in range(8)]
+        tallies = [pool.submit(run, askable).result() for _ in range(2)]  # while they are made
+        for one in made:
+            one.result()
+    tallies.append(run(askable))
+    assert sum(tally.issued for tally in tallies) == 100
+    assert sum(tally.already_running for tally in tallies) == 900
+    assert len(airflow.started) == len(set(airflow.started)) == 100
+    assert len(held(askable)) == 100

@@ -1,0 +1,125 @@
+"""Dispatches that are killed or halted at each step: one command, one run, each decision once."""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shardpost.adapters.run_list import held
+from shardpost.dispatching.partition import FRESH_SECONDS
+from shardpost.settings import Settings
+from tests.airflow_server import AirflowServer
+from tests.broker.asking import KEY, ask, decided, history, request, run
+from tests.dispatch_steps import STEPS
+from tests.job_process import wait_for
+
+PAUSING = Path(__file__).parent / "pausing_dispatch.py"
+
+
+class Dispatch:
+    """A process that dispatches, and stops itself at a step."""
+
+    def __init__(self, settings: Settings, step: str) -> None:
+        others = {n: text for n, text in os.environ.items() if not n.startswith("SHARDPOST_")}
+        self._process = subprocess.Popen(
+            [sys.executable, str(PAUSING), step],
+            env=others | settings.environ(),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(self._paused, f"a dispatch to stop itself at {step}", seconds=60)
+
+    def _paused(self) -> bool:
+        assert self._process.poll() is None, self._process.communicate()
+        return psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate(timeout=30)
+
+    def resume(self) -> tuple[int, str]:
+        """Let it go on to its end; return its exit code and what it said."""
+        psutil.Process(self._process.pid).resume()
+        _, said = self._process.communicate(timeout=120)
+        return self._process.returncode, said
+
+
+def states(settings: Settings) -> list[str]:
+    return [str(entry.command.state) if entry.command else "free" for entry in history(settings)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_the_next_dispatch_ends_as_an_unbroken_one(
+    askable: Settings, airflow: AirflowServer, step: str
+) -> None:
+    ask(askable, "before", request())
+    run(askable)
+    airflow.end_all()
+    for key, value in ((KEY, request()), (KEY, request({"x": 1})), ("bad", b"?"), (KEY, request())):
+        ask(askable, key, value)
+    Dispatch(askable, step).kill()
+    run(askable)
+    assert [entry.key for entry in held(askable)] == [KEY]
+    assert len(airflow.started) == len(set(airflow.started)) == 2
+    assert decided(askable) == [("conflict", KEY), ("refused", "bad")]
+    assert states(askable) == ["issued", "started", "issued", "free", "started"]
+    airflow.end_all()
+    assert run(askable).released == 1
+
+
+def test_a_halted_dispatch_that_wakes_up_has_no_effect(
+    askable: Settings, airflow: AirflowServer, tmp_path: Path
+) -> None:
+    elsewhere = askable.model_copy(update={"home": tmp_path / "another-machine"})
+    ask(askable, KEY, request())
+    halted = Dispatch(elsewhere, "start")
+    since = time.monotonic()
+    run(askable)  # another takes over, and starts what the halted one had issued
+    airflow.end_all()
+    run(askable)
+    airflow.delete(airflow.started[0])  # now Airflow itself would not refuse it any more
+    wait_for(lambda: time.monotonic() > since + FRESH_SECONDS, "the halt to be noticeable")
+    before = states(askable)
+    code, said = halted.resume()
+    assert (code, len(airflow.started)) == (1, 1), said
+    assert "fenced: a newer writer has taken over" in said
+    assert states(askable) == before == ["issued", "started", "free"]
+
+
+def test_a_halted_dispatch_cannot_commit_commands_any_more(
+    askable: Settings, airflow: AirflowServer, tmp_path: Path
+) -> None:
+    ask(askable, KEY, request())
+    halted = Dispatch(askable.model_copy(update={"home": tmp_path / "another"}), "commit commands")
+    run(askable)
+    code, said = halted.resume()
+    assert (code, states(askable)) == (1, ["issued", "started"]), said
+    assert len(airflow.started) == 1
+
+
+def test_two_dispatches_at_once_start_each_run_once(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    for number in range(20):
+        ask(askable, f"{KEY}/{number % 10}", request())
+    with ThreadPoolExecutor(2) as pool:
+        tallies = [done.result() for done in [pool.submit(run, askable) for _ in range(2)]]
+    assert sum(tally.issued for tally in tallies) == 10
+    assert len(airflow.started) == len(set(airflow.started)) == 10
+
+
+def test_a_second_dispatch_waits_for_the_first_and_says_for_whom(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    halted = Dispatch(askable, "read requests")
+    try:
+        with pytest.raises(Exception, match="the dispatch of run requests is already running"):
+            run(askable.model_copy(update={"lock_wait": 0.1}))
+    finally:
+        halted.kill()

@@ -1,0 +1,112 @@
+"""`shardpost runs` as its users have it, and the watch that tells Airflow of requests."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from shardpost.adapters import decisions
+from shardpost.adapters.run_watch import RunWatch
+from shardpost.settings import Settings
+from tests.airflow_server import AirflowServer
+from tests.broker.asking import KEY, ask, request, run
+from tests.command_line import CommandLine
+from tests.job_process import wait_for
+
+
+@pytest.fixture
+def command(askable: Settings) -> CommandLine:
+    return CommandLine(askable.environ())
+
+
+def asked(*more: str) -> tuple[str, ...]:
+    return ("runs", "request", KEY, "--dag", "weekly_email", "--by", "anna", *more)
+
+
+def told(command: CommandLine, askable: Settings, *more: str, code: int = 0) -> Any:
+    """Ask and wait for the fate, while another dispatches."""
+    watch = RunWatch(askable)
+    watch.news()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(command.json, *asked("--wait", *more), code=code)
+        wait_for(lambda: watch.news() is not None, "the request to be there", seconds=60)
+        run(askable)
+        return waiting.result()
+
+
+def test_a_request_is_told_its_fate(
+    command: CommandLine, askable: Settings, airflow: AirflowServer
+) -> None:
+    won = told(command, askable)
+    assert (won["fate"], won["run_id"]) == ("won", airflow.started[0])
+    again = told(command, askable)
+    assert (again["fate"], again["run_id"]) == ("already running", airflow.started[0])
+    assert (again["requested_by"], again["since"]) == ("anna", won["since"])
+    conflict = told(command, askable, "--conf", '{"week":"2026-W47"}', code=3)
+    assert (conflict["fate"], conflict["run_id"]) == ("conflict", airflow.started[0])
+    airflow.end_all()
+    airflow.dags["weekly_email"] = True
+    refused = told(command, askable, code=3)
+    assert refused["fate"] == "refused"
+    assert "DAG weekly_email is paused in Airflow" in refused["why"]
+
+
+def test_a_request_that_nobody_dispatches_is_told_so_at_the_deadline(askable: Settings) -> None:
+    hasty = CommandLine(askable.environ() | {"SHARDPOST_REQUEST_WAIT": "0.1"})
+    line = hasty.refused(*asked("--wait"), code=1)
+    assert f"{askable.topic_run_requests}[0]@0 is not taken up after 0.1 s" in line
+    assert "it stays asked for" in line
+    assert run(askable).issued == 1
+
+
+def test_what_is_listed_dispatched_and_released(
+    command: CommandLine, askable: Settings, airflow: AirflowServer
+) -> None:
+    assert command.json("runs", "list") == []
+    assert command(*asked()) == f"asked: {askable.topic_run_requests}[0]@0\n"
+    airflow.breaks = True
+    assert "1 commands are committed and not started" in command.refused("runs", "dispatch", code=1)
+    airflow.breaks = False
+    assert command.json("runs", "dispatch")["started"] == 1
+    [row] = command.json("runs", "list")
+    assert (row["key"], row["dag"], row["state"]) == (KEY, "weekly_email", "started")
+    assert "started  " in command("runs", "list")
+    assert "is not touched" in command("runs", "release", KEY, "--why", "it hangs", "--by", "ben")
+    assert command.json("runs", "list") == []
+    [(decision, _)] = decisions.every(askable)
+    assert (decision.who, decision.why) == ("ben", "it hangs")
+    assert "nothing runs under the key" in command.refused(
+        "runs", "release", KEY, "--why", "again", code=1
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("request", KEY, "--dag", "weekly_email", "--conf", "[1]"),
+        ("request", KEY, "--dag", "weekly_email", "--conf", "{"),
+        ("request", KEY, "--dag", "weekly_email", "--conf", '{"x": NaN}'),
+        ("request", KEY, "--dag", "weekly_email", "--conf", '{"x": "\\ud800"}'),
+        ("request", KEY, "--dag", "weekly_email", "--conf", '{"x": "' + "y" * 70_000 + '"}'),
+        ("request", "k" * 70_000, "--dag", "weekly_email"),
+        ("request", "", "--dag", "weekly_email"),
+        ("release", KEY, "--why", " "),
+    ],
+)
+def test_bad_usage_is_refused(command: CommandLine, arguments: tuple[str, ...]) -> None:
+    assert "expected" in command.refused("runs", *arguments, code=2)
+
+
+def test_the_watch_tells_of_what_waits_once_and_of_nothing_that_was_dispatched(
+    askable: Settings, airflow: AirflowServer
+) -> None:
+    watch = RunWatch(askable)
+    assert watch.news() is None
+    ask(askable, KEY, request())
+    assert watch.news() == {0: 1}
+    assert watch.news() is None
+    ask(askable, KEY, request())
+    assert RunWatch(askable).news() == {0: 2}  # one that starts later sees it all the same
+    run(askable)
+    assert watch.news() is None
+    assert RunWatch(askable).news() is None

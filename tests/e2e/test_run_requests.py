@@ -1,0 +1,154 @@
+"""Run requests in a real Airflow: each command one run, released when it ends or is deleted."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from shardpost.adapters import decisions, run_topics
+from shardpost.adapters.kafka import producer
+from shardpost.domain.run_commands import State
+from shardpost.settings import Settings
+from tests.command_line import CommandLine
+
+DEADLINE_SECONDS = 240
+KEYS = 100
+ASKED = json.dumps({"Dag": "weekly_email", "Conf": {"week": "2020-W01", "dry_run": True}})
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def runs(api: httpx.Client, dag: str) -> dict[str, dict[str, Any]]:
+    """Return the runs of a DAG that were asked for, by id."""
+    found: list[dict[str, Any]] = []
+    while True:
+        query = {"limit": 100, "offset": len(found)}
+        page = api.get(f"/api/v2/dags/{dag}/dagRuns", params=query).raise_for_status().json()
+        found += page["dag_runs"]
+        if len(found) >= page["total_entries"]:
+            return {
+                run["dag_run_id"]: run for run in found if run["dag_run_id"].startswith("request__")
+            }
+
+
+def issued(settings: Settings, prefix: str) -> list[str]:
+    """Return the run ids of every command that was issued under keys with that prefix."""
+    return [
+        entry.command.run_id
+        for partition in range(run_topics.partitions(settings))
+        for entry in run_topics.command_entries(settings, partition)
+        if entry.command and entry.command.state is State.ISSUED and entry.key.startswith(prefix)
+    ]
+
+
+@contextmanager
+def paused(api: httpx.Client, dag: str) -> Iterator[None]:
+    path = f"/api/v2/dags/{dag}"
+    api.patch(path, json={"is_paused": True}).raise_for_status()
+    try:
+        yield
+    finally:
+        api.patch(path, json={"is_paused": False}).raise_for_status()
+
+
+def path_of(run: str) -> str:
+    return f"/api/v2/dags/weekly_email/dagRuns/{quote(run)}"
+
+
+def fail(api: httpx.Client, run: str) -> bool:
+    """Mark a run failed; False where Airflow's SQLite was locked for too long."""
+    try:
+        return api.patch(path_of(run), json={"state": "failed"}).is_success
+    except httpx.TimeoutException:
+        return False
+
+
+def is_gone(api: httpx.Client, run: str) -> bool:
+    """Delete a run; False where SQLite was locked for too long."""
+    try:
+        return api.delete(path_of(run)).status_code in (204, 404)
+    except httpx.TimeoutException:
+        return False
+
+
+def test_a_request_starts_a_run_by_itself_and_its_end_frees_the_key(
+    stack: CommandLine, api: httpx.Client
+) -> None:
+    def ask(*more: str) -> Any:
+        asked = ("runs", "request", "compaction/e2e", "--dag", "compact_positions", *more)
+        return stack.json(*asked, "--wait")
+
+    first = ask("--by", "anna")
+    again = ask("--by", "ben")
+    assert (first["fate"], again["fate"]) == ("won", "already running")
+    assert (again["run_id"], again["requested_by"]) == (first["run_id"], "anna")
+    assert [row["key"] for row in stack.json("runs", "list")] == ["compaction/e2e"]
+
+    def state(asked: Any) -> str:
+        path = f"/api/v2/dags/compact_positions/dagRuns/{quote(asked['run_id'])}"
+        return str(api.get(path).raise_for_status().json()["state"])
+
+    eventually(lambda: state(first) == "success", "the run does not end well")
+    later = ask()
+    assert later["fate"] == "won"
+    assert later["run_id"] != first["run_id"]
+    eventually(lambda: state(later) == "success", "the second run does not end well")
+    stack("runs", "dispatch")
+    assert stack.json("runs", "list") == []
+
+
+@pytest.mark.timeout(600)
+def test_a_thousand_requests_over_a_hundred_keys_become_a_hundred_runs(
+    stack: CommandLine, api: httpx.Client
+) -> None:
+    def produce(number: int) -> None:
+        client = producer(stack.settings)
+        for n in range(KEYS * 10 // 8):
+            key = f"many/{(number * KEYS * 10 // 8 + n) % KEYS}"
+            client.produce(stack.settings.topic_run_requests, ASKED, key)
+        assert client.flush(30) == 0
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(produce, range(8)))
+    stack("runs", "dispatch")  # beside those that Airflow starts by itself
+    made = issued(stack.settings, "many/")
+    assert len(made) == len(set(made)) == KEYS
+    assert set(runs(api, "weekly_email")) == set(made)
+
+    with paused(api, "dispatch_run_requests"), paused(api, "weekly_email"):
+        found = runs(api, "weekly_email")
+        gone = next(run for run in made if found[run]["state"] == "queued")
+        eventually(lambda: is_gone(api, gone), f"{gone} cannot be deleted")
+        for run in set(made) - {gone}:
+            eventually(lambda run=run: fail(api, run), f"{run} cannot be marked failed")
+    stack("runs", "dispatch")
+    assert [row for row in stack.json("runs", "list") if row["key"].startswith("many/")] == []
+    released = [one for one, _ in decisions.every(stack.settings) if gone in one.why]
+    assert [str(one.kind) for one in released] == ["released"]
+
+
+def test_what_airflow_does_not_take_is_refused_and_its_key_is_free(
+    stack: CommandLine, api: httpx.Client
+) -> None:
+    def refused(dag: str, conf: str = "{}") -> str:
+        asked = ("runs", "request", "refused/e2e", "--dag", dag, "--conf", conf, "--wait")
+        result = stack.json(*asked, code=3)
+        assert result["fate"] == "refused"
+        return str(result["why"])
+
+    assert "Invalid input for param week" in refused("weekly_email", '{"week": "W47"}')
+    assert "may not be asked for" in refused("dispatch_run_requests")
+    with paused(api, "weekly_email"):
+        assert "DAG weekly_email is paused" in refused("weekly_email")
+    assert [row for row in stack.json("runs", "list") if row["key"] == "refused/e2e"] == []

@@ -1,0 +1,250 @@
+"""Random interleavings of requests, dispatches, ends, deletions and crashes, beside a plain model.
+
+The dispatch is the real one, on topics and an Airflow in memory. A crash breaks it off as a named
+step begins; then it dispatches again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from confluent_kafka import TopicPartition
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardpost.adapters import run_topics
+from shardpost.adapters.airflow_api import AirflowUnreachableError
+from shardpost.adapters.fenced import Write
+from shardpost.dispatching import partition as partition_module
+from shardpost.dispatching.partition import PartitionDispatch
+from shardpost.dispatching.runs import Runs
+from shardpost.domain.decisions import Kind
+from shardpost.domain.decisions import decode as decode_decision
+from shardpost.domain.run_commands import Entry, Run, decode, fold
+from shardpost.domain.run_requests import Record, Rules
+from shardpost.settings import load
+from tests.dispatch_steps import STEPS
+
+SETTINGS = load({})
+START = datetime(2026, 11, 21, tzinfo=UTC)
+KEYS = ("a", "a", "b")
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+@dataclass
+class World:
+    """One partition's topics, an Airflow, a clock."""
+
+    now: datetime = START
+    asked: list[Record] = field(default_factory=list)
+    commands: list[tuple[bytes, bytes | None, datetime]] = field(default_factory=list)
+    decisions: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    place: int | None = None
+    runs: dict[str, Run] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+    down: bool = False
+    crash_at: str | None = None
+
+    def tick(self) -> datetime:
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+    # Airflow
+
+    def run(self, _dag: str, run: str) -> Run | None:
+        self._require_up()
+        return self.runs.get(run)
+
+    def start(self, dag: str, run: str, _conf: dict[str, Any], _note: str) -> str | None:
+        self._require_up()
+        if dag == "paused":
+            return "DAG paused is paused"
+        if run not in self.runs:
+            self.runs[run] = Run("running")
+            self.started.append(run)
+        return None
+
+    def _require_up(self) -> None:
+        if self.down:
+            raise AirflowUnreachableError("down")
+
+    # Kafka
+
+    def entries(self) -> Iterator[Entry]:
+        for key, value, at in self.commands:
+            entry = decode(key, value, at)
+            assert entry is not None
+            yield entry
+
+    def commit(self, writes: Sequence[Write], place: TopicPartition | None = None) -> None:
+        for write in writes:
+            if write.topic == "run-commands":
+                self.commands.append((write.key, write.value, self.tick()))
+            else:
+                self.decisions.append((write.key, write.value))
+        if place is not None:
+            self.place = place.offset
+
+    def step(self, name: str) -> None:
+        if name == self.crash_at:
+            self.crash_at = None
+            raise CrashError(name)
+
+    @contextmanager
+    def plugged_in(self) -> Iterator[None]:
+        writer = SimpleNamespace(
+            open=lambda: None,
+            close=lambda: None,
+            fresh=lambda _seconds: True,
+            place=lambda _topic, _partition: self.place,
+            commit=self.commit,
+        )
+        topics = {
+            "writer": lambda *_: writer,
+            "command_entries": lambda *_: self.entries(),
+            "kept": lambda *_: (0, len(self.asked)),
+            "requests": lambda _settings, _partition, at: iter(self.asked[at:]),
+        }
+        steps = {"_step": self.step, "AT_ONCE": 2}
+        with (
+            mock.patch.multiple(run_topics, **topics),
+            mock.patch.multiple(partition_module, **steps),
+        ):
+            yield
+
+    def dispatch(self) -> None:
+        rules = Rules(frozenset({"dag", "paused"}), 1000, timedelta(days=6), 1, self.now)
+        with self.plugged_in():
+            PartitionDispatch(SETTINGS, 0, Runs(self), rules).run()
+
+
+@dataclass
+class Model:
+    """What has to come of it, said plainly: {key: [payload, run or None, ended at]}."""
+
+    pending: list[tuple[str, bytes, datetime]] = field(default_factory=list)
+    held: dict[str, dict[str, Any]] = field(default_factory=dict)
+    outcomes: list[str] = field(default_factory=list)
+    started: int = 0
+
+    def dispatch(self, *, down: bool) -> None:
+        pending, self.pending = self.pending, []
+        for key, value, at in pending:
+            self.outcomes.append(self._outcome(key, value, at, down=down))
+        for key in [k for k, h in self.held.items() if h["free_from"] and not down]:
+            self._free(key)
+        for key, hold in list(self.held.items()):
+            if hold["state"] == "issued" and not down:
+                if b"paused" in hold["value"]:
+                    self.outcomes.append("refused")
+                    del self.held[key]
+                else:
+                    hold["state"] = "started"
+                    self.started += 1
+
+    def _outcome(self, key: str, value: bytes, at: datetime, *, down: bool) -> str:
+        if value == b"?":
+            return "refused"
+        hold = self.held.get(key)
+        if hold and (down or not hold["free_from"] or at < hold["free_from"]):
+            return "already" if hold["value"] == value else "conflict"
+        if hold:
+            self._free(key)
+        self.held[key] = {"value": value, "state": "issued", "free_from": None}
+        return "won"
+
+    def _free(self, key: str) -> None:
+        if self.held.pop(key)["free_from"] == START:  # it was deleted
+            self.outcomes.append("released")
+
+
+VALUES = (
+    b'{"Dag":"dag","Conf":{"x":1}}',
+    b'{"Dag":"dag","Conf":{"x":2}}',
+    b'{"Dag":"paused"}',
+    b"?",
+)
+ASK = st.tuples(st.just("ask"), st.sampled_from(KEYS), st.sampled_from(VALUES))
+END = st.tuples(st.sampled_from(["end", "delete"]), st.sampled_from(KEYS), st.none())
+DISPATCH = st.tuples(
+    st.just("dispatch"), st.booleans(), st.lists(st.sampled_from(STEPS), max_size=3)
+)
+
+
+RUNNING = [("ask", "a", VALUES[0]), ("dispatch", False, [])]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(ASK, ASK, END, DISPATCH), max_size=30))
+def test_any_interleaving_ends_as_the_plain_model_says(events: list[tuple[str, Any, Any]]) -> None:
+    world, model = World(), Model()
+    for event in [*RUNNING, *events]:
+        _ACTIONS[event[0]](world, model, event)
+        _agree(world, model)
+    _dispatch(world, model, ("dispatch", False, []))
+    _agree(world, model)
+    assert world.place == len(world.asked)
+
+
+def _ask(world: World, model: Model, event: tuple[str, Any, Any]) -> None:
+    _, key, value = event
+    at = world.tick()
+    world.asked.append(Record(0, len(world.asked), at, key.encode(), value))
+    model.pending.append((key, value, at))
+
+
+def _end(world: World, model: Model, event: tuple[str, Any, Any]) -> None:
+    """End or delete the run of a key that has started, if it has one on its way."""
+    what, key, _ = event
+    entry = fold(world.entries()).get(key)
+    if key not in model.held or model.held[key]["state"] != "started" or entry is None:
+        return
+    assert entry.command is not None
+    if what == "end" and not model.held[key]["free_from"]:
+        at = world.tick()
+        world.runs[entry.command.run_id] = Run("success", at)
+        model.held[key]["free_from"] = at
+    elif what == "delete":
+        world.runs.pop(entry.command.run_id, None)
+        model.held[key]["free_from"] = START
+
+
+def _dispatch(world: World, model: Model, event: tuple[str, Any, Any]) -> None:
+    _, down, crashes = event
+    world.down = down
+    world.tick()
+    for step in crashes:
+        world.crash_at = step
+        try:
+            world.dispatch()
+        except CrashError:
+            continue
+    world.crash_at = None
+    world.dispatch()
+    model.dispatch(down=down)
+
+
+_ACTIONS: dict[str, Callable[[World, Model, tuple[str, Any, Any]], None]] = {
+    "ask": _ask,
+    "end": _end,
+    "delete": _end,
+    "dispatch": _dispatch,
+}
+
+
+def _agree(world: World, model: Model) -> None:
+    held = fold(world.entries())
+    assert {key: str(entry.command and entry.command.state) for key, entry in held.items()} == {
+        key: hold["state"] for key, hold in model.held.items()
+    }
+    assert len(world.started) == len(set(world.started)) == model.started
+    found = [decision for one in world.decisions if (decision := decode_decision(*one))]
+    for kind in (Kind.CONFLICT, Kind.REFUSED, Kind.RELEASED):
+        assert sum(one.kind is kind for one in found) == model.outcomes.count(str(kind)), kind

@@ -1,0 +1,317 @@
+"""What a request says, what follows from it, and the id of the run that it wins."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardpost.domain.decisions import Decision, Kind
+from shardpost.domain.decisions import decode as decode_decision
+from shardpost.domain.fates import Fate, fate_of
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.run_commands import (
+    LONG_AGO,
+    Command,
+    Entry,
+    Keep,
+    NoteStarted,
+    Release,
+    Run,
+    Start,
+    State,
+    decode,
+    fold,
+    settle,
+)
+from shardpost.domain.run_ids import LONGEST_KEY, run_id
+from shardpost.domain.run_requests import (
+    AlreadyRunning,
+    Conflict,
+    Forward,
+    Issue,
+    Outcome,
+    Record,
+    Refused,
+    Request,
+    Rules,
+    outcome_of,
+    parse,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+RULES = Rules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)
+ALLOWED = re.compile(r"^[A-Za-z0-9_.~:+-]+$")  # Airflow's [scheduler] allowed_run_id_pattern
+
+
+def record(value: object, key: str = "k", offset: int = 7, at: datetime = NOW) -> Record:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return Record(partition_of(key, RULES.partitions), offset, at, key.encode(), raw)
+
+
+def asks(dag: str = "a", conf: object = None, by: str = "anna") -> dict[str, Any]:
+    return {"Dag": dag, "Conf": {} if conf is None else conf, "RequestedBy": by}
+
+
+def command(conf: dict[str, Any] | None = None, state: State = State.STARTED) -> Command:
+    return Command("k", state, "a", conf or {}, "anna", 3, "request__k__3-0")
+
+
+def held(conf: dict[str, Any] | None = None, state: State = State.STARTED) -> Entry:
+    return Entry("k", command(conf, state), NOW)
+
+
+def outcome(asked: Record, entry: Entry | None = None, release: Release | None = None) -> Outcome:
+    return outcome_of(asked, entry, release, RULES)
+
+
+def test_a_request_is_read_as_the_contract_has_it() -> None:
+    assert parse(record(asks(conf={"week": "2026-W47"})), RULES) == Request(
+        "k", "a", {"week": "2026-W47"}, "anna", 7, NOW
+    )
+    assert parse(record({"Dag": "a", "More": 1}), RULES) == Request(
+        "k", "a", {}, "(not said)", 7, NOW
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "expected a value, found an empty one"),
+        (b"{", "expected a key in UTF-8 and a value in JSON"),
+        (b"\xff", "expected a key in UTF-8 and a value in JSON"),
+        (b"[1]", "expected an object, found [1]"),
+        (b"null", "expected an object, found null"),
+        (b"{}", "expected the name of a DAG as Dag, found none"),
+        (b'{"Dag":7}', "expected the name of a DAG as Dag, found 7"),
+        (b'{"Dag":""}', 'expected the name of a DAG as Dag, found ""'),
+        (b'{"Dag":"a","Conf":null}', "expected an object as Conf, found null"),
+        (b'{"Dag":"a","RequestedBy":[]}', "expected a text as RequestedBy, found []"),
+        (b'{"Dag":"a","Conf":{"x":NaN}}', "a value in JSON: Out of range float"),
+        (b'{"Dag":"a","Conf":{"x":1e999}}', "a value in JSON: Out of range float"),
+        (b'{"Dag":"a","Conf":{"x":"\\ud800"}}', "surrogates not allowed"),
+        (b" " * 1001, "of at most 1000 bytes (SHARDPOST_REQUEST_BYTES), found 1001"),
+        (b"[" * 1000, "expected a key in UTF-8 and a value in JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_reason(value: bytes, reason: str) -> None:
+    found = outcome(record(value))
+    assert isinstance(found, Refused)
+    assert reason in found.reason
+
+
+def test_a_request_without_a_usable_key_is_refused() -> None:
+    for key in (None, b"", b"\xff", b"k" * 1001):
+        assert isinstance(outcome(Record(0, 0, NOW, key, json.dumps(asks()).encode())), Refused)
+
+
+@given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
+def test_no_record_whatever_is_more_than_refused(value: bytes, key: bytes | None) -> None:
+    parse(Record(0, 0, NOW, key, value), RULES)
+
+
+def test_the_first_request_of_a_free_key_wins() -> None:
+    assert outcome(record(asks(conf={"x": 1}))) == Issue(
+        Command("k", State.ISSUED, "a", {"x": 1}, "anna", 7, "request__k__7-1795262400000")
+    )
+
+
+def test_the_same_payload_is_already_running_whoever_asks_and_however_it_is_written() -> None:
+    entry = held({"x": 1, "y": [True]})
+    asked = record(b'{"Conf":{"y":[true],"x":1},"Dag":"a","RequestedBy":"ben"}')
+    assert outcome(asked, entry) == AlreadyRunning(command({"x": 1, "y": [True]}))
+
+
+@pytest.mark.parametrize("asked", [asks("b"), asks(conf={"x": True}), asks(conf={"x": "1"})])
+def test_another_payload_is_a_conflict(asked: dict[str, Any]) -> None:
+    assert isinstance(outcome(record(asked), held({"x": 1})), Conflict)
+
+
+def test_a_command_that_cannot_be_read_is_nobodys_equal() -> None:
+    assert isinstance(outcome(record(asks()), held(state=State.UNREADABLE)), Conflict)
+
+
+def test_a_request_from_before_the_end_of_a_run_came_while_it_ran() -> None:
+    ended = Release(NOW, "run … ended: success")
+    before, at = NOW - timedelta(milliseconds=1), NOW
+    assert outcome(record(asks(), at=before), held(), ended) == AlreadyRunning(command())
+    assert isinstance(outcome(record(asks(), at=at), held(), ended), Issue)
+    deleted = Release(LONG_AGO, "run … was deleted", deleted=True)
+    assert isinstance(outcome(record(asks(), at=before), held(), deleted), Issue)
+
+
+def test_only_listed_dags_and_recent_requests_are_run() -> None:
+    assert isinstance(outcome(record(asks("c"))), Refused)
+    assert isinstance(outcome(record(asks("c")), held()), Refused)
+    old = NOW - timedelta(days=6, milliseconds=1)
+    assert isinstance(outcome(record(asks(), at=old)), Refused)
+    assert isinstance(outcome(record(asks(), at=NOW - timedelta(days=6))), Issue)
+
+
+def test_a_request_in_another_partition_than_its_keys_goes_there() -> None:
+    astray = record(asks())
+    home = astray.partition
+    moved = Record((home + 1) % 4, 7, NOW, astray.key, astray.value)
+    assert outcome(moved, held()) == Forward(home)
+
+
+# Run ids
+
+KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200) | st.text("a_~.", min_size=1)
+
+
+@given(KEYS, st.integers(0, 2**63 - 1), st.integers(0, 2**42))
+def test_a_run_id_has_only_what_airflow_allows_and_is_never_taken_for_airflows_own(
+    key: str, offset: int, at: int
+) -> None:
+    made = run_id(key, offset, at)
+    assert ALLOWED.match(made)
+    assert "/" not in made
+    assert len(made) <= len("request__") + LONGEST_KEY + 2 + 19 + 1 + 13
+    own = ("scheduled__", "manual__", "backfill__", "asset_triggered__", "operator_triggered__")
+    assert not made.startswith(own)
+    assert made == run_id(key, offset, at)
+
+
+@given(st.tuples(KEYS, st.integers(0, 99)), st.tuples(KEYS, st.integers(0, 99)))
+def test_two_requests_never_have_the_same_run_id(
+    one: tuple[str, int], other: tuple[str, int]
+) -> None:
+    assert (run_id(*one, 0) == run_id(*other, 0)) == (one == other)
+
+
+def test_the_escape_cannot_be_forged() -> None:
+    keys = ["a/b", "a~2Fb", "a~b", "a~7Eb", "a", "a__1-0", "a__1", "ä", "x" * 80, "x" * 81]
+    made = {run_id(key, offset, 0) for key in keys for offset in (1, 10)}
+    assert len(made) == 2 * len(keys)
+
+
+# Commands
+
+COMMANDS = st.builds(
+    Command,
+    st.sampled_from(["k", "größe", "x/y"]),
+    st.sampled_from([State.ISSUED, State.STARTED]),
+    st.sampled_from(["a", "b"]),
+    st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers() | st.booleans()),
+    st.just("anna"),
+    st.integers(0, 9),
+    st.just("request__k__1-0"),
+)
+
+
+@given(COMMANDS)
+def test_a_command_reads_back_as_it_was_written(command: Command) -> None:
+    assert decode(command.key.encode(), command.value(), NOW) == Entry(command.key, command, NOW)
+
+
+def test_a_command_is_the_contracts() -> None:
+    assert json.loads(command({"x": 1}).value()) == {
+        "State": "started",
+        "Dag": "a",
+        "Conf": {"x": 1},
+        "RequestedBy": "anna",
+        "RequestOffset": 3,
+        "RunId": "request__k__3-0",
+    }
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"State":"gone"}', b"[" * 9999])
+def test_a_command_that_cannot_be_read_holds_its_key(value: bytes) -> None:
+    entry = decode(b"k", value, NOW)
+    assert entry is not None
+    assert entry.command is not None
+    assert entry.command.state is State.UNREADABLE
+    assert settle(entry.command, None) == Keep()
+
+
+def test_a_tombstone_frees_its_key_and_no_other() -> None:
+    other = Entry("other", command(), NOW)
+    assert fold([held(), other, Entry("k", None, NOW)]) == {"other": other}
+    assert fold([Entry("k", None, NOW), held()]) == {"k": held()}
+
+
+def test_what_follows_for_a_command_from_what_airflow_knows() -> None:
+    issued, started = command(state=State.ISSUED), command()
+    ended = Run("failed", NOW.replace(microsecond=1999))
+    assert settle(issued, None) == Start()
+    assert settle(issued, Run("queued")) == NoteStarted()
+    assert settle(started, Run("running")) == Keep()
+    deleted = settle(started, None)
+    assert isinstance(deleted, Release)
+    assert (deleted.at, deleted.deleted) == (LONG_AGO, True)
+    for one in (issued, started):
+        assert settle(one, ended) == Release(
+            NOW.replace(microsecond=1000), "run request__k__3-0 ended: failed"
+        )
+
+
+# Fates and decisions
+
+
+def at_offset(offset: int, state: State) -> Entry:
+    return Entry("k", Command("k", state, "a", {}, "anna", offset, f"run-{offset}"), NOW)
+
+
+FREE = Entry("k", None, NOW)
+REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
+
+
+@pytest.mark.parametrize(
+    ("entries", "decided", "is_taken", "kind", "settled", "run"),
+    [
+        ([], [], True, "already running", True, None),
+        ([at_offset(5, State.ISSUED)], [], True, "won", False, "run-5"),
+        ([at_offset(5, State.STARTED)], [], True, "won", True, "run-5"),
+        ([at_offset(5, State.ISSUED), FREE], [], True, "won", True, "run-5"),
+        ([at_offset(5, State.ISSUED), FREE], [REFUSED], True, "refused", True, "run-5"),
+        ([at_offset(2, State.STARTED)], [], True, "already running", True, "run-2"),
+        ([at_offset(2, State.STARTED), FREE], [], True, "already running", True, "run-2"),
+        (
+            [at_offset(1, State.STARTED), FREE, at_offset(2, State.ISSUED)],
+            [],
+            True,
+            "already running",
+            True,
+            "run-2",
+        ),
+        (
+            [at_offset(2, State.STARTED), FREE, at_offset(6, State.ISSUED)],
+            [],
+            True,
+            "already running",
+            True,
+            "run-2",
+        ),
+    ],
+)
+def test_a_requests_fate_is_told_from_the_topics(
+    entries: list[Entry],
+    decided: list[Decision],
+    is_taken: bool,
+    kind: str,
+    settled: bool,
+    run: str | None,
+) -> None:
+    fate = fate_of(5, entries, decided, is_taken=is_taken)
+    assert isinstance(fate, Fate)
+    assert (fate.kind, fate.settled, fate.command and fate.command.run_id) == (kind, settled, run)
+
+
+def test_a_request_that_is_not_taken_up_has_no_fate_yet() -> None:
+    assert fate_of(5, [at_offset(2, State.STARTED)], [], is_taken=False) is None
+
+
+def test_a_decision_reads_back_and_is_the_contracts() -> None:
+    assert json.loads(REFUSED.value()) == {
+        "Kind": "refused",
+        "Who": "shardpost",
+        "When": "2026-11-21T12:00:00Z",
+        "Why": "paused",
+    }
+    assert decode_decision(b"k", REFUSED.value()) == REFUSED
+    for value in (None, b"", b"{}", b"[]", b"\xff", b'{"Kind":"x"}', b"[" * 9999):
+        assert decode_decision(b"k", value) is None
