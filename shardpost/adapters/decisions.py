@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 
-from shardpost.adapters.fenced import Write
-from shardpost.adapters.kafka import header_bytes, partition_counts, read_to_end
+from shardpost.adapters.kafka import partition_counts, read_to_end
+from shardpost.adapters.messages import headers_of
 from shardpost.domain.decisions import Decision, decode
+from shardpost.domain.records import Outgoing
 from shardpost.domain.topics import DECISIONS
 from shardpost.settings import Settings
 
 
-def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -> Write:
+def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -> Outgoing:
     """Return the record of a decision."""
     topic = settings.topic(DECISIONS.name)
-    return Write(topic, decision.about, decision.value(), headers=headers)
+    return Outgoing(topic, decision.about, decision.value(), [*headers.items()])
 
 
 def every(settings: Settings) -> Iterator[tuple[Decision, dict[str, bytes]]]:
@@ -29,4 +30,5 @@ def of_partition(
     for message in read_to_end(settings, settings.topic(DECISIONS.name), partition, start=start):
         decision = decode(message.key(), message.value())
         if decision is not None:
-            yield decision, header_bytes(message)
+            headers = headers_of(message)
+            yield decision, {name: raw for name, raw in headers if isinstance(raw, bytes)}

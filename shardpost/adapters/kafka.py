@@ -7,7 +7,7 @@ record seen".
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -216,21 +216,15 @@ def _refuse(message: Message, settings: Settings) -> None:
         raise unreachable(settings, KafkaException(error))
 
 
-def header_bytes(message: Message) -> dict[str, bytes]:
-    """Return a record's headers; of several of one name the last, and none that is null."""
-    found = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-    return {name: value for name, value in found if value is not None}
-
-
-def committed(settings: Settings, reader: Consumer, topic: str, partition: int) -> int:
-    """Return the offset that the reader's group has committed; 0 where it has none."""
+def committed(settings: Settings, reader: Consumer, topic: str, partition: int) -> int | None:
+    """Return the offset that the reader's group has committed; None where it has none."""
     try:
         [place] = reader.committed(
             [TopicPartition(topic, partition)], timeout=settings.kafka_timeout
         )
     except KafkaException as error:
         raise unreachable(settings, error) from None
-    return max(0, place.offset)
+    return int(place.offset) if place.offset >= 0 else None
 
 
 def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:

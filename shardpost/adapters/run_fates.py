@@ -8,6 +8,7 @@ from confluent_kafka import Message
 
 from shardpost.adapters import decisions, run_topics
 from shardpost.adapters.kafka import bounds, committed, consumer, partition_counts, producer
+from shardpost.adapters.run_writer import GROUP
 from shardpost.domain.decisions import Decision
 from shardpost.domain.fates import Fate, fate_of
 from shardpost.domain.partitioning import partition_of
@@ -78,9 +79,9 @@ def _decisions(settings: Settings, asked: Asked) -> Iterator[Decision]:
 
 
 def _place(settings: Settings, partition: int) -> int:
-    reader = consumer(settings, run_topics.GROUP)
+    reader = consumer(settings, GROUP)
     try:
-        return committed(settings, reader, settings.topic(RUN_REQUESTS.name), partition)
+        return committed(settings, reader, settings.topic(RUN_REQUESTS.name), partition) or 0
     finally:
         reader.close()
 

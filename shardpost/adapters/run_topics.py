@@ -7,17 +7,16 @@ of a partition, under the transactional id `…/dispatch/p`, is alone in decidin
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message
 
-from shardpost.adapters.fenced import FencedWriter, Write
 from shardpost.adapters.kafka import bounds, partition_counts, read_to_end
+from shardpost.domain.records import Outgoing
 from shardpost.domain.run_commands import Command, Entry, decode
 from shardpost.domain.run_requests import Record
 from shardpost.domain.topics import RUN_COMMANDS, RUN_REQUESTS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-GROUP = "shardpost-dispatch"
 LAST_MS = 253_402_300_799_000  # the last second of the year 9999: whatever a producer says
 
 
@@ -32,17 +31,6 @@ def partitions(settings: Settings) -> int:
             " make both topics anew"
         )
     return counts[requests]
-
-
-def writer(settings: Settings, partition: int) -> FencedWriter:
-    """Return the writer of one partition's commands, not open yet."""
-    name = f"{settings.topic(RUN_REQUESTS.name)}/dispatch/{partition}"
-    return FencedWriter(settings, name, GROUP)
-
-
-def place(settings: Settings, partition: int, offset: int) -> TopicPartition:
-    """Return the offset from which the group is to read on."""
-    return TopicPartition(settings.topic(RUN_REQUESTS.name), partition, offset)
 
 
 def command_entries(settings: Settings, partition: int) -> Iterator[Entry]:
@@ -66,23 +54,23 @@ def kept(settings: Settings, partition: int) -> tuple[int, int]:
     return bounds(settings, settings.topic(RUN_REQUESTS.name), partition, committed=False)
 
 
-def command_written(settings: Settings, partition: int, command: Command) -> Write:
+def command_written(settings: Settings, partition: int, command: Command) -> Outgoing:
     """Return the record of a command."""
     topic = settings.topic(RUN_COMMANDS.name)
-    return Write(topic, command.key.encode(), command.value(), partition)
+    return Outgoing(topic, command.key.encode(), command.value(), [], partition)
 
 
-def release_written(settings: Settings, partition: int, key: str, why: str) -> Write:
+def release_written(settings: Settings, partition: int, key: str, why: str) -> Outgoing:
     """Return the tombstone that frees a key."""
     topic = settings.topic(RUN_COMMANDS.name)
-    return Write(topic, key.encode(), None, partition, {"reason": why.encode()})
+    return Outgoing(topic, key.encode(), None, [("reason", why.encode())], partition)
 
 
-def forwarded(settings: Settings, record: Record, partition: int) -> Write:
+def forwarded(settings: Settings, record: Record, partition: int) -> Outgoing:
     """Return a request as it goes to another partition."""
     topic = settings.topic(RUN_REQUESTS.name)
     stamp = int(record.at.timestamp() * 1000)
-    return Write(topic, record.key or b"", record.value, partition, timestamp_ms=stamp)
+    return Outgoing(topic, record.key or b"", record.value, [], partition, stamp)
 
 
 def _at(message: Message) -> datetime:

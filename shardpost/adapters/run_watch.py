@@ -5,6 +5,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from shardpost.adapters import run_topics
 from shardpost.adapters.kafka import admin, consumer, unreachable
+from shardpost.adapters.run_writer import GROUP
 from shardpost.domain.topics import RUN_REQUESTS
 from shardpost.settings import Settings
 
@@ -18,7 +19,7 @@ class RunWatch:
         topic = settings.topic(RUN_REQUESTS.name)
         self._places = [TopicPartition(topic, partition) for partition in range(count)]
         self._admin = admin(settings)
-        self._reader = consumer(settings, run_topics.GROUP)
+        self._reader = consumer(settings, GROUP)
         self._told: dict[int, int] = {}
 
     def news(self) -> dict[int, int] | None:

@@ -10,10 +10,11 @@ from dataclasses import replace
 from itertools import islice
 
 from shardpost.adapters import decisions, run_topics
-from shardpost.adapters.fenced import FencedWriter, Write
+from shardpost.adapters.run_writer import GROUP, RunWriter
 from shardpost.dispatching.runs import NoAnswerError, Runs
 from shardpost.dispatching.tally import Tally
 from shardpost.domain.decisions import SHARDPOST, Decision, Kind
+from shardpost.domain.records import Outgoing
 from shardpost.domain.run_commands import (
     Command,
     Entry,
@@ -59,7 +60,7 @@ class PartitionDispatch:
 
     def run(self) -> Tally:
         """Decide on what was asked, and start what is issued; FencedError if another took over."""
-        writer = run_topics.writer(self._settings, self._partition)
+        writer = RunWriter(self._settings, self._partition)
         try:
             _step("fence")
             writer.open()
@@ -95,7 +96,7 @@ class PartitionDispatch:
 
     # What was asked
 
-    def _take_requests(self, writer: FencedWriter) -> None:
+    def _take_requests(self, writer: RunWriter) -> None:
         self._place = self._first_offset(writer)
         _step("read requests")
         asked = run_topics.requests(self._settings, self._partition, self._place)
@@ -103,30 +104,26 @@ class PartitionDispatch:
             self._place = batch[-1].offset + 1
             writes = [write for record in batch for write in self._decided(record)]
             _step("commit commands")
-            self._commit(writer, writes)
+            writer.commit(writes, self._place)
         # The rest, and the place again: Kafka forgets a group's place that is never written.
         writes = [write for key in sorted(self._next) for write in self._freed(key)]
         _step("commit releases")
-        self._commit(writer, writes)
+        writer.commit(writes, self._place)
 
-    def _commit(self, writer: FencedWriter, writes: list[Write]) -> None:
-        place = run_topics.place(self._settings, self._partition, self._place)
-        writer.commit(writes, place)
-
-    def _first_offset(self, writer: FencedWriter) -> int:
+    def _first_offset(self, writer: RunWriter) -> int:
         topic = self._settings.topic("run-requests")
         low, high = run_topics.kept(self._settings, self._partition)
-        place = writer.place(topic, self._partition)
+        place = writer.place()
         if place is not None and place > high:
             raise ShardpostError(
                 f"{topic}[{self._partition}]: dispatched up to {place}, but it ends at {high}: the"
-                f" topic was made anew; delete the offsets of the group {run_topics.GROUP} for it"
+                f" topic was made anew; delete the offsets of the group {GROUP} for it"
             )
         if place is not None and place < low:
             self.tally.lost.append(f"{topic}[{self._partition}]@{place} to {low - 1}")
         return max(low, place or 0)
 
-    def _decided(self, record: Record) -> Iterator[Write]:
+    def _decided(self, record: Record) -> Iterator[Outgoing]:
         """Yield what is written because of one request."""
         key = (record.key or b"").decode(errors="replace")
         outcome = outcome_of(record, self._held.get(key), self._released(key), self._rules)
@@ -153,20 +150,22 @@ class PartitionDispatch:
                 self.tally.forwarded += 1
                 yield run_topics.forwarded(self._settings, record, partition)
 
-    def _noted(self, record: Record, kind: Kind, why: str) -> Write:
+    def _noted(self, record: Record, kind: Kind, why: str) -> Outgoing:
         """Return the decision on a request, which keeps the request itself."""
         about, most = record.key or b"", self._rules.most_bytes
         if not about or len(about) > most:
             about = f"run-requests-{record.partition}-{record.offset}".encode()
         return self._decision(about, kind, why, record.offset, (record.value or b"")[:most])
 
-    def _decision(self, about: bytes, kind: Kind, why: str, offset: int, request: bytes) -> Write:
+    def _decision(
+        self, about: bytes, kind: Kind, why: str, offset: int, request: bytes
+    ) -> Outgoing:
         log.warning("%s: %s", kind, why)
         decision = Decision(about, kind, SHARDPOST, self._rules.now, why)
         headers = {"request-offset": str(offset).encode(), "request": request}
         return decisions.written(self._settings, decision, headers)
 
-    def _freed(self, key: str) -> Iterator[Write]:
+    def _freed(self, key: str) -> Iterator[Outgoing]:
         """Yield what frees a key whose run has ended; nothing where none has."""
         release = self._released(key)
         if release is None:
@@ -182,9 +181,9 @@ class PartitionDispatch:
 
     # What is to be started
 
-    def _start(self, writer: FencedWriter) -> None:
+    def _start(self, writer: RunWriter) -> None:
         """Start what is issued, each run once; write what came of it."""
-        writes: list[Write] = []
+        writes: list[Outgoing] = []
         for key, verdict in self._next.items():
             command = self._held[key].command
             match verdict:
@@ -195,7 +194,7 @@ class PartitionDispatch:
         _step("commit started")
         writer.commit(writes)
 
-    def _started(self, writer: FencedWriter, command: Command) -> Iterator[Write]:
+    def _started(self, writer: RunWriter, command: Command) -> Iterator[Outgoing]:
         try:
             refusal = self._runs.start(command, lambda: self._require_ours(writer))
         except NoAnswerError:
@@ -209,18 +208,18 @@ class PartitionDispatch:
         del self._held[command.key]
         yield from self._refused(command, refusal)
 
-    def _require_ours(self, writer: FencedWriter) -> None:
+    def _require_ours(self, writer: RunWriter) -> None:
         """Raise FencedError if this process was halted, and another has taken over since."""
         _step("start")
         if not writer.fresh(FRESH_SECONDS):
-            self._commit(writer, [])
+            writer.commit([], self._place)
 
-    def _note_started(self, command: Command) -> Write:
+    def _note_started(self, command: Command) -> Outgoing:
         log.info("%s: run %s of %s is started", command.key, command.run_id, command.dag)
         self._held[command.key] = replace(self._held[command.key], command=command.started)
         return run_topics.command_written(self._settings, self._partition, command.started)
 
-    def _refused(self, command: Command, reason: str) -> Iterator[Write]:
+    def _refused(self, command: Command, reason: str) -> Iterator[Outgoing]:
         """Yield what frees a key whose command Airflow refuses, and says why."""
         offset = command.request_offset
         why = f"{self._settings.topic('run-requests')}[{self._partition}]@{offset}: {reason}"

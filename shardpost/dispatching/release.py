@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from shardpost.adapters import decisions, run_topics
+from shardpost.adapters.run_writer import RunWriter
 from shardpost.dispatching.dispatch import alone
 from shardpost.domain.decisions import Decision, Kind
 from shardpost.domain.partitioning import partition_of
@@ -15,7 +16,7 @@ def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> 
     """Free a key and return the command that held it; ShardpostError if none does."""
     partition = partition_of(key, run_topics.partitions(settings))
     with alone(settings):
-        writer = run_topics.writer(settings, partition)
+        writer = RunWriter(settings, partition)
         try:
             writer.open()
             held = fold(run_topics.command_entries(settings, partition)).get(key)

@@ -4,7 +4,6 @@ All records about one letter go out in one transaction; who reads committed reco
 them or none.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -138,12 +137,6 @@ def read_parked(record: Record) -> Letter | Malformed:
 def as_text(value: str | bytes | None) -> str:
     """Return a header's value as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
-
-
-def decision(topic: str, about: bytes, kind: str, said: Mapping[str, str]) -> Outgoing:
-    """Return the record of `decisions` that says who did what with a letter, when and why."""
-    form = {"Kind": kind, **said}
-    return Outgoing(topic, about, json.dumps(form, ensure_ascii=False).encode(), [])
 
 
 def _number(value: str | bytes | None, otherwise: int) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from shardpost.domain.dealing import PARKED_ERROR, as_text, parked_count, read_parked
+from shardpost.domain.decisions import Kind
 from shardpost.domain.letters import ORIGIN_TOPIC, Malformed
 from shardpost.domain.records import Record
 
@@ -49,11 +50,11 @@ class Verdict:
     value: bytes | None = None
 
     @property
-    def kind(self) -> str:
-        """The `Kind` of the record in `decisions`."""
+    def kind(self) -> Kind:
+        """What the record in `decisions` says."""
         if not self.is_redrive:
-            return "discarded"
-        return "redriven" if self.value is None else "edited"
+            return Kind.DISCARDED
+        return Kind.REDRIVEN if self.value is None else Kind.EDITED
 
     def refusal(self, record: Record) -> str | None:
         """Return why a parked letter is not dealt with so; None if it is."""

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from shardpost.adapters import decisions
 from shardpost.adapters.kafka import read_to_end
 from shardpost.adapters.messages import record_of
 from shardpost.adapters.transactions import Transactions
 from shardpost.domain import dealing
 from shardpost.domain.dealing import Routes, State, as_text
+from shardpost.domain.decisions import Decision
 from shardpost.domain.letters import Letter, attempt_of
 from shardpost.domain.records import Outgoing, Record
 from shardpost.domain.topics import PASSED_ON_BYTES
@@ -122,8 +124,8 @@ def _meant(
 def _dealt(
     settings: Settings, routes: Routes, verdict: Verdict, record: Record
 ) -> Sequence[Outgoing]:
-    said = {"Who": verdict.who, "When": verdict.now.isoformat(), "Why": verdict.why}
-    decided = dealing.decision(settings.topic_decisions, record.key or b"", verdict.kind, said)
+    decision = Decision(record.key or b"", verdict.kind, verdict.who, verdict.now, verdict.why)
+    decided = decisions.written(settings, decision, {})
     attempt = attempt_of(record.headers)
     letter = dealing.read_parked(record)
     if not verdict.is_redrive or not isinstance(letter, Letter):

@@ -88,7 +88,7 @@ def test_a_halted_dispatch_that_wakes_up_has_no_effect(
     before = states(askable)
     code, said = halted.resume()
     assert (code, len(airflow.started)) == (1, 1), said
-    assert "fenced: a newer writer has taken over" in said
+    assert "fenced: a newer dispatch has taken over" in said
     assert states(askable) == before == ["issued", "started", "free"]
 
 

@@ -15,10 +15,10 @@ from unittest import mock
 from confluent_kafka import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shardpost.adapters.fenced import Write
 
 from shardpost.adapters import run_topics
 from shardpost.adapters.airflow_api import AirflowUnreachableError
-from shardpost.adapters.fenced import Write
 from shardpost.dispatching import partition as partition_module
 from shardpost.dispatching.partition import PartitionDispatch
 from shardpost.dispatching.runs import Runs
