@@ -12,10 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from confluent_kafka import TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shardpost.adapters.fenced import Write
 
 from shardpost.adapters import run_topics
 from shardpost.adapters.airflow_api import AirflowUnreachableError
@@ -24,6 +22,7 @@ from shardpost.dispatching.partition import PartitionDispatch
 from shardpost.dispatching.runs import Runs
 from shardpost.domain.decisions import Kind
 from shardpost.domain.decisions import decode as decode_decision
+from shardpost.domain.records import Outgoing
 from shardpost.domain.run_commands import Entry, Run, decode, fold
 from shardpost.domain.run_requests import Record, Rules
 from shardpost.settings import load
@@ -83,14 +82,14 @@ class World:
             assert entry is not None
             yield entry
 
-    def commit(self, writes: Sequence[Write], place: TopicPartition | None = None) -> None:
+    def commit(self, writes: Sequence[Outgoing], place: int | None = None) -> None:
         for write in writes:
             if write.topic == "run-commands":
-                self.commands.append((write.key, write.value, self.tick()))
+                self.commands.append((write.key or b"", write.value, self.tick()))
             else:
-                self.decisions.append((write.key, write.value))
+                self.decisions.append((write.key or b"", write.value))
         if place is not None:
-            self.place = place.offset
+            self.place = place
 
     def step(self, name: str) -> None:
         if name == self.crash_at:
@@ -103,16 +102,15 @@ class World:
             open=lambda: None,
             close=lambda: None,
             fresh=lambda _seconds: True,
-            place=lambda _topic, _partition: self.place,
+            place=lambda: self.place,
             commit=self.commit,
         )
         topics = {
-            "writer": lambda *_: writer,
             "command_entries": lambda *_: self.entries(),
             "kept": lambda *_: (0, len(self.asked)),
             "requests": lambda _settings, _partition, at: iter(self.asked[at:]),
         }
-        steps = {"_step": self.step, "AT_ONCE": 2}
+        steps = {"_step": self.step, "AT_ONCE": 2, "RunWriter": lambda *_: writer}
         with (
             mock.patch.multiple(run_topics, **topics),
             mock.patch.multiple(partition_module, **steps),
