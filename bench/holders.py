@@ -39,6 +39,7 @@ def measure(settings: Settings, peer_folder: Path | None, sizes: Sizes) -> None:
     kafka.create(settings, topic)
     print(f"putting {sizes.records:,} records into {topic}", flush=True)
     kafka.produce(settings, topic, stream.records(sizes.records))
+    Ours(settings, "ours-warm-up", "warm-up").warm_up()
     contenders = _contenders(settings, peer_folder, topic)
     floor = Case("floor: a plain consumer reads it all", sizes.records)
     full = _from_nothing(settings, topic, sizes, contenders, floor)
