@@ -58,7 +58,8 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
 ) -> None:
     letters(alone, COUNT)
     hasty = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 3.0})
-    patient = alone.model_copy(update={"retry_batch": 2})
+    # Its transactions outlast the time that a broker takes to start.
+    patient = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 120.0})
     for settings in (hasty, patient):
         there = sent(alone)
         reports: list[Report] = []
@@ -72,7 +73,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
             assert report.error
         broker.start(alone)
         if settings is patient:
-            sweeper.join(90)
+            sweeper.join(120)
             [report] = reports
             assert report.error is None
         assert set(seen(alone).values()) == {1}
