@@ -44,6 +44,7 @@ def kill(settings: Settings) -> None:
     who = json.loads((settings.home / "kafka" / "kafka.pid").read_text())
     os.kill(who["pid"], signal.SIGKILL)
     wait_for(lambda: stat_of(who["pid"]) is None, "the broker's end")
+    wait_for(lambda: ports.is_free(settings.kafka_port), "its port")
 
 
 def sent(settings: Settings) -> int:
