@@ -44,6 +44,7 @@ def kill(settings: Settings) -> None:
     who = json.loads((settings.home / "kafka" / "kafka.pid").read_text())
     os.kill(who["pid"], signal.SIGKILL)
     wait_for(lambda: stat_of(who["pid"]) is None, "the broker's end")
+    wait_for(lambda: ports.is_free(settings.kafka_port), "its port")
 
 
 def sent(settings: Settings) -> int:
@@ -58,7 +59,8 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
 ) -> None:
     letters(alone, COUNT)
     hasty = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 3.0})
-    patient = alone.model_copy(update={"retry_batch": 2})
+    # Its transactions outlast the time that a broker takes to start.
+    patient = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 120.0})
     for settings in (hasty, patient):
         there = sent(alone)
         reports: list[Report] = []
@@ -72,7 +74,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
             assert report.error
         broker.start(alone)
         if settings is patient:
-            sweeper.join(90)
+            sweeper.join(120)
             [report] = reports
             assert report.error is None
         assert set(seen(alone).values()) == {1}

@@ -45,9 +45,10 @@ def test_a_tombstone_that_comes_alone_is_read(ready: Settings) -> None:
 
 
 def test_the_store_has_as_many_partitions_as_the_largest_origin(settings: Settings) -> None:
-    large = settings.model_copy(update={"retry_origins": f"{settings.topic_clients}-x: attempts=2"})
+    origin = f"{settings.topic_clients}-x"
+    large = settings.model_copy(update={"retry_origins": f"{origin}: attempts=2"})
     client = admin(large)  # it has to outlive what it does
-    client.create_topics([NewTopic(f"{large.topic_clients}-x", 6, 1)]).popitem()[1].result()
+    client.create_topics([NewTopic(origin, 6, 1)])[origin].result(30)
     applied = {one.topic: one.partitions for one in topics.apply(large)}
     assert applied[large.topic_dead_letters] == 6
     assert applied[large.topic_retries] == 4
