@@ -43,10 +43,12 @@ def measure(settings: Settings, peer_folder: Path | None, sizes: Sizes) -> None:
     contenders = _contenders(settings, peer_folder, topic)
     floor = Case("floor: a plain consumer reads it all", sizes.records)
     full = _from_nothing(settings, topic, sizes, contenders, floor)
+    copied = _copied(settings, topic, sizes)
     increments = _more(settings, topic, sizes, contenders)
     killed = _after_a_kill(settings, topic, sizes, contenders)
     one = _one_client(settings, topic, sizes)
     rows = [case.cells(full[1:2]) for case in full]
+    rows.append(copied.cells(full[1:2]))
     rows += [case.cells(increments[1:2]) for case in (*increments, killed)]
     print("\n" + markdown([*rows, floor.cells([]), one.cells([])]))
     for case in (full[0], increments[0]):
@@ -81,6 +83,14 @@ def _from_nothing(
             case.add(one.catch_up())
         _check(settings, sizes.records, 0, contenders)
     return cases
+
+
+def _copied(settings: Settings, topic: str, sizes: Sizes) -> Case:
+    case = Case("floor: Spark copies it all into Parquet files", sizes.records)
+    ours = Ours(settings, f"ours-{topic}", topic)
+    for _ in range(sizes.runs):
+        case.add(ours.raw_copy())
+    return case
 
 
 def _more(settings: Settings, topic: str, sizes: Sizes, contenders: list[Contender]) -> list[Case]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench import kafka
 from bench.measured import Measured, kill_when, run
-from shardpost.adapters import topics
-from shardpost.settings import Settings
+from shardpost.adapters import class_archive, spark_submit, topics
+from shardpost.settings import CHECKOUT, Settings
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 STEP = re.compile(r"^(\S+ \S+) INFO step: (.+)$", re.MULTILINE)
@@ -59,6 +59,15 @@ class Ours:
     def command(self, *arguments: str) -> Measured:
         """Run one command of Shardpost."""
         return run([str(SHARDPOST), *arguments], self._environ, self.settings.home)
+
+    def raw_copy(self) -> Measured:
+        """Let Spark copy the topic of positions into files, as a compaction is started."""
+        java = (*spark_submit.LONG, *class_archive.use())
+        submit = spark_submit.command(self.settings, spark_submit.submit_conf(*java))
+        job = [str(Path(__file__).with_name("raw_copy.py")), self.settings.topic("positions")]
+        environ = spark_submit.environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
+        home = self.settings.home
+        return run([*submit, *job, str(home / "raw_copy")], environ, home)
 
     def compact_killed(self) -> None:
         """End a compaction by SIGKILL while it writes the holders, before its commit."""
