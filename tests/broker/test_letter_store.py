@@ -77,9 +77,10 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
             sweeper.join(120)
             [report] = reports
             assert report.error is None
-        assert set(seen(alone).values()) == {1}
-    assert len(seen(alone)) == COUNT
-    assert live(alone, alone.topic_dead_letters) == {}
+        # A broker takes its time to end the transaction that it died with.
+        assert set(seen(patient).values()) == {1}
+    assert len(seen(patient)) == COUNT
+    assert live(patient, alone.topic_dead_letters) == {}
 
 
 @pytest.mark.timeout(300)

@@ -55,19 +55,29 @@ def received(stack: CommandLine) -> list[tuple[str, str]]:
 def backfill(stack: CommandLine, api: httpx.Client, first: str, last: str) -> None:
     """Create a backfill, wait until it is completed, and see that its runs ended well."""
     deadline = time.monotonic() + DEADLINE_SECONDS
+    _create(stack, api, (first, last), deadline)
+    while _is_open(api) or not _runs(api):
+        assert time.monotonic() < deadline, _runs(api)
+        if not _is_open(api):  # it was completed before it had a run: Airflow on SQLite again
+            _create(stack, api, (first, last), deadline)
+        time.sleep(1)
+    assert _runs(api) == {"2025-11-10": "success", "2025-11-17": "success"}
+
+
+def _create(stack: CommandLine, api: httpx.Client, days: tuple[str, str], deadline: float) -> None:
+    """Create it, and again where Airflow on SQLite breaks off: what was begun is cancelled."""
     command = ("airflow", "backfill", "create", "--dag-id", "weekly_email")
-    dates = ("--from-date", first, "--to-date", last, "--reprocess-behavior", "completed")
+    dates = ("--from-date", days[0], "--to-date", days[1], "--reprocess-behavior", "completed")
     while (done := stack.run(*command, *dates)).returncode:
-        # Airflow on SQLite, as the README says of it: what was begun is cancelled, then again.
         assert "database is locked" in done.stdout + done.stderr, done
         assert time.monotonic() < deadline, done
         for begun in _ask(api, "/api/v2/backfills", "backfills"):
             if not begun["completed_at"]:
                 api.put(f"/api/v2/backfills/{begun['id']}/cancel").raise_for_status()
-    while not all(one["completed_at"] for one in _ask(api, "/api/v2/backfills", "backfills")):
-        assert time.monotonic() < deadline, _runs(api)
-        time.sleep(1)
-    assert _runs(api) == {"2025-11-10": "success", "2025-11-17": "success"}
+
+
+def _is_open(api: httpx.Client) -> bool:
+    return not all(one["completed_at"] for one in _ask(api, "/api/v2/backfills", "backfills"))
 
 
 def _runs(api: httpx.Client) -> dict[str, str]:
