@@ -10,6 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.stream import Record
 from shardpost.adapters import kafka
+from shardpost.embedded.process import wait_until
 from shardpost.settings import Settings
 
 PARTITIONS = 8
@@ -35,12 +36,17 @@ def create(settings: Settings, topic: str) -> bool:
 
 
 def delete(settings: Settings, topics: Iterable[str]) -> None:
-    """Delete topics, those that there are."""
+    """Delete topics, those that there are, and return when they are gone."""
     admin = kafka.admin(settings)
-    there = set(admin.list_topics(timeout=15).topics)
-    if doomed := [topic for topic in topics if topic in there]:
-        for done in admin.delete_topics(doomed).values():
+    doomed = set(topics) & set(admin.list_topics(timeout=15).topics)
+    if doomed:
+        for done in admin.delete_topics(list(doomed)).values():
             done.result(30)
+
+    def are_gone() -> bool:
+        return not doomed & set(admin.list_topics(timeout=15).topics)
+
+    wait_until(are_gone, f"deleted topics of {settings.bootstrap} are still there", 30)
 
 
 def produce(settings: Settings, topic: str, stream: Iterable[Record]) -> None:
