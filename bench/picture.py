@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 from statistics import linear_regression
 
 WIDTH, HEIGHT = 720, 420
-LEFT, RIGHT, TOP, BOTTOM = 60, 20, 20, 90
+LEFT, RIGHT, TOP, BOTTOM = 60, 50, 20, 90
 COLOURS = ("#1f6feb", "#c2410c", "#15803d")
 
 
