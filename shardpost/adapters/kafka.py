@@ -27,6 +27,15 @@ POLL_SECONDS = 0.5
 CONTACT_SECONDS = 15.0  # for the first answer: who asks wants to know soon that nobody is there
 BATCH = 10_000
 
+# Nobody leads a partition for a moment: it is new, its broker has just started, or another one
+# takes over.
+_MOVING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+MOVING_SECONDS = 0.1
+
 
 class KafkaUnreachableError(ShardpostError):
     """Kafka did not answer in time."""
@@ -128,17 +137,28 @@ def watermarks(
     try:
         return {
             topic: {
-                partition: reader.get_watermark_offsets(
-                    TopicPartition(topic, partition), timeout=settings.kafka_timeout
-                )
+                partition: _marks_of(settings, reader, topic, partition)
                 for partition in range(count)
             }
             for topic, count in counts.items()
         }
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
     finally:
         reader.close()
+
+
+def _marks_of(settings: Settings, reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """Ask for low and high of one partition; while its leader moves, again."""
+    place = TopicPartition(topic, partition)
+    deadline = time.monotonic() + settings.kafka_timeout
+    while True:
+        try:
+            low, high = reader.get_watermark_offsets(place, timeout=settings.kafka_timeout)
+        except KafkaException as error:
+            if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                raise unreachable(settings, error) from None
+            time.sleep(MOVING_SECONDS)
+        else:
+            return low, high
 
 
 def read_to_end(
@@ -195,14 +215,9 @@ def bounds(settings: Settings, topic: str, partition: int, *, committed: bool) -
     isolation = "read_committed" if committed else "read_uncommitted"
     reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
     try:
-        low, high = reader.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=settings.kafka_timeout
-        )
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+        return _marks_of(settings, reader, topic, partition)
     finally:
         reader.close()
-    return low, high
 
 
 def _position(reader: Consumer, topic: str, partition: int, before: int) -> int:

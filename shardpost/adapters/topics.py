@@ -15,7 +15,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.adapters.kafka import (
-    KafkaUnreachableError,
     admin,
     read_to_end,
     transactional_producer,
@@ -122,14 +121,9 @@ def _await_leaders(settings: Settings, client: AdminClient) -> dict[str, TopicMe
     while True:
         known = _topics(settings, client)
         if all(name in known and _led(known[name]) for name in names):
-            try:
-                counts = {name: len(known[name].partitions) for name in names}
-                watermarks(settings, counts, committed=True)
-            except KafkaUnreachableError:
-                if time.monotonic() > deadline:
-                    raise
-            else:
-                return known
+            counts = {name: len(known[name].partitions) for name in names}
+            watermarks(settings, counts, committed=True)
+            return known
         if time.monotonic() > deadline:
             raise ShardpostError(
                 f"no leader for every partition of {', '.join(names)} at {settings.bootstrap}"
