@@ -14,9 +14,9 @@ def send(port: int, paths: list[Path]) -> None:
     """Send mails over one connection, one after the other."""
     with smtplib.SMTP("127.0.0.1", port) as server:
         for path in paths:
-            client = path.read_bytes()
-            to = client.split(b"\nTo: ")[1].split(b"<")[1].split(b">")[0].decode()
-            server.sendmail("weekly@shardpost.example", [to], client)
+            mail = path.read_bytes()
+            to = mail.split(b"\nTo: ")[1].split(b"<")[1].split(b">")[0].decode()
+            server.sendmail("weekly@shardpost.example", [to], mail)
 
 
 def send_all(port: int, paths: list[Path], connections: int) -> None:

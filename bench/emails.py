@@ -15,7 +15,6 @@ from bench.measured import Measured, run
 from bench.ours import Ours
 from bench.stream import Record
 from bench.table import Case, markdown
-from shardpost.adapters import topics
 from shardpost.domain.weeks import IsoWeek
 from shardpost.embedded import ports, sink
 from shardpost.settings import Settings
@@ -43,7 +42,8 @@ def measure(settings: Settings, clients: int, runs: int) -> None:
             bare.add(_bare_loop(ours.settings, samples))
             shutil.rmtree(samples)
             _first_to_last(mail, clients)
-            _empty(mail)
+            shutil.rmtree(mail)
+            mail.mkdir()
     finally:
         sink.stop(ours.settings)
     print("\n" + markdown([case.cells([bare]) for case in (whole, sending, bare)]))
@@ -61,7 +61,6 @@ def _prepared(settings: Settings, clients: int, runs: int) -> Ours:
     at = int(_weeks(runs)[0].start.timestamp() * 1000)
     kafka.produce(settings, topic, _positions(clients, at))
     kafka.produce(settings, ours.settings.topic("clients"), _contacts(clients, at))
-    topics.apply(ours.settings)
     ours.compact()
     return ours
 
@@ -102,12 +101,8 @@ def _at(name: str) -> datetime:
 
 def _bare_loop(settings: Settings, samples: Path) -> Measured:
     """Send the same mails again, with neither ledger nor anything else."""
-    connections = settings.mail_connections * (os.cpu_count() or 1)
+    shards = min(kafka.PARTITIONS, max(settings.shards_at_once, os.cpu_count() or 1))
+    connections = settings.mail_connections * shards
     command = [sys.executable, "-m", "bench.bare_loop", str(settings.smtp_port), str(samples)]
     environ = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     return run([*command, str(connections)], environ, settings.home)
-
-
-def _empty(folder: Path) -> None:
-    shutil.rmtree(folder)
-    folder.mkdir()

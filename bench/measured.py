@@ -33,15 +33,7 @@ class Measured:
 def run(command: list[str], environ: Mapping[str, str], cwd: Path) -> Measured:
     """Run a command to its end; RuntimeError with its last lines if it fails."""
     began = time.perf_counter()
-    process = subprocess.Popen(
-        command,
-        env=dict(environ),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = _started(command, environ, cwd)
     peaks: dict[int, tuple[str, int]] = {}
     sampler = threading.Thread(target=_sample, args=(psutil.Process(process.pid), peaks))
     sampler.start()
@@ -55,7 +47,20 @@ def run(command: list[str], environ: Mapping[str, str], cwd: Path) -> Measured:
 
 def kill_when(command: list[str], environ: Mapping[str, str], cwd: Path, said: str) -> None:
     """Run a command until its log says that, then end it and all its children by SIGKILL."""
-    process = subprocess.Popen(
+    process = _started(command, environ, cwd, process_group=0)
+    heard = any(said in line for line in process.stderr or ())
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    if not heard:
+        raise RuntimeError(f"{command[0]} ended before it said {said!r}")
+
+
+def _started(
+    command: list[str], environ: Mapping[str, str], cwd: Path, process_group: int | None = None
+) -> "subprocess.Popen[str]":
+    """Start a command, of whose output only standard error is kept."""
+    return subprocess.Popen(
         command,
         env=dict(environ),
         cwd=cwd,
@@ -63,14 +68,8 @@ def kill_when(command: list[str], environ: Mapping[str, str], cwd: Path, said: s
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        process_group=process_group,
     )
-    heard = any(said in line for line in process.stderr or ())
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    if not heard:
-        raise RuntimeError(f"{command[0]} ended before it said {said!r}")
 
 
 def _sample(root: psutil.Process, peaks: dict[int, tuple[str, int]]) -> None:

@@ -135,6 +135,9 @@ class Settings(BaseModel):
     foreign_dead_letters: str | None = Field(
         None, description="topics of Kafka Connect's or Spring Kafka's dead letters, by commas"
     )
+    shards_at_once: Count = Field(
+        8, description="shards that one machine mails side by side (Spark master local[*])"
+    )
     shards_per_task: Count = Field(4, description="shards in one mapped task of weekly_email")
 
     @property

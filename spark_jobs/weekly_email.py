@@ -115,7 +115,7 @@ def _prepared(args: Namespace, settings: Settings, week: IsoWeek, now: datetime)
     if frozen is None and not args.early:
         _require_covered(snapshot, week)
         if not args.dry_run:
-            spark = session.start("weekly_email")
+            spark = _session(settings, shards)
             frozen = audience.freeze(spark, settings, week, snapshot, now)
     if frozen is not None:
         frozen.require_shards(partitions)
@@ -164,7 +164,7 @@ def _freeze_only(run: Run) -> dict[str, Any]:
 
 def _dry_run(run: Run, sending: SendingJob, to: Path | None) -> dict[str, Any]:
     """List who would get what now: into the result, or as lines of JSON into a file."""
-    spark = session.start("weekly_email")
+    spark = _session(run.settings, run.shards)
     lines = shard_tasks.would_send(spark, _members(spark, run), sending, run.shards)
     if to is None:
         listed = []
@@ -185,12 +185,16 @@ def _send(run: Run, sending: SendingJob) -> job.Outcome:
         for shard in run.shards:
             path = run.settings.home / "locks" / f"weekly_email-{run.week}-{shard}"
             locks.enter_context(exclusive(path, f"the weekly e-mail of {run.week}, shard {shard},"))
-        spark = session.start("weekly_email")
+        spark = _session(run.settings, run.shards)
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
         members = _members(spark, run).persist(StorageLevel.DISK_ONLY)
         sending = replace(sending, rate=_share(spark, sending, run), totals=_totals(members))
         reports = shard_tasks.send(spark, members, sending, run.shards)
     return _code(reports), _result(run, reports)
+
+
+def _session(settings: Settings, shards: list[int]) -> SparkSession:
+    return session.start("weekly_email", at_once=min(settings.shards_at_once, len(shards)))
 
 
 def _members(spark: SparkSession, run: Run) -> DataFrame:

@@ -164,7 +164,9 @@ _HOPELESS = (
 
 
 def _connected(settings: Settings) -> smtplib.SMTP:
-    tls, context = settings.smtp_tls, ssl.create_default_context()
+    tls = settings.smtp_tls
+    # Reading the machine's certificates takes a while.
+    context = None if tls == "none" else ssl.create_default_context()
     host, port, wait = settings.mail_server, settings.smtp_port, settings.smtp_timeout
     smtp = (
         smtplib.SMTP_SSL(host, port, _own_name(), timeout=wait, context=context)
