@@ -20,22 +20,24 @@ SESSION_CONF = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
-# Executors elsewhere may find our packages only once a task has brought them.
-LOCAL_CONF = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
 
-def start(app: str, *, at_once: int = 1) -> SparkSession:
+def start(app: str, *, at_once: int | None = None) -> SparkSession:
     """Return the session of this driver.
 
-    `at_once`: tasks that are to run side by side even if there are fewer cores, since they wait
-    most of the time; heeded where the master is `local[*]`.
+    `at_once`: so many tasks are to run side by side even if there are fewer cores, since they wait
+    most of the time. Heeded where the master is `local[*]`.
     """
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection
-    SparkContext._ensure_initialized()  # only then does SparkConf know what was submitted
-    master = SparkConf().get("spark.master") or ""
     builder = SparkSession.builder.appName(f"shardpost {app}")
-    for name, value in (SESSION_CONF | (LOCAL_CONF if master.startswith("local") else {})).items():
+    for name, value in SESSION_CONF.items():
         builder = builder.config(name, value)
-    if master == "local[*]":
+    if at_once is not None and _submitted_master() == "local[*]":
         builder = builder.master(f"local[{max(at_once, os.cpu_count() or 1)}]")
+        builder = builder.config("spark.python.daemon.module", "spark_jobs.worker_daemon")
     return builder.getOrCreate()
+
+
+def _submitted_master() -> str | None:
+    SparkContext._ensure_initialized()  # only then does SparkConf know what was submitted
+    return SparkConf().get("spark.master")

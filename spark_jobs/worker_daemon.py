@@ -1,4 +1,4 @@
-"""Spark's daemon of Python workers, with what our tasks import in memory already.
+"""Spark's daemon of Python workers, with what a shard's task imports in memory already.
 
 Each worker is forked from it, and would else spend a second of processor time on imports of its
 own.
@@ -8,8 +8,7 @@ import gc
 
 from pyspark.daemon import manager
 
-import shardpost.sending.job
-import shardpost.sweeping.partition  # noqa: F401
+import shardpost.sending.job  # noqa: F401
 
 if __name__ == "__main__":
     gc.freeze()  # a worker's collections leave alone what it shares with the others

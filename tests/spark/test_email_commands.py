@@ -1,11 +1,13 @@
 """The commands `email` and `emails` as the contract has them: JSON, exit codes, one clear line."""
 
+import threading
 from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import topics
+from shardpost.domain.partitioning import partition_of
 from shardpost.domain.weeks import IsoWeek
 from shardpost.settings import Settings
 from tests.command_line import CommandLine
@@ -75,3 +77,26 @@ def test_a_delivery_in_doubt_makes_both_commands_end_with_3(
     assert [row["state"] for row in ledger] == ["sending", "unknown"]
     assert "suppressed" in shardpost("emails", "--week", WEEK, "--client", "client3")
     assert "not in the audience" in shardpost("emails", "--week", WEEK, "--client", "client4")
+
+
+def test_one_machine_mails_its_shards_side_by_side(world: World, server: MailServer) -> None:
+    for number in range(40):
+        world.position(str(number), f"client{number}")
+        world.client(f"client{number}")
+    world.commit(looked_at=datetime.now(UTC))
+    shards: set[int] = set()
+    all_there = threading.Event()
+
+    def until_each_shard_has_sent(stage: str, to: str) -> str | None:
+        if stage != "end":
+            return None
+        shards.add(partition_of(to.partition("@")[0], world.settings.partitions))
+        if len(shards) == world.settings.partitions:
+            all_there.set()
+        return None if all_there.wait(60) else "554 the other shards did not come"
+
+    server.script = until_each_shard_has_sent
+    any_cores = world.settings.model_copy(update={"spark_master": "local[*]"})
+    sent = CommandLine(any_cores.environ()).json("email", "--week", WEEK)
+    assert sum(shard["sent"] for shard in sent["shards"]) == 40
+    assert set(server.taken.values()) == {1}
