@@ -4,10 +4,11 @@ The order matters. Fencing first ends what an older sweep left open and keeps it
 so what is read then is all that was ever done, and nothing is sent twice.
 """
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
@@ -32,6 +33,9 @@ from shardpost.sweeping.origin_order import in_origin_order
 from shardpost.sweeping.reread import reread
 
 log = logging.getLogger(__name__)
+
+# Objects that Python makes before it looks for cycles among them: some twenty batches.
+COLLECTED = 500_000
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ def sweep_partition(sweep: Sweep, partition: int) -> Report:
     """Sweep one partition; never raises: what stopped it is in the report."""
     done: Counter[Fate] = Counter()
     try:
-        counts = _sweep(sweep, partition, done)
+        with _rarely_collected():
+            counts = _sweep(sweep, partition, done)
     except ShardpostError as error:
         return _report(partition, done, Counter(), str(error))
     except Exception as error:
@@ -92,9 +97,21 @@ def sweep_partition(sweep: Sweep, partition: int) -> Report:
 def due_by_error(sweep: Sweep, partition: int) -> Counter[str]:
     """Return how many letters of each fingerprint are due in a partition; changes nothing."""
     index = sweep.index()
-    for message in read_to_end(sweep.settings, sweep.routes.store, partition):
-        index.add(record_of(message))
+    with _rarely_collected():
+        for message in read_to_end(sweep.settings, sweep.routes.store, partition):
+            index.add(record_of(message))
     return index.due_by_error()
+
+
+@contextmanager
+def _rarely_collected() -> Iterator[None]:
+    """Let Python seldom look for cycles: letters make none, and looking is a quarter of a sweep."""
+    before = gc.get_threshold()
+    gc.set_threshold(COLLECTED, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _report(
