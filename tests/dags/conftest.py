@@ -38,12 +38,15 @@ os.environ["AIRFLOW_HOME"] = ENVIRON["AIRFLOW_HOME"]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def database() -> Iterator[None]:
-    """Make Airflow's tables, and take them away with all else that the tests wrote."""
+def database() -> None:
+    """Make Airflow's tables."""
     from airflow.utils.db import initdb
 
     initdb()
-    yield
+
+
+def pytest_unconfigure() -> None:
+    """Take away all that the tests wrote; the home is there even if none of them ran."""
     shutil.rmtree(HOME)
 
 
