@@ -13,8 +13,8 @@ setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17)
 demo: setup  ## the main job on five positions, end to end
 	@$(BIN)/shardpost demo
 
-test: setup lint  ## lint, then all tests (one tier alone: .venv/bin/pytest tests/unit)
-	@$(BIN)/pytest
+test: setup lint  ## lint, then all tests, two at a time (one tier alone: .venv/bin/pytest tests/unit)
+	@$(BIN)/pytest --numprocesses 2
 
 bench: setup  ## measure; ARGS="emails", "growth", … as in bench/README.md
 	@$(BIN)/python -m bench $(or $(ARGS),holders)

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.workermanage import NodeManager
 
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
+from tests.two_at_once import Scheduling
 
 FOLDER = Path(__file__).parent
 TIERS = {
@@ -30,12 +33,23 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{tier}: {needs}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its folder, so that `-m unit` chooses a tier; cheap tiers run first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its folder, so that `-m unit` chooses a tier.
+
+    Cheap tiers run first; beside another process (`-n 2`) long tests do, and short ones last, so
+    that both end together.
+    """
     order = list(TIERS)
     for item in items:
         item.add_marker(_tier(item))
-    items.sort(key=lambda item: order.index(_tier(item)))
+    items.sort(key=lambda item: order.index(_tier(item)), reverse=hasattr(config, "workerinput"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Say which tests stay together when two processes share them."""
+    NodeManager.EXIT_TIMEOUT = 60  # seconds; after Ctrl-C they stop what they have started
+    return Scheduling(config, log)
 
 
 def _tier(item: pytest.Item) -> str:
@@ -71,6 +85,11 @@ def settings(kafka: Settings, tmp_path: Path) -> Settings:
 
     No topic exists yet: `shardpost.adapters.topics.apply(settings)` makes them, with 4 partitions.
     """
+    return settings_of_its_own(kafka, tmp_path)
+
+
+def settings_of_its_own(kafka: Settings, home: Path) -> Settings:
+    """Return settings with that home and topic names that nobody else has, on that broker."""
     unique = uuid.uuid4().hex[:8]
     topics = {
         name: f"{name.removeprefix('topic_').replace('_', '-')}-{unique}"
@@ -79,7 +98,7 @@ def settings(kafka: Settings, tmp_path: Path) -> Settings:
     }
     return load(
         environ(
-            home=tmp_path,
+            home=home,
             bootstrap_servers=kafka.bootstrap,
             partitions=4,
             spark_master="local[2]",

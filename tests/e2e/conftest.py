@@ -10,7 +10,7 @@ from tests.command_line import CommandLine
 from tests.conftest import environ
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """Give the command line of a whole stack that is up."""
     free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
