@@ -11,7 +11,9 @@ from shardpost.adapters import snapshots, topics
 from shardpost.settings import Settings
 from tests.job_process import Job
 from tests.reference import Fold, Raw, closed, exchange, position, produce, published
-from tests.spark.compacting import agree, held, starter
+from tests.spark.compacting import agree, held, run, starter
+
+pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
 
 STEPS = [
     "read",
@@ -57,8 +59,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
         committed = name in ("offsets", "publish")
         seen = fold.holders() if committed else seen
         assert (held(settings) if snapshots.newest(settings) else {}) == seen
-    last = Job(settings, "compact_positions", [])
-    assert last.wait() == 0, last.log.read_text()
+    run(settings)
     agree(settings, fold)
 
 
@@ -109,8 +110,7 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
         # Nobody sees it: its lock is gone, as after a restart on another machine.
         (settings.home / "locks" / "compact_positions").unlink()
         produce(settings, [closed("1"), position("2", "client1", "NYSE")])
-        newer = Job(settings, "compact_positions", [])
-        assert newer.wait() == 0, newer.log.read_text()
+        run(settings)
         assert published(settings) == {"client1": ["2"]}
         zombie.resume()
         assert zombie.wait() == 0, zombie.log.read_text()

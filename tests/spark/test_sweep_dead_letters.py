@@ -1,6 +1,5 @@
 """The sweep as a job: its table, and real processes that are killed, halted, and started twice."""
 
-import re
 from argparse import Namespace
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -15,11 +14,14 @@ from shardpost.adapters.delta_log import newest_version
 from shardpost.adapters.letters_table import life, standing
 from shardpost.domain.letters import ATTEMPT, ID
 from shardpost.domain.tables import DEAD_LETTERS
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from spark_jobs.delta_files import read
 from spark_jobs.sweep_dead_letters import sweep_dead_letters
 from tests.job_process import Job, wait_for
 from tests.letter_world import at, failed, header, live, original, put, retries, seen
+
+pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
 
 STEPS = ["intake", "fence", "read", "publish", "committed", "table"]
 COUNT = 300
@@ -34,8 +36,10 @@ def ready(settings: Settings) -> Settings:
     return made
 
 
-def run(settings: Settings, seconds: float) -> dict[str, Any]:
-    code, result = sweep_dead_letters(Namespace(now=at(seconds)), settings)
+def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
+    """Sweep in this process, so many seconds after START or now."""
+    now = None if seconds is None else at(seconds)
+    code, result = sweep_dead_letters(Namespace(now=now), settings)
     assert code == 0
     return {name: count for name, count in result.items() if count}
 
@@ -77,10 +81,7 @@ def test_the_table_tells_the_life_of_each_letter(ready: Settings, spark: SparkSe
     assert read(spark, once, DEAD_LETTERS, version).count() == 4
 
 
-def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(
-    ready: Settings, spark: SparkSession
-) -> None:
-    del spark
+def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(ready: Settings) -> None:
     assert run(ready, 0) == {}
     put(ready, [failed(ready, original(1))])
     assert run(ready, 0) == {"waiting": 1}
@@ -89,8 +90,7 @@ def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(
     assert of_table(ready) == before
 
 
-def test_foreign_letters_are_taken_in_once(ready: Settings, spark: SparkSession) -> None:
-    del spark
+def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
     foreign = ready.topic_clients
     own = ready.model_copy(update={"foreign_dead_letters": foreign})
     connect = {"topic": "orders", "partition": "2", "offset": "17", "exception.message": "no"}
@@ -105,10 +105,7 @@ def test_foreign_letters_are_taken_in_once(ready: Settings, spark: SparkSession)
     assert (retry.key, retry.value) == (b"k", b"v")
 
 
-def test_too_many_letters_of_one_error_are_held_and_reported(
-    ready: Settings, spark: SparkSession
-) -> None:
-    del spark
+def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) -> None:
     guarded = ready.model_copy(update={"retry_flood": 2})
     flood = [failed(guarded, original(n, b"k%d" % n), f"KeyError: '{n}'") for n in range(3)]
     put(guarded, [*flood, failed(guarded, original(9), "OSError: gone")])
@@ -143,8 +140,7 @@ def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Sett
         assert set(seen(ready).values()) <= {1}
         gone = COUNT - len(live(ready, ready.topic_dead_letters))
         assert gone == len(seen(ready))
-    last = Job(ready, "sweep_dead_letters", [])
-    assert last.wait() == 0, last.log.read_text()
+    run(ready)
     each_once(ready)
     assert Counter(state for _, state, _ in of_table(ready)) == {"waiting": COUNT, "retried": COUNT}
 
@@ -156,14 +152,11 @@ def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Se
     try:
         zombie.wait_until_paused()
         zombie.stop()
-        second = Job(ready, "sweep_dead_letters", [])
-        assert second.wait() == 1
-        said = second.log.read_text()
-        assert re.search(r"sweep_dead_letters is already running \(pid \d+", said)
+        with pytest.raises(ShardpostError, match=r"is already running \(pid \d+"):
+            run(ready)
         # Nobody sees it: its lock is gone, as after a restart on another machine.
         (ready.home / "locks" / "sweep_dead_letters").unlink()
-        newer = Job(ready, "sweep_dead_letters", [])
-        assert newer.wait() == 0, newer.log.read_text()
+        run(ready)
         each_once(ready)
         zombie.resume()
         assert zombie.wait() == 1
@@ -183,7 +176,6 @@ def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
         wait_for(lambda there=there: len(retries(small)) > there + 10, "some retries", job)
         job.kill()
         assert set(seen(small).values()) <= {1}
-    last = Job(small, "sweep_dead_letters", [])
-    assert last.wait() == 0, last.log.read_text()
+    run(small)
     each_once(small)
     assert {header(r, ATTEMPT) for r in retries(small) if header(r, ID)} == {"1"}

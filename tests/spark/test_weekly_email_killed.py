@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 from shardpost.adapters import topics
 from shardpost.adapters.week_ledger import stands
 from shardpost.domain.weeks import IsoWeek
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from spark_jobs.weekly_email import parser, weekly_email
 from tests.job_process import Job, wait_for
 from tests.mail_server import MailServer, mail_server
 from tests.spark.week_tables import World
@@ -52,8 +54,14 @@ def slow_server(world: World) -> Iterator[MailServer]:
         yield server
 
 
-def sender(world: World, *more: str) -> Job:
-    return Job(world.settings, "weekly_email", ["--week", str(WEEK), *more])
+def sender(world: World) -> Job:
+    return Job(world.settings, "weekly_email", ["--week", str(WEEK)])
+
+
+def send(world: World, *more: str) -> int:
+    """Send in this process; return the exit code."""
+    code, _ = weekly_email(parser().parse_args(["--week", str(WEEK), *more]), world.settings)
+    return code
 
 
 def wait_for_mails(server: MailServer, number: int, job: Job) -> None:
@@ -82,14 +90,14 @@ def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
             found = in_doubt(world)
             assert len(found - doubtful) <= MOST_IN_DOUBT
             doubtful = found
-        assert sender(world).wait() == (3 if doubtful else 0)
+        assert send(world) == (3 if doubtful else 0)
         assert in_doubt(world) == doubtful
         stood = stands(world.settings, WEEK, 4)
         assert sum(shard.sent for shard in stood) == len(CLIENTS) - len(doubtful)
         assert sum(shard.open + shard.failed for shard in stood) == 0
         assert set(server.taken.values()) == {1}
         assert {c for c in CLIENTS if to(c) not in server.taken} <= doubtful
-        assert sender(world, "--on-unknown", "resend").wait() == 0
+        assert send(world, "--on-unknown", "resend") == 0
         assert set(server.taken) == set(map(to, CLIENTS))
         assert {c for c in CLIENTS if server.taken[to(c)] > 1} <= doubtful
         assert all(len(ids) == 1 for ids in server.message_ids.values())
@@ -102,9 +110,8 @@ def test_beside_a_halted_run_a_second_one_refuses_and_the_first_goes_on(world: W
         try:
             wait_for_mails(server, 20, first)
             first.stop()
-            second = sender(world)
-            assert second.wait() == 1
-            assert "is already running (pid " in second.log.read_text()
+            with pytest.raises(ShardpostError, match=r"is already running \(pid \d+"):
+                send(world)
             first.resume()
             assert first.wait() == 0, first.log.read_text()
         finally:
@@ -123,7 +130,7 @@ def test_workers_whose_jvm_is_killed_end_too_and_mail_nobody_twice(world: World)
                 if process.name() == "java":
                     process.kill()
         job.wait()
-        assert sender(world).wait() in (0, 3)
+        assert send(world) in (0, 3)
         _, alive = psutil.wait_procs(processes, timeout=30)
         assert not alive
         doubtful = in_doubt(world)
