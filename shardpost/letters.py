@@ -45,10 +45,7 @@ def make_letter(
     if message.error():
         raise ValueError(f"expected a record, found an error of the client: {message.error()}")
     record = record_of(message)
-    letter = None
-    if record.topic in retry_topics:
-        letter = letters.failed_again(record, error, failed_at)
-    letter = letter or letters.first_failure(record, error, failed_at)
+    letter = letters.failure(record, error, failed_at, retry_topics)
     return letters.as_record(letter, record, topic, partitions)._asdict()
 
 

@@ -126,7 +126,7 @@ class Settings(BaseModel):
         None, description="other values for some origins: `positions: attempts=3 topic=again; …`"
     )
     retry_fatal: str | None = Field(
-        None, description="classes of errors that are parked at once, by commas"
+        "Undecodable", description="classes of errors that are parked at once, by commas"
     )
     retry_batch: Count = Field(1000, description="letters in one transaction of a sweep")
     retry_flood: Count | None = Field(

@@ -1,23 +1,28 @@
 """Catch up with the input topics, commit one snapshot, publish the changes of the holders.
 
-Read: exactly the offsets after the last snapshot. Transform: decode, fold, adder and subtractor.
-Write: every table, then the row in `snapshots` that makes all of it visible, then the difference to
-`share-holders`.
+Read: exactly the offsets after the last snapshot, retries too. Transform: decode, fold, adder and
+subtractor. Write: every table, then the row in `snapshots` that makes all of it visible, then the
+difference to `share-holders`, and what was rejected to `dead-letters`.
 """
 
 import logging
 import uuid
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from datetime import UTC, datetime
 
-from shardpost.adapters import kafka, locks, share_holders_topic, snapshots
-from shardpost.domain.offsets import ends as ends_of
-from shardpost.domain.offsets import ranges_to_read
-from shardpost.domain.snapshot import Snapshot
+from shardpost.adapters import (
+    inputs,
+    kafka,
+    locks,
+    rejected_letters,
+    share_holders_topic,
+    snapshots,
+)
 from shardpost.errors import DONE
 from shardpost.settings import Settings
 from spark_jobs import job
-from spark_jobs.compaction import INPUTS, Compaction
+from spark_jobs.compaction import Compaction, Done
 from spark_jobs.steps import step
 
 log = logging.getLogger(__name__)
@@ -34,41 +39,38 @@ def compact(args: Namespace, settings: Settings) -> job.Outcome:
 
 
 def _compact(settings: Settings) -> dict[str, object]:
-    inputs = [settings.topic(name) for name in INPUTS]
-    counts = kafka.partition_counts(settings, [*inputs, settings.topic("share-holders")])
+    read = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
+    counts = kafka.partition_counts(settings, [*read, settings.topic("share-holders")])
     last = snapshots.newest(settings)
     if last:
         last.require_shards(counts[settings.topic("share-holders")])
     looked_at = datetime.now(UTC)
-    marks = kafka.watermarks(settings, {name: counts[name] for name in inputs}, committed=True)
-    ranges = ranges_to_read(last.end_offsets if last else {}, marks)
+    ranges, ends = inputs.unread(settings, counts, last)
+    done = Done()
     if last and not ranges and last.country == settings.country:
-        latest, rejected = last.looked(looked_at), 0
+        latest = last.looked(looked_at)
         snapshots.look(settings, latest)
         log.info("snapshot %d holds all that there is", last.number)
     else:
         step("read")
         work = Compaction(settings, counts, last, run=str(uuid.uuid4()))
-        latest = work.snapshot(ranges, ends_of(marks), looked_at)
+        latest = work.snapshot(ranges, ends, looked_at)
         step("commit")
         snapshots.commit(settings, latest)
-        rejected = work.rejected
-        log.info("snapshot %d: %s", latest.number, latest.counts)
+        done = work.done
+        log.info("snapshot %d: %s; %s", latest.number, latest.counts, done)
     step("offsets")
     kafka.commit_offsets(settings, GROUP, latest.end_offsets)
     step("publish")
     published = share_holders_topic.publish(settings, latest)
-    return _result(
-        latest, published, rejected, changed=latest.number != (last.number if last else 0)
-    )
-
-
-def _result(latest: Snapshot, published: int, rejected: int, *, changed: bool) -> dict[str, object]:
+    step("letters")
+    letters = rejected_letters.send(settings, latest)
     return {
         "snapshot": latest.as_json(),
         "published": published,
-        "rejected": rejected,
-        "changed": changed,
+        "letters": letters,
+        "changed": latest.number != (last.number if last else 0),
+        **asdict(done),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -24,8 +25,9 @@ from spark_jobs import fold, kafka_placement, session
 from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field, decoded
 from spark_jobs.kafka_source import read_ranges
 from spark_jobs.rejected import report_rejected
+from spark_jobs.retries import NO_RETRY, RETRY, Retries, is_retry
 from spark_jobs.steps import step
-from spark_jobs.view import FILE, View
+from spark_jobs.view import View
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +43,20 @@ INPUTS: dict[str, tuple[t.Table, t.Table, tuple[Field, ...]]] = {
 FEW = 200_000
 # Up to so many, the places of the latest ones are: some 30 bytes each, in the driver too.
 MANY = 20_000_000
+_RETRIED = "cast(retry_offset is not null as int)"
 _OPENED = "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)"
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What became of a table: `fold.changes`, kept, and how many more rows of it are open."""
+    """What became of a table: `fold.changes`, kept, and how many more rows of it are open.
+
+    `retries` is how many of the changes are by retries.
+    """
 
     rows: DataFrame
     opened: int
+    retries: int
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,15 @@ class CaughtUp:
     new: DataFrame
     changes: Changes
     rejected: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run did besides: records rejected, retries read, and those of them now the latest."""
+
+    rejected: int = 0
+    retries: int = 0
+    applied: int = 0
 
 
 class Compaction:
@@ -76,15 +92,24 @@ class Compaction:
         self._spark: SparkSession = session.start("compact_positions")
         self._view = View(self._spark, settings, last, run)
         self._few = True
-        self.rejected = 0
+        self.done = Done()
 
     def snapshot(self, ranges: Sequence[Range], ends: Offsets, looked_at: datetime) -> Snapshot:
         """Write all tables up to those ends and return the snapshot that names their versions."""
         self._plan_for(sum(range_.until - range_.first for range_ in ranges))
+        origins = [self._settings.topic(name) for name in INPUTS]
+        of_retries = [range_ for range_ in ranges if range_.topic not in origins]
+        retries = Retries(self._spark, self._settings, of_retries, origins)
         before = self._last.counts if self._last else Counts()
         with ThreadPoolExecutor(len(INPUTS)) as pool:  # for a few records, Spark mostly plans
-            found = list(pool.map(lambda name: self._catch_up(name, ranges), INPUTS))
-        for one in filter(None, found):
+            found = list(pool.map(lambda name: self._catch_up(name, ranges, retries, ends), INPUTS))
+        brought = [one for one in found if one]
+        self.done = Done(
+            sum(one.rejected for one in brought),
+            sum(retries.counts.values()),
+            sum(one.changes.retries for one in brought),
+        )
+        for one in brought:
             if one.rejected:
                 self._keep_rejected(one.topic, one.new, one.rejected)
         positions = next(iter(found))
@@ -108,60 +133,87 @@ class Compaction:
         cores = self._spark.sparkContext.defaultParallelism
         self._spark.conf.set("spark.sql.shuffle.partitions", cores if self._few else 4 * cores)
 
-    def _catch_up(self, name: str, ranges: Sequence[Range]) -> CaughtUp | None:
-        """Read one topic's new records into its history and its table."""
+    def _catch_up(
+        self, name: str, ranges: Sequence[Range], retries: Retries, ends: Offsets
+    ) -> CaughtUp | None:
+        """Read one topic's new records, and retries of its records, into history and table."""
         topic = self._settings.topic(name)
         own = [range_ for range_ in ranges if range_.topic == topic]
-        if not own:
+        retried = retries.of(topic, ends)
+        if not own and retried is None:
             return None
         history, table, fields = INPUTS[name]
         step(f"{name} history")
         seen = Observation(f"{name} history")
-        events = self._events(topic, own, fields)
+        frames = [self._events(topic, own, fields)] if own else []
+        frames += [self._retried(topic, *retried, fields)] if retried else []
+        events = reduce(DataFrame.unionByName, frames)
         events = events.observe(seen, *_counted(self._partitions[topic]))
         new = self._view.append(history, events, few=self._few)
         step(f"{name} table")
         at_home = not seen.get["strays"] and sum(r.until - r.first for r in own) <= MANY
-        return CaughtUp(topic, new, self._latest(table, new, at_home=at_home), seen.get["rejected"])
+        latest = self._newest(table, new, at_home=at_home, has_retries=retried is not None)
+        return CaughtUp(topic, new, self._changed(table, latest), seen.get["rejected"])
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
         raw = read_ranges(self._spark, self._settings, ranges)
+        none = {name: F.lit(None).cast(kind) for name, kind in NO_RETRY.items()}
+        return self._placed(topic, decoded(raw, fields)).withColumns(none)
+
+    def _retried(
+        self, topic: str, usable: DataFrame, rejected: DataFrame, fields: tuple[Field, ...]
+    ) -> DataFrame:
+        """Return the retries of records of a topic as rows of its history."""
+        events = self._placed(topic, decoded(usable, fields, RETRY))
+        rejected = rejected.withColumn("snapshot", F.lit(self._number).cast("bigint"))
+        return events.unionByName(rejected, allowMissingColumns=True)
+
+    def _placed(self, topic: str, events: DataFrame) -> DataFrame:
         seq = kafka_placement.seq_of(
             self._spark, F.col("key"), F.col("partition"), F.col("offset"), self._partitions[topic]
         )
-        return decoded(raw, fields).withColumns(
-            {"seq": seq, "snapshot": F.lit(self._number).cast("bigint")}
-        )
+        return events.withColumns({"seq": seq, "snapshot": F.lit(self._number).cast("bigint")})
 
     def _keep_rejected(self, topic: str, new: DataFrame, count: int) -> None:
         """Keep whole, count and name what could not be decoded."""
-        self.rejected += count
-        rejected = new.where(F.col("kind") == fold.REJECTED)
-        report_rejected(topic, count, rejected)
-        columns = ("partition", "offset", "timestamp", "value", "headers", "reason", "snapshot")
-        whole = rejected.select(
-            F.lit(topic).alias("topic"), F.col("raw_key").alias("key"), *columns
+        columns = ("timestamp", "value", "headers", "reason", "snapshot")
+        whole = new.where(F.col("kind") == fold.REJECTED).select(
+            F.coalesce("retry_topic", F.lit(topic)).alias("topic"),
+            F.coalesce("retry_partition", "partition").alias("partition"),
+            F.when(is_retry(), F.col("retry_offset")).otherwise(F.col("offset")).alias("offset"),
+            *(F.col("raw_key").alias("key"), *columns),
         )
+        report_rejected(topic, count, whole)
         self._view.append(t.REJECTED_RECORDS, whole)
 
-    def _latest(self, table: t.Table, new: DataFrame, *, at_home: bool) -> Changes:
-        known = self._view.read_with_files(table)
-        columns = [name for name in known.columns if name != FILE]
+    def _newest(
+        self, table: t.Table, new: DataFrame, *, at_home: bool, has_retries: bool
+    ) -> DataFrame:
+        """Return the latest of the new records of each key, as rows of that table."""
+        columns = self._view.read(table).columns
+        originals = new.where(~is_retry()) if has_retries else new
         latest = (
-            fold.latest_at_home(new)
+            fold.latest_at_home(originals)
             if at_home and not self._few
-            else fold.latest_per_key(new, few=self._few)
+            else fold.latest_per_key(originals, few=self._few)
         )
         latest = fold.as_rows(latest, columns)
+        if not has_retries:
+            return latest
+        retries = new.where(is_retry() & (F.col("kind") != fold.REJECTED))
+        return fold.latest_with_retries(latest, fold.as_rows(retries, columns))
+
+    def _changed(self, table: t.Table, latest: DataFrame) -> Changes:
+        known = self._view.read_with_files(table)
         if self._view.is_empty(table):  # read what was written rather than keep what to write
             first = self._view.append(table, latest, few=self._few)
             rows_ = fold.changes(first, known, few=self._few)
-            [opened], _ = _summed(rows_, _OPENED)
-            return Changes(rows_, opened)
+            (opened, retries), _ = _summed(rows_, _OPENED, _RETRIED)
+            return Changes(rows_, opened, retries)
         rows_ = fold.changes(latest, known, few=self._few).persist(StorageLevel.MEMORY_AND_DISK)
-        [opened], files = _summed(rows_, _OPENED)
-        self._view.upsert(table, rows_.select(*columns), files, few=self._few)
-        return Changes(rows_, opened)
+        (opened, retries), files = _summed(rows_, _OPENED, _RETRIED)
+        self._view.upsert(table, rows_.select(*latest.columns), files, few=self._few)
+        return Changes(rows_, opened, retries)
 
     def _holders(self, positions: Changes | None, before: Counts) -> Counts:
         marks = self._marks(positions.rows if positions else None)
@@ -173,7 +225,7 @@ class Compaction:
             before.positions + (positions.opened if positions else 0),
             before.holders + holders,
             before.held + held,
-            before.rejected + self.rejected,
+            before.rejected + self.done.rejected,
         )
 
     def _marks(self, positions: DataFrame | None) -> DataFrame | None:
@@ -230,11 +282,11 @@ def counting_exchanges(settings: Settings, versions: Mapping[str, int], country:
 
 
 def _counted(partitions: int) -> tuple[Column, Column]:
-    """Count the records that are rejected, and those outside of the newest home of their key."""
+    """Count what is rejected, and the originals outside of the newest home of their key."""
     rank = F.shiftright("seq", OFFSET_BITS)
     return (
         F.count_if(F.col("kind") == fold.REJECTED).alias("rejected"),
-        F.count_if(rank != HOME + partitions).alias("strays"),
+        F.count_if((rank != HOME + partitions) & ~is_retry()).alias("strays"),
     )
 
 

@@ -62,8 +62,8 @@ CLIENT_FIELDS = (
 EXCHANGE_FIELDS = (Field("Country", "country", TEXT, required=False),)
 
 
-def decoded(raw: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
-    """Return raw records with key STRING, kind, reason and the fields' columns.
+def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] = ()) -> DataFrame:
+    """Return raw records with key STRING, kind, reason, the fields' columns, and those passed.
 
     kind is upsert, tombstone or rejected. Only rejected records have a reason, raw_key and headers.
     """
@@ -87,6 +87,7 @@ def decoded(raw: DataFrame, fields: tuple[Field, ...]) -> DataFrame:
     return judged.select(
         F.when(F.is_valid_utf8(_key()), _key()).alias("key"),
         *("partition", "offset", "timestamp", "value", kind.alias("kind"), "reason"),
+        *map(F.col, passed),
         *(F.when(rejected, F.col(name)).alias(name) for name in ("raw_key", "headers")),
         *good,
     )

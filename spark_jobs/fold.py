@@ -43,6 +43,17 @@ def _place() -> Column:
     return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
 
 
+def latest_with_retries(latest: DataFrame, retries: DataFrame) -> DataFrame:
+    """Return the latest row of each key among both, in the order of domain/record_order.py.
+
+    All have the columns of a latest-per-key table, and are of one run.
+    """
+    order = F.struct("seq", F.col("retry_offset").isNull(), "retry_offset")
+    both = latest.unionByName(retries)
+    newest = F.max_by(F.struct(*both.columns), order).alias("newest")
+    return both.groupBy("key").agg(newest).select("newest.*")
+
+
 def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
     """Return events as rows of a latest-per-key table with those columns."""
     is_open = (F.col("kind") != TOMBSTONE).alias("is_open")
@@ -54,6 +65,8 @@ def changes(latest: DataFrame, table: DataFrame, *, few: bool) -> DataFrame:
     touched = _only(table, latest.select("key"), few)
     old = touched.select("key", *(F.col(name).alias(f"old_{name}") for name in _rest(table)))
     newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
+    # Of the place of a known retry, nothing but a later retry can come.
+    newer |= (F.col("seq") == F.col("old_seq")) & F.col("old_retry_offset").isNotNull()
     return latest.join(old, "key", "left").where(newer)
 
 

@@ -4,7 +4,7 @@ The fold is the reference that SQL is held against; the tables are written with 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -54,6 +54,15 @@ class Record:
     country: str | None = None
     seq: int = -1
     snapshot: int = 1
+    origin: int | None = None  # of a retry: its origin among the records of its key before it
+    retry_offset: int | None = None
+
+    @property
+    def order(self) -> tuple[int, float, float]:
+        """Return what sorts the records of a key: their origins, and of one the retries."""
+        if self.retry_offset is None:
+            return self.seq, float("inf"), 0
+        return self.seq, self.snapshot, self.retry_offset
 
     @property
     def timestamp(self) -> datetime:
@@ -64,6 +73,8 @@ class Record:
         return {
             **asdict(self),
             "timestamp": self.timestamp,
+            "retry_topic": None if self.retry_offset is None else "retries",
+            "retry_partition": None if self.retry_offset is None else 0,
             "partition": self.seq % 3,
             "offset": self.seq,
             "ticker": "AAPL" if self.client else None,
@@ -85,6 +96,11 @@ def close(key: str, hour: int = 0) -> Record:
 def reject(key: str, hour: int = 0) -> Record:
     """Return a record that could not be decoded, of either topic."""
     return Record(key, hour, "rejected")
+
+
+def retry(record: Record, origin: int) -> Record:
+    """Return a retry; its origin is so many records of its key back, counted round."""
+    return replace(record, origin=origin)
 
 
 def country_of(exchange: str, country: str | None, hour: int = 0) -> Record:
@@ -118,16 +134,25 @@ def history_of(batches: Sequence[Batch]) -> History:
 
 def _numbered(parts: Iterable[Sequence[Record]]) -> list[Record]:
     flat = [(record, n) for n, part in enumerate(parts, 1) for record in part]
-    return [
-        Record(**(asdict(record) | {"seq": seq, "snapshot": n}))
-        for seq, (record, n) in enumerate(flat)
-    ]
+    found: list[Record] = []
+    for offset, (record, n) in enumerate(flat):
+        found.append(_placed(replace(record, seq=offset, snapshot=n), found))
+    return found
+
+
+def _placed(record: Record, before: Sequence[Record]) -> Record:
+    """Return a retry in the place of its origin; one of nothing becomes an original."""
+    originals = [r for r in before if r.key == record.key and r.retry_offset is None]
+    if record.origin is None or not originals:
+        return record
+    origin = originals[-1 - record.origin % len(originals)]
+    return replace(record, seq=origin.seq, retry_offset=record.seq)
 
 
 def latest(records: Iterable[Record]) -> dict[str, Record]:
     """Return the latest decodable record per key."""
     known: dict[str, Record] = {}
-    for record in sorted(records, key=lambda record: record.seq):
+    for record in sorted(records, key=lambda record: record.order):
         if record.kind != "rejected":
             known[record.key] = record
     return known
@@ -147,7 +172,7 @@ def holders_of(history: History, as_of: datetime | None = None) -> dict[str, lis
 def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, str | None]:
     before = latest(r for r in records if as_of is None or r.timestamp < as_of)
     first: dict[str, str | None] = {}
-    for record in records:
+    for record in sorted(records, key=lambda record: record.order):
         if record.kind != "rejected" and record.country is not None:
             first.setdefault(record.key, record.country)
     return first | {key: record.country for key, record in before.items()}

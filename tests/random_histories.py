@@ -2,13 +2,23 @@
 
 from hypothesis import strategies
 
-from tests.histories import Batch, close, country_of, put, reject
+from tests.histories import Batch, Record, close, country_of, put, reject, retry
 
 HOURS = strategies.integers(0, 9)
 KEYS = strategies.sampled_from(["1", "2", "10", "it's"])
 CLIENTS = strategies.sampled_from(["client1", "client2"])
 EXCHANGES = strategies.sampled_from(["NASDAQ", "LON", "NEW"])
 COUNTRIES = strategies.sampled_from(["US", "GB", None])
+BACK = strategies.integers(0, 3)
+
+
+def some_are_retries(
+    records: strategies.SearchStrategy[Record],
+) -> strategies.SearchStrategy[Record]:
+    """Make some of the records retries of records before them, good, rejected and tombstones."""
+    return strategies.one_of(records, records, strategies.builds(retry, records, BACK))
+
+
 POSITION_RECORDS = strategies.one_of(
     strategies.builds(put, KEYS, CLIENTS, EXCHANGES, HOURS),
     strategies.builds(close, KEYS, HOURS),
@@ -21,6 +31,6 @@ EXCHANGE_RECORDS = strategies.one_of(
 )
 BATCHES = strategies.builds(
     Batch,
-    strategies.lists(POSITION_RECORDS, max_size=12),
-    strategies.lists(EXCHANGE_RECORDS, max_size=6),
+    strategies.lists(some_are_retries(POSITION_RECORDS), max_size=12),
+    strategies.lists(some_are_retries(EXCHANGE_RECORDS), max_size=6),
 )

@@ -28,6 +28,15 @@ class Raw:
     partition: int = -1
 
 
+@dataclass(frozen=True)
+class Retry:
+    """A retry of that very record, which was sent before, with a value of its own."""
+
+    origin: Raw
+    value: bytes | None
+    timestamp_ms: int = 1_790_000_000_000
+
+
 def position(key: str, client: str, exchange: str, **more: Any) -> Raw:
     form = {"PositionId": key, "Client": client, "Ticker": "T", "Amount": 1, "Exchange": exchange}
     return Raw("positions", key.encode(), json.dumps(form).encode(), **more)
@@ -42,35 +51,59 @@ def exchange(code: str, country: str | None, **more: Any) -> Raw:
     return Raw("exchanges", code.encode(), json.dumps(form).encode(), **more)
 
 
+# A record's place among those of its key: a retry stands with its origin, and below it if that is
+# good; the next retry of the same origin stands above it.
+Place = tuple[int, bool, int]
+
+
 @dataclass
 class Fold:
     """The state after some records: what a KTable with adder and subtractor would hold."""
 
-    positions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    countries: dict[str, str | None] = field(default_factory=dict)
     rejected: int = 0
+    _latest: dict[tuple[str, str], tuple[Place, Any]] = field(default_factory=dict)
+    _originals: list[Raw] = field(default_factory=list)
+    _retries: int = 0
 
-    def add(self, records: Iterable[Raw]) -> None:
+    def add(self, records: Iterable[Raw | Retry]) -> None:
         for record in records:
             try:
-                self._one(record)
+                self._one(*self._placed(record))
             except (ValueError, TypeError, AttributeError):
                 self.rejected += 1
 
-    def _one(self, record: Raw) -> None:
+    def _placed(self, record: Raw | Retry) -> tuple[Raw, bytes | None, Place]:
+        if isinstance(record, Raw):
+            self._originals.append(record)
+            return record, record.value, (len(self._originals) - 1, True, 0)
+        self._retries += 1
+        seq = next(n for n, raw in enumerate(self._originals) if raw is record.origin)
+        return record.origin, record.value, (seq, False, self._retries)
+
+    def _one(self, record: Raw, value: bytes | None, place: Place) -> None:
         key = record.key.decode()
         if not key:
             raise ValueError
-        if record.value is None:
-            (self.countries if record.topic == "exchanges" else self.positions).pop(key, None)
-            return
-        form = json.loads(record.value.decode())
-        if record.topic == "exchanges":
-            self.countries[key] = form.get("Country")
-        elif all(_is(form.get(name), kinds) for name, kinds in POSITION.items()):
-            self.positions[key] = form
-        else:
-            raise ValueError
+        form = None if value is None else json.loads(value.decode())
+        if form is not None and record.topic == "positions":
+            if not all(_is(form.get(name), kinds) for name, kinds in POSITION.items()):
+                raise ValueError
+        elif value is not None:
+            form.get("Country")
+        known = self._latest.get((record.topic, key))
+        if known is None or place > known[0]:
+            self._latest[record.topic, key] = place, form
+
+    @property
+    def positions(self) -> dict[str, Any]:
+        return self._open("positions")
+
+    @property
+    def countries(self) -> dict[str, str | None]:
+        return {code: form.get("Country") for code, form in self._open("exchanges").items()}
+
+    def _open(self, topic: str) -> dict[str, Any]:
+        return {k: form for (t, k), (_, form) in self._latest.items() if t == topic and form}
 
     def holders(self, country: str = "US") -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -84,11 +117,38 @@ def _is(value: object, kinds: Any) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def produce(settings: Settings, records: Iterable[Raw]) -> None:
-    """Send records in order, placed as Kafka places them unless they name a partition."""
+def produce(settings: Settings, records: Iterable[Raw]) -> dict[int, tuple[int, int]]:
+    """Send records in order, placed as Kafka places them unless they name a partition.
+
+    Return where each came to: {its id(): (partition, offset)}.
+    """
+    places: dict[int, tuple[int, int]] = {}
     producer = kafka.producer(settings)
     for record in records:
-        send(producer, settings, record)
+        send(producer, settings, record, places)
+    assert producer.flush(30) == 0
+    return places
+
+
+def produce_retry(settings: Settings, retry: Retry, place: tuple[int, int], **more: str) -> None:
+    """Send a retry of a record that came to that place; `more` are other values of its headers."""
+    headers = {
+        "letter-id": f"{settings.topic(retry.origin.topic)}-{place[0]}-{place[1]}",
+        "origin-topic": settings.topic(retry.origin.topic),
+        "origin-partition": str(place[0]),
+        "origin-offset": str(place[1]),
+        "attempt": "1",
+    }
+    named = {name.replace("_", "-"): value for name, value in more.items()}
+    producer = kafka.producer(settings)
+    producer.produce(
+        settings.topic_retries,
+        key=retry.origin.key,
+        value=retry.value,
+        headers=list((headers | named).items()),
+        timestamp=retry.timestamp_ms,
+        on_delivery=_delivered,
+    )
     assert producer.flush(30) == 0
 
 
@@ -96,14 +156,24 @@ def _delivered(error: KafkaError | None, message: Message) -> None:
     assert error is None, f"{message.topic()}: {error}"
 
 
-def send(producer: Producer, settings: Settings, record: Raw) -> None:
+def send(
+    producer: Producer,
+    settings: Settings,
+    record: Raw,
+    places: dict[int, tuple[int, int]] | None = None,
+) -> None:
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        _delivered(error, message)
+        if places is not None:
+            places[id(record)] = message.partition() or 0, message.offset() or 0
+
     producer.produce(
         settings.topic(record.topic),
         key=record.key,
         value=record.value,
         timestamp=record.timestamp_ms,
         partition=record.partition,
-        on_delivery=_delivered,
+        on_delivery=delivered,
     )
     producer.poll(0)
 

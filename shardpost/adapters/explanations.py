@@ -5,18 +5,21 @@ from typing import Any
 from shardpost.adapters.delta import at_snapshot, rows
 from shardpost.domain.as_of import text
 from shardpost.domain.explain import ExchangeRead, Place, PositionRead, Transition, explain
+from shardpost.domain.record_order import Order, order_of
 from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import EXCHANGE_EVENTS, POSITION_EVENTS
 from shardpost.settings import Settings
 
 # A subquery and no list: of tens of thousands of literals DataFusion's parser overflows its stack.
 _POSITIONS = """
-SELECT h.key, h.seq, h.snapshot, h."partition", h.offset, h.timestamp, h.client, h.exchange
+SELECT h.key, h.seq, h.snapshot, h."partition", h.offset, h.timestamp,
+  h.retry_topic, h.retry_partition, h.retry_offset, h.client, h.exchange
 FROM position_events h WHERE h.kind <> 'rejected'
   AND h.key IN (SELECT c.key FROM position_events c WHERE {wanted})
 """
 _EXCHANGES = """
-SELECT x.key, x.seq, x.snapshot, x."partition", x.offset, x.timestamp, x.country
+SELECT x.key, x.seq, x.snapshot, x."partition", x.offset, x.timestamp,
+  x.retry_topic, x.retry_partition, x.retry_offset, x.country
 FROM exchange_events x WHERE x.kind <> 'rejected'
 """
 
@@ -57,6 +60,11 @@ def _exchanges(
     ]
 
 
-def _coordinates(row: dict[str, Any], topic: str) -> tuple[str, int, int, Place]:
-    place = Place(topic, row["partition"], row["offset"], row["timestamp"])
-    return row["key"], row["seq"], row["snapshot"], place
+def _coordinates(row: dict[str, Any], topic: str) -> tuple[str, Order, int, Place, bool]:
+    retry_offset: int | None = row["retry_offset"]
+    order = order_of(row["seq"], row["snapshot"], retry_offset)
+    if retry_offset is None:
+        place = Place(topic, row["partition"], row["offset"], row["timestamp"])
+    else:
+        place = Place(row["retry_topic"], row["retry_partition"], retry_offset, row["timestamp"])
+    return row["key"], order, row["snapshot"], place, retry_offset is not None

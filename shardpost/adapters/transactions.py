@@ -5,7 +5,7 @@ further effect. Each `write` is one transaction.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -68,10 +68,11 @@ class Transactions:
                 raise self._fenced() from None
             raise unreachable(self._settings, error) from None
 
-    def write(self, records: Sequence[Outgoing], consumed: Consumed | None = None) -> None:
+    def write(self, records: Iterable[Outgoing], consumed: Consumed | None = None) -> None:
         """Write records, and offsets, in one transaction; FencedError if a newer writer is there.
 
-        After an error nothing can be written any more.
+        The records are gone through anew when a transaction was aborted and is tried again, so they
+        are no iterator. After an error nothing can be written any more.
         """
         if self._broken is not None:
             raise self._broken
@@ -86,7 +87,7 @@ class Transactions:
             self._producer.close()
 
     def _written(
-        self, records: Sequence[Outgoing], consumed: Consumed | None, deadline: float
+        self, records: Iterable[Outgoing], consumed: Consumed | None, deadline: float
     ) -> bool:
         """Try one transaction; False if it was aborted and may be tried again."""
         try:

@@ -1,15 +1,16 @@
 """Whose stock counts as of T, as SQL that Spark and DataFusion both read.
 
-As of T (docs/compaction.md): of the records with a timestamp before T the highest seq per key wins,
-whatever order the timestamps have. A key whose latest record is before T is that record: only the
-keys changed since T are folded again from history, so cost follows what changed. An exchange had
-its first known country also before its first record.
+As of T (docs/compaction.md): of the records with a timestamp before T the latest per key wins
+(record_order.py), whatever order the timestamps have. A key whose latest record is before T is that
+record: only the keys changed since T are folded again from history, so cost follows what changed.
+An exchange had its first known country also before its first record.
 
 The caller gives the tables under their own names (domain.tables), at the versions of one snapshot.
 """
 
 from datetime import UTC, datetime
 
+from shardpost.domain.record_order import newest_first
 from shardpost.domain.tables import EXCHANGE_EVENTS, EXCHANGES, POSITION_EVENTS, POSITIONS, Table
 from shardpost.errors import UsageError
 
@@ -30,7 +31,7 @@ WHERE p.is_open AND e.country = {country}
 _AS_OF = """
 WITH refolded AS (
   SELECT h.key, h.kind, h.client, h.ticker, h.amount, h.exchange,
-    ROW_NUMBER() OVER (PARTITION BY h.key ORDER BY h.seq DESC) AS nth
+    ROW_NUMBER() OVER (PARTITION BY h.key ORDER BY {newest_position}) AS nth
   FROM position_events h
   WHERE h.timestamp < {t} AND h.kind <> 'rejected'
     AND h.key IN (SELECT c.key FROM positions c WHERE c.timestamp >= {t})
@@ -43,10 +44,14 @@ WITH refolded AS (
 ), countries AS (
   SELECT x.key, x.country, ROW_NUMBER() OVER (
     PARTITION BY x.key
-    ORDER BY x.timestamp < {t} DESC, CASE WHEN x.timestamp < {t} THEN x.seq END DESC,
-      x.country IS NULL, x.seq
+    ORDER BY x.timestamp < {t} DESC, CASE WHEN x.timestamp < {t} THEN x.back END,
+      x.country IS NULL, x.back DESC
   ) AS nth
-  FROM exchange_events x WHERE x.kind <> 'rejected'
+  FROM (
+    SELECT y.key, y.country, y.timestamp,
+      ROW_NUMBER() OVER (PARTITION BY y.key ORDER BY {newest_exchange}) AS back
+    FROM exchange_events y WHERE y.kind <> 'rejected'
+  ) x
 )
 SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,
   p.exchange AS exchange
@@ -68,7 +73,8 @@ def us_positions(country: str, as_of: datetime | None) -> str:
     """
     if as_of is None:
         return _LATEST.format(country=text(country)).strip()
-    return _AS_OF.format(country=text(country), t=instant(as_of)).strip()
+    order = {"newest_position": newest_first("h"), "newest_exchange": newest_first("y")}
+    return _AS_OF.format(country=text(country), t=instant(as_of), **order).strip()
 
 
 def holders(country: str, as_of: datetime | None) -> str:

@@ -2,9 +2,9 @@
 
 A position counts for a client while the position's latest record says so and its exchange is in the
 country. So two topics can cause a change. Between them the order is: the snapshot that read a
-record, then its timestamp, with each key's own order (seq) kept. The first record of an exchange
-stands before all that was read with it, since its country counted also before it
-(docs/compaction.md).
+record, then its timestamp, with each key's own order kept. A retry takes effect at its own time, if
+no later record of its key is known by then. The first record of an exchange stands before all that
+was read with it, since its country counted also before it (docs/compaction.md).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from shardpost.domain.position_ids import sort_key
+from shardpost.domain.record_order import Order
 
 PUT, TOOK, NOT_COUNTED = "put", "took", "not counted"
 
@@ -23,7 +24,7 @@ _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record is: its coordinates in Kafka, and its timestamp."""
+    """Where a record is, a retry itself: its coordinates in Kafka, and its timestamp."""
 
     topic: str
     partition: int
@@ -35,13 +36,14 @@ class Place:
 class Read:
     """One decodable record of a history.
 
-    `seq` orders the records of a key; `snapshot` is the number of the one that read it.
+    `order` is that of the records of a key; `snapshot` is the number of the one that read it.
     """
 
     key: str
-    seq: int
+    order: Order
     snapshot: int
     place: Place
+    is_retry: bool
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,11 @@ class _State:
     def apply(self, record: Read) -> None:
         """Take a record in, unless a later one of its key is known."""
         if isinstance(record, PositionRead):
-            if self.latest is None or record.seq > self.latest.seq:
+            if self.latest is None or record.order > self.latest.order:
                 self.latest = record
         elif isinstance(record, ExchangeRead):
             known = self.exchanges.get(record.key)
-            if known is None or record.seq > known.seq:
+            if known is None or record.order > known.order:
                 self.exchanges[record.key] = record
 
     @property
@@ -172,19 +174,20 @@ def transitions(
 
 def in_order(positions: Iterable[PositionRead], exchanges: Iterable[ExchangeRead]) -> list[Read]:
     """Return the records of both topics in the order in which they took effect."""
-    timed: list[tuple[int, datetime, int, int, Read]] = []
+    timed: list[tuple[int, datetime, int, Order, Read]] = []
     for rank, records in enumerate((exchanges, positions)):
         latest: dict[str, tuple[int, datetime]] = {}
-        for record in sorted(records, key=lambda record: (record.snapshot, record.seq)):
+        for record in sorted(records, key=lambda record: (record.snapshot, record.order)):
             at = _effective(record, latest.get(record.key))
-            latest[record.key] = (record.snapshot, at)
-            timed.append((record.snapshot, at, rank, record.seq, record))
+            if not record.is_retry:
+                latest[record.key] = (record.snapshot, at)
+            timed.append((record.snapshot, at, rank, record.order, record))
     return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:-1])]
 
 
 def _effective(record: Read, before: tuple[int, datetime] | None) -> datetime:
-    """Return the timestamp, raised to that of the key's record before it in the same snapshot."""
-    if before is None and isinstance(record, ExchangeRead):
+    """Return the timestamp, raised to that of the key's original before it in the same snapshot."""
+    if before is None and isinstance(record, ExchangeRead) and not record.is_retry:
         return _BEFORE_ALL
     if before is None or before[0] != record.snapshot:
         return record.place.timestamp
@@ -197,5 +200,5 @@ def _not_counted(
     state = _State(country)
     for record in (*own, *exchanges):
         state.apply(record)
-    latest = max(own, key=lambda record: record.seq)
+    latest = max(own, key=lambda record: record.order)
     return Transition(client, latest.key, NOT_COUNTED, latest.place, state.why(client))

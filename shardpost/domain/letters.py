@@ -5,7 +5,7 @@ whose processing failed first, so the same failure makes the same letter however
 reported, and a retry that fails is that letter again, with the retry's attempt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -25,6 +25,9 @@ ATTEMPT = "attempt"
 ERROR = "error"
 FAILED_AT = "failed-at"
 LEFT_OUT = "headers-left-out"
+
+# The class of the error by which a compaction rejects a record; no retry of the same value helps.
+UNDECODABLE = "Undecodable"
 
 # What every record of a letter says of it, retries too; and what only a letter itself says.
 OF_THE_ORIGIN = (ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_KEY, ORIGIN_NULL)
@@ -100,6 +103,17 @@ def first_failure(record: Record, error: BaseException | str, failed_at: datetim
         failed_at=failed_at,
         is_null=record.value is None,
     )
+
+
+def failure(
+    record: Record,
+    error: BaseException | str,
+    failed_at: datetime,
+    retry_topics: Collection[str],
+) -> Letter:
+    """Return the letter of a record that failed; only one of a retry topic is taken for a retry."""
+    again = failed_again(record, error, failed_at) if record.topic in retry_topics else None
+    return again or first_failure(record, error, failed_at)
 
 
 def failed_again(retry: Record, error: BaseException | str, failed_at: datetime) -> Letter | None:

@@ -55,3 +55,22 @@ def ranges_to_read(read: Offsets, marks: Watermarks) -> list[Range]:
             " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
         )
     return found
+
+
+def retries_to_read(read: Offsets, marks: Watermarks) -> tuple[list[Range], list[str]]:
+    """Return the non-empty ranges of retry topics after what was read, and what is gone unread.
+
+    Kafka removes retries by their age, and most are not ours: what is gone stops nothing. A topic
+    that was made anew is read from its low watermark.
+    """
+    found, lost = [], []
+    for topic, partitions in marks.items():
+        for partition, (low, end) in partitions.items():
+            first = read.get(topic, {}).get(partition, low)
+            if first < low:
+                lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1}")
+            if not low <= first <= end:
+                first = low
+            if first < end:
+                found.append(Range(topic, partition, first, end))
+    return found, lost

@@ -1,9 +1,9 @@
 """The Delta tables: names, columns and layout, once.
 
 Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, milliseconds). `seq`
-orders the records of one key (partitioning.seq_of). `snapshot` is the number of the run that wrote
-the row. Every table but `snapshots`, `audiences`, `frozen_weeks` and `dead_letters` stands under
-the commit point in `snapshots`.
+orders the records of one key (partitioning.seq_of; with retries, record_order.py). `snapshot` is
+the number of the run that wrote the row. Every table but `snapshots`, `audiences`, `frozen_weeks`
+and `dead_letters` stands under the commit point in `snapshots`.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,12 @@ _POSITION = "client STRING, ticker STRING, amount STRING, exchange STRING"
 _CLIENT = "name STRING, email STRING, subscribed BOOLEAN"
 
 # Histories: every record ever read. `kind` is upsert, tombstone or rejected; `value` is the raw
-# value. A rejected record also has its reason, its raw key and its headers.
+# value. A rejected record also has its reason, its raw key and its headers. A retry has the place
+# of its origin, and `retry_…` say where itself is; they are null of an original.
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _HISTORY = (
-    f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS}"
+    f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS},"
+    " retry_topic STRING, retry_partition INT, retry_offset BIGINT"
 )
 _UNIQUE = ("key", "offset", "seq", "timestamp", "client", "amount", "name", "email")
 _RAW = (*_UNIQUE, "value")
@@ -41,8 +43,8 @@ CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW)
 EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW)
 
 # The latest decodable record per key. A tombstone keeps its row, with is_open false and null
-# columns.
-_LATEST = f"key STRING, {_RECORD}, is_open BOOLEAN"
+# columns. `retry_offset` is null of an original, as in the histories.
+_LATEST = f"key STRING, {_RECORD}, retry_offset BIGINT, is_open BOOLEAN"
 POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}", None, _UNIQUE)
 CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}", None, _UNIQUE)
 EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING")

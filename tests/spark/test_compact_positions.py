@@ -1,8 +1,10 @@
 """The compaction, driven whole, against a plain fold: real broker, real Spark, real tables."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
 
 import pytest
 from confluent_kafka.admin import NewPartitions
@@ -16,7 +18,18 @@ from shardpost.domain.tables import POSITION_EVENTS, REJECTED_RECORDS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from spark_jobs import compaction
-from tests.reference import Fold, Raw, closed, exchange, position, produce, published, send
+from tests.reference import (
+    Fold,
+    Raw,
+    Retry,
+    closed,
+    exchange,
+    position,
+    produce,
+    produce_retry,
+    published,
+    send,
+)
 from tests.spark.compacting import agree, run, starter
 
 KEYS = strategies.sampled_from(["1", "2", "03", "3", "10", "x", "größe"])
@@ -34,7 +47,22 @@ BAD = [
     b"{} {}",
     b'{"Client":"c"}',
 ]
+
+
+@dataclass(frozen=True)
+class Again:
+    """A retry of the record so many before it; with a value of its own."""
+
+    back: int
+    value: bytes | None
+
+
+VALUES = strategies.one_of(
+    strategies.builds(lambda c, e: position("", c, e).value, CLIENTS, EXCHANGES),
+    strategies.sampled_from([None, b'{"Country":"US"}', *BAD]),
+)
 RECORDS = strategies.one_of(
+    strategies.builds(Again, strategies.integers(0, 9), VALUES),
     strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
     strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
     strategies.builds(closed, KEYS, timestamp_ms=TIMES),
@@ -45,6 +73,7 @@ RECORDS = strategies.one_of(
         lambda key, value: Raw("positions", key.encode(), value), KEYS, strategies.sampled_from(BAD)
     ),
 )
+GOOD = position("", "client3", "NASDAQ").value
 HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1, max_size=4)
 
 
@@ -62,19 +91,45 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
     ],
     [0, 0],
 )
+@example(
+    [
+        [Raw("positions", b"1", b"{"), Again(0, GOOD), Again(0, b"{"), Raw("positions", b"2", b"")],
+        [Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
+        [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
+    ],
+    [0, compaction.FEW, 0],
+)
 @given(HISTORIES, strategies.lists(strategies.sampled_from([0, compaction.FEW]), min_size=4))
 def test_any_history_cut_into_any_runs_equals_the_fold(
-    fresh: Callable[[], Settings], history: list[list[Raw]], few: list[int]
+    fresh: Callable[[], Settings], history: list[list[Raw | Again]], few: list[int]
 ) -> None:
     settings = fresh()
     fold = Fold()
     fold.add(starter())
+    sent: list[Raw] = []
+    places: dict[int, tuple[int, int]] = {}
     for records, at_most in zip(history, few, strict=False):
-        produce(settings, records)
-        fold.add(records)
+        for is_retry, some in groupby(records, lambda one: isinstance(one, Again)):
+            if is_retry:
+                fold.add(retried(settings, some, sent, places))
+            else:
+                new = [*some]
+                places |= produce(settings, new)
+                sent += new
+                fold.add(new)
         with planned_for(at_most):
             run(settings)
         agree(settings, fold)
+
+
+def retried(
+    settings: Settings, again: Iterable[Again], sent: list[Raw], places: dict[int, tuple[int, int]]
+) -> list[Retry]:
+    """Send retries of what was sent, if anything was; return them."""
+    found = [Retry(sent[-1 - one.back % len(sent)], one.value) for one in again if sent]
+    for retry in found:
+        produce_retry(settings, retry, places[id(retry.origin)])
+    return found
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from shardpost.domain.explain import (
     explain,
     transitions,
 )
+from shardpost.domain.record_order import Order, order_of
 from tests.histories import (
     Batch,
     History,
@@ -22,6 +23,8 @@ from tests.histories import (
     history_of,
     holders_of,
     put,
+    reject,
+    retry,
 )
 from tests.random_histories import BATCHES
 
@@ -29,18 +32,22 @@ US = country_of("NASDAQ", "US")
 GB = country_of("LON", "GB")
 
 
-def place_of(record: Record, topic: str) -> Place:
-    return Place(topic, 0, record.seq, record.timestamp)
+def coordinates(record: Record, topic: str) -> tuple[str, Order, int, Place, bool]:
+    is_retry = record.retry_offset is not None
+    order = order_of(record.seq, record.snapshot, record.retry_offset)
+    offset = record.seq if record.retry_offset is None else record.retry_offset
+    place = Place("retries" if is_retry else topic, 0, offset, record.timestamp)
+    return record.key, order, record.snapshot, place, is_retry
 
 
 def read(history: History) -> tuple[list[PositionRead], list[ExchangeRead]]:
     positions = [
-        PositionRead(r.key, r.seq, r.snapshot, place_of(r, "positions"), r.client, r.exchange)
+        PositionRead(*coordinates(r, "positions"), r.client, r.exchange)
         for r in history.positions
         if r.kind != "rejected"
     ]
     exchanges = [
-        ExchangeRead(r.key, r.seq, r.snapshot, place_of(r, "exchanges"), r.country)
+        ExchangeRead(*coordinates(r, "exchanges"), r.country)
         for r in history.exchanges
         if r.kind != "rejected"
     ]
@@ -142,6 +149,37 @@ def test_an_older_home_read_later_changes_nothing() -> None:
     positions, exchanges = read(History([high, low], history.exchanges))
     found = transitions(positions, exchanges, "US")
     assert [(t.client, t.change) for t in found] == [("client2", "put")]
+
+
+def test_a_correction_of_a_rejected_record_puts_and_is_told_by_its_own_place() -> None:
+    mended = retry(put("1", "client1", "NASDAQ", 7), origin=0)
+    assert told("client1", Batch([reject("1", 1), mended], [US])) == [
+        ("1", "put", "retries@1", "exchange NASDAQ is in US")
+    ]
+
+
+def test_a_correction_that_comes_too_late_is_not_told() -> None:
+    opened, late = put("1", "client2", "NASDAQ", 2), put("1", "client1", "NASDAQ", 7)
+    batch = Batch([reject("1", 1), opened, retry(late, origin=1)], [US])
+    assert [row[2] for row in told("client2", batch)] == ["positions@1"]
+    assert told("client1", batch) == [("1", "not counted", "positions@1", "it is client2's")]
+    closed = Batch([reject("1", 1), close("1", 2), retry(late, origin=1)], [US])
+    assert told("client1", closed) == [("1", "not counted", "positions@1", "it is closed")]
+
+
+def test_a_correction_of_a_good_record_changes_nothing() -> None:
+    good, edited = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 7)
+    batches = Batch([good], [US]), Batch([retry(edited, origin=0)])
+    assert [row[1] for row in told("client1", *batches)] == ["put"]
+
+
+def test_of_two_corrections_the_later_one_counts() -> None:
+    first, second = put("1", "client1", "NASDAQ", 7), put("1", "client2", "NASDAQ", 8)
+    both = [reject("1", 1), retry(first, origin=0), retry(second, origin=0)]
+    assert [row[1:3] for row in told("client1", Batch(both, [US]))] == [
+        ("put", "retries@1"),
+        ("took", "retries@2"),
+    ]
 
 
 def test_the_json_form_has_the_fields_of_the_contract() -> None:

@@ -1,0 +1,50 @@
+"""What a compaction reads: the new records of its inputs, and of the topics of their retries."""
+
+import logging
+from typing import NamedTuple
+
+from shardpost.adapters import kafka
+from shardpost.domain import topics
+from shardpost.domain.offsets import Range, ends, ranges_to_read, retries_to_read
+from shardpost.domain.snapshot import Offsets, Snapshot
+from shardpost.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Unread(NamedTuple):
+    """Ranges that no snapshot has read yet, and the ends of all topics that are read."""
+
+    ranges: list[Range]
+    ends: Offsets
+
+
+def input_topics(settings: Settings) -> list[str]:
+    """Return the names of the inputs in this installation."""
+    return [settings.topic(topic.name) for topic in topics.INPUTS]
+
+
+def retry_topics(settings: Settings) -> list[str]:
+    """Return where letters of the inputs go to be tried again: one topic, or some by setting."""
+    rules = settings.retry_rules
+    own = (rules.backoff(origin).topic for origin in input_topics(settings))
+    return sorted({topic or settings.topic_retries for topic in own})
+
+
+def unread(settings: Settings, counts: dict[str, int], last: Snapshot | None) -> Unread:
+    """Return what came after that snapshot; `counts` are partitions, of retry topics too.
+
+    Ends of retries are asked for first: the origin of a retry is below the ends of the inputs then.
+    """
+    read = last.end_offsets if last else {}
+    of_retries = kafka.watermarks(
+        settings, {topic: counts[topic] for topic in retry_topics(settings)}, committed=True
+    )
+    of_inputs = kafka.watermarks(
+        settings, {topic: counts[topic] for topic in input_topics(settings)}, committed=True
+    )
+    ranges = ranges_to_read(read, of_inputs)
+    retries, lost = retries_to_read(read, of_retries)
+    for place in lost:
+        log.warning("%s are gone unread: a correction among them has no effect", place)
+    return Unread(ranges + retries, ends({**of_inputs, **of_retries}))
