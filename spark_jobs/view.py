@@ -107,7 +107,7 @@ class View:
             schema = delta_files.schema_of(table)
             delta_log.create(self._settings, table, schema, self._settings.snapshot_days)
             return 0
-        if now == committed:
-            return now
-        log.info("%s: putting back version %d, left by a run that was broken off", table.name, now)
-        return delta_log.put_back(self._settings, table, committed)
+        if now != committed:
+            log.info("%s: putting back version %d: a run was broken off", table.name, now)
+            now = delta_log.put_back(self._settings, table, committed)
+        return delta_log.add_missing_columns(self._settings, table, now)

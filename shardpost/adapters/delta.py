@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from shardpost.domain.snapshot import Snapshot
-from shardpost.domain.tables import Table
+from shardpost.domain.tables import Columns, Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -74,10 +74,32 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 def _reader(
     settings: Settings, sql: str, versions: Mapping[Table, int | None]
 ) -> pa.RecordBatchReader:
-    builder = QueryBuilder()
+    builder, whole = QueryBuilder(), []
     for table, version in versions.items():
-        builder = builder.register(table.name, _open(settings, table, version))
-    return pa.RecordBatchReader.from_stream(builder.execute(sql))
+        found = _open(settings, table, version)
+        missing = missing_columns(found, table)
+        name = f"older_{table.name}" if missing else table.name
+        builder = builder.register(name, found)
+        if missing:
+            nulls = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in missing)
+            whole.append(f"{table.name} AS (SELECT *, {nulls} FROM {name})")  # noqa: S608 - constants
+    return pa.RecordBatchReader.from_stream(builder.execute(_given(whole, sql.strip())))
+
+
+def missing_columns(found: DeltaTable, table: Table) -> Columns:
+    """Return the columns that were added to the declaration since the table was made."""
+    if not table.added:
+        return ()
+    known = {field.name for field in found.schema().fields}
+    return tuple(column for column in table.added if column[0] not in known)
+
+
+def _given(relations: list[str], sql: str) -> str:
+    """Return a query that sees these relations as well."""
+    if not relations:
+        return sql
+    rest = sql.removeprefix("WITH ")
+    return f"WITH {', '.join(relations)}{' ' if rest == sql else ', '}{rest}"
 
 
 def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:

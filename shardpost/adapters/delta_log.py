@@ -16,16 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import Field, PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
-from shardpost.adapters.delta import path_of
+from shardpost.adapters.delta import missing_columns, path_of
 from shardpost.domain.tables import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 # Longer texts are no use for pruning, and would bloat the log.
 LONGEST_TEXT = 64
+_DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long"}
 
 Stats = dict[str, tuple[Any, Any]]
 
@@ -48,6 +50,21 @@ def newest_version(settings: Settings, table: Table) -> int | None:
     """Return the newest version of a table; None if there is no such table."""
     path = path_of(settings, table)
     return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
+
+
+def add_missing_columns(settings: Settings, table: Table, version: int) -> int:
+    """Give a table of that newest version the columns that were added since; return its version."""
+    found = DeltaTable(path_of(settings, table))
+    missing = missing_columns(found, table)
+    if not missing:
+        return version
+    once = CommitProperties(max_commit_retries=0)
+    fields = [Field(name, PrimitiveType(_DELTA_TYPES[kind])) for name, kind in missing]
+    try:
+        found.alter.add_columns(fields, commit_properties=once)
+    except CommitFailedError:
+        raise _taken(table, version + 1) from None
+    return version + 1
 
 
 def put_back(settings: Settings, table: Table, version: int) -> int:

@@ -8,6 +8,9 @@ and `dead_letters` stands under the commit point in `snapshots`.
 
 from dataclasses import dataclass
 
+# Names and types.
+Columns = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -15,13 +18,15 @@ class Table:
 
     Each of its files holds rows of one value of `grouped_by`, so that reading one value leaves the
     other files alone. Values of `not_in_dictionaries` seldom repeat:
-    Parquet's dictionaries of them cost more time than they save space.
+    Parquet's dictionaries of them cost more time than they save space. Tables that were made before
+    a column of `added` lack it: it is null there, and the next compaction adds it.
     """
 
     name: str
     columns: str
     grouped_by: str | None = None
     not_in_dictionaries: tuple[str, ...] = ()
+    added: Columns = ()
 
 
 _RECORD = "`partition` INT, offset BIGINT, timestamp TIMESTAMP, seq BIGINT, snapshot BIGINT"
@@ -32,22 +37,24 @@ _CLIENT = "name STRING, email STRING, subscribed BOOLEAN"
 # value. A rejected record also has its reason, its raw key and its headers. A retry has the place
 # of its origin, and `retry_…` say where itself is; they are null of an original.
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_RETRY = (("retry_topic", "STRING"), ("retry_partition", "INT"), ("retry_offset", "BIGINT"))
 _HISTORY = (
     f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS},"
-    " retry_topic STRING, retry_partition INT, retry_offset BIGINT"
+    f" {', '.join(map(' '.join, _RETRY))}"
 )
 _UNIQUE = ("key", "offset", "seq", "timestamp", "client", "amount", "name", "email")
 _RAW = (*_UNIQUE, "value")
-POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}", None, _RAW)
-CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW)
-EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW)
+POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}", None, _RAW, _RETRY)
+CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW, _RETRY)
+EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW, _RETRY)
 
 # The latest decodable record per key. A tombstone keeps its row, with is_open false and null
 # columns. `retry_offset` is null of an original, as in the histories.
 _LATEST = f"key STRING, {_RECORD}, retry_offset BIGINT, is_open BOOLEAN"
-POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}", None, _UNIQUE)
-CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}", None, _UNIQUE)
-EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING")
+_OWN = (("retry_offset", "BIGINT"),)
+POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}", None, _UNIQUE, _OWN)
+CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}", None, _UNIQUE, _OWN)
+EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING", None, (), _OWN)
 
 # client -> ids of its US positions, in the order of position_ids.py; a client that holds none any
 # more keeps an empty list. `shard` is the client's partition in the topic share-holders.

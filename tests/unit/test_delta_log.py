@@ -1,6 +1,7 @@
 """Committing files to a Delta log: one version each, and bounds that readers may rely on."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -89,3 +90,19 @@ def test_bounds_that_would_be_wrong_are_left_out(settings: Settings, at: object)
 def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
     assert write(settings, "none", {"name": [], "at": [], "number": []}) == []
     assert delta_log.written(settings, TABLE, "nowhere") == []
+
+
+def test_a_column_that_was_added_is_null_in_older_versions_and_then_there(
+    settings: Settings,
+) -> None:
+    newer = replace(TABLE, columns=f"{TABLE.columns}, more BIGINT", added=(("more", "BIGINT"),))
+    assert delta_log.commit(settings, TABLE, 0, write(settings, "a", thing("x"))) == 1
+    assert delta_log.add_missing_columns(settings, newer, 1) == 2
+    assert delta_log.add_missing_columns(settings, newer, 2) == 2
+    for version in (1, 2):
+        for sql in (
+            "SELECT name, more FROM things",
+            "WITH t AS (SELECT * FROM things) SELECT more FROM t",
+        ):
+            [row] = rows(settings, sql, {newer: version})
+            assert row["more"] is None
