@@ -9,12 +9,15 @@ from typing import Any
 from confluent_kafka import Message, Producer
 
 from shardpost.adapters import kafka
+from shardpost.adapters.letter_store import routes_of
 from shardpost.adapters.messages import record_of
 from shardpost.domain import letters
 from shardpost.domain.dealing import Routes
 from shardpost.domain.records import Outgoing, Record
+from shardpost.domain.verdict import Choice, Verdict
 from shardpost.settings import Settings
 from shardpost.sweeping.partition import Report, Sweep, sweep_partition
+from shardpost.sweeping.redrive import Limits, carry_out
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -80,6 +83,13 @@ def sweep(settings: Settings, now: datetime, **more: Any) -> list[Report]:
     routes = Routes(settings.topic_dead_letters, settings.topic_parking_lot, counts)
     job = Sweep(settings, routes, now, **more)
     return [sweep_partition(job, n) for n in range(counts[settings.topic_dead_letters])]
+
+
+def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool = True) -> int:
+    """Redrive or discard all that is parked, as `letters redrive --apply` does; return how many."""
+    now = datetime.now(UTC)
+    verdict = Verdict(Choice(), is_redrive, who="me", why="comma", now=now, again=True, value=value)
+    return carry_out(settings, routes_of(settings), verdict, Limits())
 
 
 def total(reports: Iterable[Report]) -> dict[str, int]:

@@ -4,12 +4,14 @@ Real processes.
 """
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 
 from shardpost.adapters import snapshots, topics
 from shardpost.settings import Settings
 from tests.job_process import Job
+from tests.letter_world import committed, decide, live, sweep, total
 from tests.reference import Fold, Raw, closed, exchange, position, produce, published
 from tests.spark.compacting import agree, held, run, starter
 
@@ -25,7 +27,12 @@ STEPS = [
     "commit",
     "offsets",
     "publish",
+    "letters",
+    "letters written",
+    "letters sent",
 ]
+WHILE_SENDING = ("letters written", "letters sent")
+COMMITTED = STEPS[STEPS.index("offsets") :]
 
 
 def batch(number: int) -> list[Raw]:
@@ -51,16 +58,23 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
     for number, name in enumerate(STEPS):
         produce(settings, batch(number))
         fold.add(batch(number))
-        job = Job(settings, "compact_positions", [], pause_at=name)
+        where = "pause_at" if name not in WHILE_SENDING else "pause_anywhere_at"
+        job = Job(settings, "compact_positions", [], **{where: name})
         try:
             job.wait_until_paused()
         finally:
             job.kill()
-        committed = name in ("offsets", "publish")
-        seen = fold.holders() if committed else seen
+        seen = fold.holders() if name in COMMITTED else seen
         assert (held(settings) if snapshots.newest(settings) else {}) == seen
+    assert total(sweep(settings, datetime.now(UTC))) == {"parked": len(STEPS)}
+    assert decide(settings, is_redrive=False) == len(STEPS)
     run(settings)
     agree(settings, fold)
+    # Each poison was a letter once; discarded after its run died, it stays away.
+    letters = [r.key for r in committed(settings, settings.topic_dead_letters) if r.value]
+    assert len(letters) == len(set(letters)) == len(STEPS)
+    assert not live(settings, settings.topic_dead_letters)
+    assert not live(settings, settings.topic_parking_lot)
 
 
 @pytest.mark.timeout(600)
@@ -103,7 +117,7 @@ def test_of_two_at_once_one_works_and_both_end_well(settings: Settings) -> None:
 @pytest.mark.timeout(600)
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
     topics.apply(settings)
-    produce(settings, [position("1", "client1", "NASDAQ")])
+    produce(settings, [position("1", "client1", "NASDAQ"), Raw("positions", b"bad", b"{")])
     zombie = Job(settings, "compact_positions", [], pause_at="publish")
     try:
         zombie.wait_until_paused()
@@ -117,3 +131,4 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
     finally:
         zombie.kill()
     assert published(settings) == {"client1": ["2"]}
+    assert len([*committed(settings, settings.topic_dead_letters)]) == 1

@@ -1,0 +1,261 @@
+"""What the compaction cannot decode: a dead letter, parked, mended by a person, applied at last.
+
+Real broker, real Spark, real tables, and the very modules of the commands.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from shardpost.adapters import kafka, rejected_letters, snapshots
+from shardpost.adapters.delta import at_snapshot, path_of, rows
+from shardpost.adapters.explanations import explanation
+from shardpost.adapters.holders import Question, holders
+from shardpost.domain.partitioning import partition_of
+from shardpost.domain.tables import CLIENTS, POSITION_EVENTS, SNAPSHOTS
+from shardpost.settings import Settings
+from tests.letter_world import committed, decide, header, live, sweep, total
+from tests.reference import Raw, Retry, closed, position, produce, produce_retry, published
+from tests.spark.compacting import held, run
+
+BAD = b'{"Client":"client1","Ticker":"T","Amount":"1,5","Exchange":"NASDAQ"}'
+MENDED = b'{"Client":"client1","Ticker":"T","Amount":1.5,"Exchange":"NASDAQ"}'
+SINCE = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+@pytest.fixture
+def ready(fresh: Callable[[], Settings]) -> Settings:
+    return fresh()
+
+
+def bad(key: bytes | None = b"1", value: bytes | None = BAD, topic: str = "positions") -> Raw:
+    return Raw(topic, key, value)
+
+
+def place_of(settings: Settings, record: Raw) -> tuple[int, int]:
+    """Send one record; return where it came to."""
+    return produce(settings, [record])[id(record)]
+
+
+def letter_id(settings: Settings, place: tuple[int, int]) -> str:
+    return f"{settings.topic_positions}-{place[0]}-{place[1]}"
+
+
+def letters_of(settings: Settings) -> list[tuple[str, str | None]]:
+    """Return each letter that a reader of committed records ever saw: (id, attempt)."""
+    found = committed(settings, settings.topic_dead_letters)
+    return sorted(
+        ((record.key or b"").decode(), header(record, "attempt"))
+        for record in found
+        if record.value is not None
+    )
+
+
+def swept(settings: Settings) -> dict[str, int]:
+    return total(sweep(settings, datetime.now(UTC)))
+
+
+def reasons(settings: Settings) -> list[str]:
+    sql = "SELECT reason FROM position_events WHERE reason IS NOT NULL ORDER BY retry_offset"
+    at = at_snapshot(snapshots.current(settings), POSITION_EVENTS)
+    return [row["reason"] for row in rows(settings, sql, at)]
+
+
+def done(result: dict[str, object]) -> dict[str, object]:
+    names = ("rejected", "letters", "retries", "applied")
+    return {name: result[name] for name in names if result[name]}
+
+
+def test_a_poison_position_is_parked_mended_by_a_person_and_applied(ready: Settings) -> None:
+    place = place_of(ready, bad())
+    assert done(run(ready)) == {"rejected": 1, "letters": 1}
+    [letter] = committed(ready, ready.topic_dead_letters)
+    assert (letter.key, letter.value) == (letter_id(ready, place).encode(), BAD)
+    stored = kafka.partition_counts(ready, [ready.topic_dead_letters])[ready.topic_dead_letters]
+    assert letter.partition == partition_of(b"1", stored)
+    assert header(letter, "origin-key") == "1"
+    said = 'Undecodable: expected a number for Amount, found "1,5"'
+    assert (header(letter, "error"), header(letter, "attempt")) == (said, "0")
+
+    assert swept(ready) == {"parked": 1}
+    [parked] = live(ready, ready.topic_parking_lot).values()
+    assert header(parked, "parked-reason") == "fatal: Undecodable is not retried"
+    assert decide(ready, value=MENDED) == 1
+    assert done(run(ready)) == {"retries": 1, "applied": 1}
+    assert held(ready) == published(ready) == {"client1": ["1"]}
+
+    [retry] = committed(ready, ready.topic_retries)
+    snapshot = snapshots.current(ready)
+    [told] = explanation(ready, snapshot, "client1", "1")
+    found = told.place
+    assert (found.topic, found.partition, found.offset) == retry[4:]
+    at = datetime.fromtimestamp(retry.timestamp / 1000, UTC)
+    assert found.timestamp == at
+    assert holders(ready, snapshot, Question(as_of=at)) == {}
+    later = Question(as_of=at + timedelta(milliseconds=1))
+    assert holders(ready, snapshot, later) == {"client1": ["1"]}
+    assert done(run(ready)) == {}
+
+
+@pytest.mark.parametrize(
+    ("newer", "left"),
+    [(position("1", "client2", "NASDAQ"), {"client2": ["1"]}), (closed("1"), {})],
+)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_correction_after_a_newer_good_record_changes_nothing(
+    ready: Settings, newer: Raw, left: dict[str, list[str]], at_once: bool
+) -> None:
+    poison = bad()
+    place = place_of(ready, poison)
+    produce(ready, [newer])
+    if not at_once:
+        run(ready)
+    produce_retry(ready, Retry(poison, MENDED), place)
+    assert run(ready)["applied"] == 0
+    assert held(ready) == left
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_of_two_corrections_the_later_one_counts(ready: Settings, at_once: bool) -> None:
+    poison, again = bad(), MENDED.replace(b"client1", b"client2")
+    place = place_of(ready, poison)
+    for value in (MENDED, again):
+        produce_retry(ready, Retry(poison, value, timestamp_ms=1_700_000_000_000), place)
+        if not at_once:
+            run(ready)
+    run(ready)
+    assert held(ready) == {"client2": ["1"]}
+    changes = explanation(ready, snapshots.current(ready), "client1", "1")
+    assert [one.change for one in changes] == ["put", "took"]
+
+
+def test_a_correction_of_a_good_record_changes_nothing(ready: Settings) -> None:
+    good = position("1", "client1", "NASDAQ")
+    place = place_of(ready, good)
+    for _ in range(2):  # in the run of the record itself, and in a later one
+        produce_retry(ready, Retry(good, MENDED.replace(b"client1", b"client2")), place)
+        assert done(run(ready)) == {"retries": 1}
+        assert held(ready) == {"client1": ["1"]}
+
+
+def test_a_correction_that_is_null_closes_the_position(ready: Settings) -> None:
+    produce(ready, [position("1", "client1", "NASDAQ")])
+    poison = bad()
+    place = place_of(ready, poison)
+    run(ready)
+    assert held(ready) == {"client1": ["1"]}
+    produce_retry(ready, Retry(poison, b""), place, origin_null="true")
+    assert done(run(ready)) == {"retries": 1, "applied": 1}
+    assert held(ready) == {}
+
+
+def test_a_correction_that_is_undecodable_again_is_the_same_letter_once_more(
+    ready: Settings,
+) -> None:
+    place = place_of(ready, bad())
+    run(ready)
+    swept(ready)
+    decide(ready, value=b"oops")
+    assert done(run(ready)) == {"rejected": 1, "letters": 1, "retries": 1}
+    name = letter_id(ready, place)
+    assert letters_of(ready) == [(name, "0"), (name, "1")]
+    assert swept(ready) == {"parked": 1}
+    [parked] = live(ready, ready.topic_parking_lot).values()
+    assert (parked.key, parked.value) == (name.encode(), b"oops")
+    decide(ready, value=MENDED)
+    run(ready)
+    assert held(ready) == {"client1": ["1"]}
+
+
+WRONG: list[tuple[dict[str, str], str]] = [
+    ({"origin_partition": "9"}, "to be a partition of {topic}, 0 to 3, found 9"),
+    ({"origin_partition": "x"}, "to be a partition of {topic}, 0 to 3, found x"),
+    ({"origin_offset": "1"}, "below the end of {topic}[{home}], 1, found 1"),
+    ({"origin_offset": "9" * 30}, "to be a number, found " + "9" * 30),
+    ({"origin_offset": "-1"}, "to be a number, found -1"),
+]
+
+
+def test_a_retry_whose_origin_cannot_be_is_rejected_and_blocks_nothing(ready: Settings) -> None:
+    poison = bad()
+    place = place_of(ready, poison)
+    for more, _ in WRONG:
+        produce_retry(ready, Retry(poison, MENDED), place, **more)
+    assert done(run(ready)) == {"rejected": 6, "letters": 6, "retries": 5}
+    found = reasons(ready)
+    for _, reason in WRONG:
+        wanted = reason.format(topic=ready.topic_positions, home=place[0])
+        assert [one for one in found if one.endswith(wanted)], (wanted, found)
+    assert held(ready) == {}
+    produce_retry(ready, Retry(poison, MENDED), place)
+    run(ready)
+    assert held(ready) == {"client1": ["1"]}
+
+
+def test_retries_of_other_origins_are_passed_over(ready: Settings) -> None:
+    poison = bad()
+    place = place_of(ready, poison)
+    run(ready)
+    produce_retry(ready, Retry(poison, MENDED), place, origin_topic="orders")
+    produce(ready, [Raw("retries", b"1", MENDED)])
+    assert done(run(ready)) == {}
+    assert held(ready) == {}
+
+
+def test_clients_and_exchanges_are_mended_too(ready: Settings) -> None:
+    records = [bad(b"NEW", b'{"Country":5}', "exchanges"), bad(b"client1", b"{", "clients")]
+    produce(ready, [position("1", "client1", "NEW")])
+    places = [place_of(ready, record) for record in records]
+    assert done(run(ready)) == {"rejected": 2, "letters": 2}
+    values = [b'{"Country":"US"}', b'{"Name":"Ann","Subscribed":true}']
+    for record, place, value in zip(records, places, values, strict=True):
+        produce_retry(ready, Retry(record, value), place)
+    assert done(run(ready)) == {"retries": 2, "applied": 2}
+    assert held(ready) == published(ready) == {"client1": ["1"]}
+    at = at_snapshot(snapshots.current(ready), CLIENTS)
+    assert rows(ready, "SELECT key, name FROM clients", at) == [{"key": "client1", "name": "Ann"}]
+
+
+def test_every_byte_of_what_was_rejected_is_in_its_letter(ready: Settings) -> None:
+    records: list[Any] = [bad(None, b"\xff\x00"), bad(b"\xfe", None), bad(b"", MENDED)]
+    produce(ready, records)
+    producer = kafka.producer(ready)
+    headers = [("a", b"\xff"), ("a", None), ("attempt", b"7")]
+    producer.produce(ready.topic_clients, key=b"c", value=b"[" * 900_000, headers=headers)
+    assert producer.flush(30) == 0
+    assert run(ready)["letters"] == 4
+    found = {record.value: record for record in committed(ready, ready.topic_dead_letters)}
+    assert set(found) == {b"\xff\x00", b"", MENDED, b"[" * 900_000}
+    assert header(found[b""], "origin-null") == "true"
+    assert dict(found[b""].headers)["origin-key"] == b"\xfe"
+    assert "origin-key" not in dict(found[b"\xff\x00"].headers)
+    large = found[b"[" * 900_000].headers
+    assert list(large[:2]) == [("a", b"\xff"), ("a", None)]
+    assert dict(large)["attempt"] == b"0"
+
+
+def test_what_is_too_large_for_a_letter_is_named_and_stops_nothing(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rejected_letters, "STORED_BYTES", 10_000)
+    produce(ready, [bad(b"1", b"x" * 5_000), bad(b"2")])
+    assert done(run(ready)) == {"rejected": 2, "letters": 1}
+    assert f"{ready.topic_positions}-" in caplog.text
+    assert "too large for a letter (5002 bytes)" in caplog.text
+
+
+def test_a_discarded_letter_stays_away_also_when_kafka_has_forgotten(ready: Settings) -> None:
+    first = place_of(ready, bad())
+    run(ready)
+    swept(ready)
+    assert decide(ready, is_redrive=False) == 1
+    tables = DeltaTable(path_of(ready, SNAPSHOTS)).metadata().id
+    group = f"{rejected_letters.GROUP}-{tables}"
+    kafka.admin(ready).delete_consumer_groups([group])[group].result(30)
+    second = place_of(ready, bad())
+    assert run(ready)["letters"] == 1
+    both = [(letter_id(ready, first), "0"), (letter_id(ready, second), "0")]
+    assert letters_of(ready) == sorted(both)
