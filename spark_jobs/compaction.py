@@ -23,6 +23,7 @@ from shardpost.domain.snapshot import Counts, Offsets, Snapshot
 from shardpost.settings import Settings
 from spark_jobs import fold, kafka_placement, session
 from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field, decoded
+from spark_jobs.delta_files import columns_of
 from spark_jobs.kafka_source import read_ranges
 from spark_jobs.rejected import report_rejected
 from spark_jobs.retries import NO_RETRY, RETRY, Retries, is_retry
@@ -190,7 +191,7 @@ class Compaction:
         self, table: t.Table, new: DataFrame, *, at_home: bool, has_retries: bool
     ) -> DataFrame:
         """Return the latest of the new records of each key, as rows of that table."""
-        columns = self._view.read(table).columns
+        columns = columns_of(table)
         originals = new.where(~is_retry()) if has_retries else new
         latest = (
             fold.latest_at_home(originals)

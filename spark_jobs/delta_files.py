@@ -32,6 +32,11 @@ def schema_of(table: Table) -> Schema:
     return Schema.from_json(_struct(table).json())
 
 
+def columns_of(table: Table) -> list[str]:
+    """Return the names of a table's columns."""
+    return list(_struct(table).names)
+
+
 def read(spark: SparkSession, settings: Settings, table: Table, version: int) -> DataFrame:
     """Return a table at one version, as a snapshot names it."""
     names = delta_log.sizes(settings, table, version)
@@ -58,7 +63,7 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
 
     With `Table.grouped_by`, each file holds rows of one value of that column only.
     """
-    ordered = rows.select(*(f"`{name}`" for name in _struct(table).names))
+    ordered = rows.select(*(f"`{name}`" for name in columns_of(table)))
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
         grouped = ordered.repartition(F.col(table.grouped_by)).select("*", group)

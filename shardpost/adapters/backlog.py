@@ -1,8 +1,8 @@
 """How much a job's JVM would read now, known before it is started."""
 
 from shardpost.adapters import kafka, letters_table, snapshots
+from shardpost.adapters.inputs import input_topics
 from shardpost.domain.offsets import Range, ranges_to_read
-from shardpost.domain.topics import INPUTS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -23,7 +23,7 @@ def is_long(settings: Settings, job: str) -> bool:
 
 
 def _of_inputs(settings: Settings) -> list[Range]:
-    names = [settings.topic(topic.name) for topic in INPUTS]
     last = snapshots.newest(settings)
-    marks = kafka.watermarks(settings, kafka.partition_counts(settings, names), committed=True)
+    counts = kafka.partition_counts(settings, input_topics(settings))
+    marks = kafka.watermarks(settings, counts, committed=True)
     return ranges_to_read(last.end_offsets if last else {}, marks)

@@ -54,6 +54,8 @@ def newest_version(settings: Settings, table: Table) -> int | None:
 
 def add_missing_columns(settings: Settings, table: Table, version: int) -> int:
     """Give a table of that newest version the columns that were added since; return its version."""
+    if not table.added:
+        return version
     found = DeltaTable(path_of(settings, table))
     missing = missing_columns(found, table)
     if not missing:
