@@ -9,10 +9,10 @@ With nothing new it adds no snapshot, but notes that it looked. Beside another c
 (`shardpost compact`) it waits for that one. Killed at any point and run again, it ends as an
 unbroken run would.
 
-The task's result (XCom) is the snapshot, and how many records were published and rejected, how many
-letters sent, retries read, and retries that applied. Rejected records stop nothing: they are kept in
-the table `rejected_records`, the log names them by topic, partition and offset, and each becomes a
-letter in `dead-letters`.
+The task's result (XCom) is the snapshot, and how many records were published and rejected, how
+many letters sent, retries read, and retries that applied. Rejected records stop nothing: they are
+kept in the table `rejected_records`, the log names them by topic, partition and offset, and each
+becomes a letter in `dead-letters`.
 """
 
 from datetime import timedelta
