@@ -60,7 +60,7 @@ def _compact(settings: Settings) -> dict[str, object]:
         done = work.done
         log.info("snapshot %d: %s; %s", latest.number, latest.counts, done)
     step("offsets")
-    kafka.commit_offsets(settings, GROUP, latest.end_offsets)
+    kafka.commit_offsets(settings, GROUP, ends)
     step("publish")
     published = share_holders_topic.publish(settings, latest)
     step("letters")

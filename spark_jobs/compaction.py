@@ -26,7 +26,7 @@ from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, F
 from spark_jobs.delta_files import columns_of
 from spark_jobs.kafka_source import read_ranges
 from spark_jobs.rejected import report_rejected
-from spark_jobs.retries import NO_RETRY, RETRY, Retries, is_retry
+from spark_jobs.retries import RETRY, Retries, is_retry
 from spark_jobs.steps import step
 from spark_jobs.view import View
 
@@ -158,7 +158,7 @@ class Compaction:
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
         raw = read_ranges(self._spark, self._settings, ranges)
-        none = {name: F.lit(None).cast(kind) for name, kind in NO_RETRY.items()}
+        none = {name: F.lit(None).cast(kind) for name, kind in t.RETRY}
         return self._placed(topic, decoded(raw, fields)).withColumns(none)
 
     def _retried(
@@ -181,7 +181,7 @@ class Compaction:
         whole = new.where(F.col("kind") == fold.REJECTED).select(
             F.coalesce("retry_topic", F.lit(topic)).alias("topic"),
             F.coalesce("retry_partition", "partition").alias("partition"),
-            F.when(is_retry(), F.col("retry_offset")).otherwise(F.col("offset")).alias("offset"),
+            F.coalesce("retry_offset", "offset").alias("offset"),
             *(F.col("raw_key").alias("key"), *columns),
         )
         report_rejected(topic, count, whole)

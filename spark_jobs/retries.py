@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.domain import letters
+from shardpost.domain import letters, tables
 from shardpost.domain.offsets import Range
 from shardpost.domain.snapshot import Offsets
 from shardpost.settings import Settings
@@ -21,12 +21,7 @@ from spark_jobs.fold import REJECTED
 from spark_jobs.kafka_source import read_ranges
 
 # Where a retry itself is; null of an original.
-RETRY = ("retry_topic", "retry_partition", "retry_offset")
-NO_RETRY: Mapping[str, str] = {
-    "retry_topic": "STRING",
-    "retry_partition": "INT",
-    "retry_offset": "BIGINT",
-}
+RETRY = tuple(name for name, _ in tables.RETRY)
 
 
 def is_retry() -> Column:
@@ -116,7 +111,8 @@ def _rejected(judged: DataFrame) -> DataFrame:
     return judged.where("reason IS NOT NULL").select(
         F.when(F.is_valid_utf8(text), text).alias("key"),
         *("partition", "offset", "timestamp", "value", F.lit(REJECTED).alias("kind"), "reason"),
-        *(F.col("key").alias("raw_key"), "headers", *RETRY),
+        *(F.col("key").alias("raw_key"), "headers"),
+        *map(F.col, RETRY),
     )
 
 

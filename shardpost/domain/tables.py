@@ -37,16 +37,16 @@ _CLIENT = "name STRING, email STRING, subscribed BOOLEAN"
 # value. A rejected record also has its reason, its raw key and its headers. A retry has the place
 # of its origin, and `retry_…` say where itself is; they are null of an original.
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-_RETRY = (("retry_topic", "STRING"), ("retry_partition", "INT"), ("retry_offset", "BIGINT"))
+RETRY: Columns = (("retry_topic", "STRING"), ("retry_partition", "INT"), ("retry_offset", "BIGINT"))
 _HISTORY = (
     f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS},"
-    f" {', '.join(map(' '.join, _RETRY))}"
+    f" {', '.join(map(' '.join, RETRY))}"
 )
 _UNIQUE = ("key", "offset", "seq", "timestamp", "client", "amount", "name", "email")
 _RAW = (*_UNIQUE, "value")
-POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}", None, _RAW, _RETRY)
-CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW, _RETRY)
-EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW, _RETRY)
+POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}", None, _RAW, RETRY)
+CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW, RETRY)
+EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW, RETRY)
 
 # The latest decodable record per key. A tombstone keeps its row, with is_open false and null
 # columns. `retry_offset` is null of an original, as in the histories.
