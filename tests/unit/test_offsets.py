@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardpost.domain.offsets import Range, ends, ranges_to_read
+from shardpost.domain.offsets import Range, ends, ranges_to_read, retries_to_read
 from shardpost.errors import ShardpostError
 
 
@@ -28,3 +28,14 @@ def test_records_that_are_gone_unread_are_refused_and_all_named() -> None:
         ranges_to_read(read, marks)
     assert "positions[0]: offsets 5 to 5 are gone unread" in str(refused.value)
     assert "clients[0]: read up to 7, but it ends at 2" in str(refused.value)
+
+
+def test_retries_that_are_gone_are_named_and_stop_nothing() -> None:
+    marks = {"retries": {0: (5, 9), 1: (0, 2), 2: (3, 3), 3: (4, 7)}}
+    ranges, lost = retries_to_read({"retries": {0: 3, 1: 8, 2: 3}}, marks)
+    assert ranges == [
+        Range("retries", 0, 5, 9),
+        Range("retries", 1, 0, 2),  # made anew: it ends before what was read of it
+        Range("retries", 3, 4, 7),
+    ]
+    assert lost == ["retries[0]: offsets 3 to 4"]
