@@ -148,8 +148,9 @@ class Compaction:
         seen = Observation(f"{name} history")
         frames = [self._events(topic, own, fields)] if own else []
         frames += [self._retried(topic, *retried, fields)] if retried else []
-        events = reduce(DataFrame.unionByName, frames)
-        events = events.observe(seen, *_counted(self._partitions[topic]))
+        events = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+        is_original = ~is_retry() if retried else F.lit(True)
+        events = events.observe(seen, *_counted(self._partitions[topic], is_original))
         new = self._view.append(history, events, few=self._few)
         step(f"{name} table")
         at_home = not seen.get["strays"] and sum(r.until - r.first for r in own) <= MANY
@@ -158,8 +159,7 @@ class Compaction:
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
         raw = read_ranges(self._spark, self._settings, ranges)
-        none = {name: F.lit(None).cast(kind) for name, kind in t.RETRY}
-        return self._placed(topic, decoded(raw, fields)).withColumns(none)
+        return self._placed(topic, decoded(raw, fields))
 
     def _retried(
         self, topic: str, usable: DataFrame, rejected: DataFrame, fields: tuple[Field, ...]
@@ -282,12 +282,12 @@ def counting_exchanges(settings: Settings, versions: Mapping[str, int], country:
     return {row["key"] for row in found if row["country"] == country}
 
 
-def _counted(partitions: int) -> tuple[Column, Column]:
+def _counted(partitions: int, is_original: Column) -> tuple[Column, Column]:
     """Count what is rejected, and the originals outside of the newest home of their key."""
     rank = F.shiftright("seq", OFFSET_BITS)
     return (
         F.count_if(F.col("kind") == fold.REJECTED).alias("rejected"),
-        F.count_if((rank != HOME + partitions) & ~is_retry()).alias("strays"),
+        F.count_if((rank != HOME + partitions) & is_original).alias("strays"),
     )
 
 

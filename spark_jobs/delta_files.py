@@ -61,9 +61,11 @@ def read_written(spark: SparkSession, settings: Settings, written: Written) -> D
 def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Written:
     """Write rows that have the table's columns, in any order, as files in a new folder of it.
 
+    A file may lack columns of `Table.added`, which are null then: most rows have no use for them.
     With `Table.grouped_by`, each file holds rows of one value of that column only.
     """
-    ordered = rows.select(*(f"`{name}`" for name in columns_of(table)))
+    lacking = {name for name, _ in table.added} - set(rows.columns)
+    ordered = rows.select(*(f"`{name}`" for name in columns_of(table) if name not in lacking))
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
         grouped = ordered.repartition(F.col(table.grouped_by)).select("*", group)
