@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.workermanage import NodeManager
@@ -13,6 +14,10 @@ from shardpost.settings import Settings, load
 from tests.two_at_once import Scheduling
 
 FOLDER = Path(__file__).parent
+
+# How long an example takes is the machine's affair.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 TIERS = {
     "unit": "no JVM, no socket",
     "spark": "a local Spark session",

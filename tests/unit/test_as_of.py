@@ -21,7 +21,7 @@ def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str,
     return {row["client"]: sorted(row["positions"], key=sort_key) for row in found}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(BATCHES)
 def test_at_every_time_the_sql_equals_the_fold_of_what_is_before_it(batch: Batch) -> None:
     with tempfile.TemporaryDirectory() as home:

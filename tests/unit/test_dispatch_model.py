@@ -179,7 +179,7 @@ DISPATCH = st.tuples(
 RUNNING = [("ask", "a", VALUES[0]), ("dispatch", False, [])]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.one_of(ASK, ASK, END, DISPATCH), max_size=30))
 def test_any_interleaving_ends_as_the_plain_model_says(events: list[tuple[str, Any, Any]]) -> None:
     world, model = World(), Model()
