@@ -16,6 +16,9 @@ SESSION_CONF = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # Of headers with one name the last counts, as for Kafka's own clients.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # Spark's own list without kafka: its newer source gives records as they are, where the older
+    # one makes an object of each first.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Where in our code a column was made, looked up for every one: costs a second per job.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
