@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost import __version__
-from shardpost.adapters.delta import rows
 from shardpost.domain import tables as t
 from shardpost.domain.offsets import Range
 from shardpost.domain.partitioning import HOME, OFFSET_BITS
@@ -24,11 +23,12 @@ from shardpost.settings import Settings
 from spark_jobs import fold, kafka_placement, session
 from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field, decoded
 from spark_jobs.delta_files import columns_of
+from spark_jobs.holders import Holders
 from spark_jobs.kafka_source import read_ranges
 from spark_jobs.rejected import report_rejected
 from spark_jobs.retries import RETRY, Retries, is_retry
 from spark_jobs.steps import step
-from spark_jobs.view import View
+from spark_jobs.view import View, summed
 
 log = logging.getLogger(__name__)
 
@@ -98,23 +98,8 @@ class Compaction:
     def snapshot(self, ranges: Sequence[Range], ends: Offsets, looked_at: datetime) -> Snapshot:
         """Write all tables up to those ends and return the snapshot that names their versions."""
         self._plan_for(sum(range_.until - range_.first for range_ in ranges))
-        origins = [self._settings.topic(name) for name in INPUTS]
-        of_retries = [range_ for range_ in ranges if range_.topic not in origins]
-        retries = Retries(self._spark, self._settings, of_retries, origins)
-        before = self._last.counts if self._last else Counts()
-        with ThreadPoolExecutor(len(INPUTS)) as pool:  # for a few records, Spark mostly plans
-            found = list(pool.map(lambda name: self._catch_up(name, ranges, retries, ends), INPUTS))
-        brought = [one for one in found if one]
-        self.done = Done(
-            sum(one.rejected for one in brought),
-            sum(retries.counts.values()),
-            sum(one.changes.retries for one in brought),
-        )
-        for one in brought:
-            if one.rejected:
-                self._keep_rejected(one.topic, one.new, one.rejected)
-        positions = next(iter(found))
-        counts = self._holders(positions.changes if positions else None, before)
+        found = self._all_caught_up(ranges, ends)
+        counts = self._counts(found["positions"].changes if "positions" in found else None)
         return Snapshot(
             number=self._number,
             committed_at=datetime.now(UTC),
@@ -125,14 +110,36 @@ class Compaction:
             code_version=__version__,
             run=self._run,
             country=self._settings.country,
-            shards=self._partitions[self._settings.topic("share-holders")],
+            shards=self._shards,
         )
+
+    @property
+    def _shards(self) -> int:
+        return self._partitions[self._settings.topic("share-holders")]
 
     def _plan_for(self, records: int) -> None:
         """Choose between the plans for a small increment and for reprocessing."""
         self._few = records <= FEW
         cores = self._spark.sparkContext.defaultParallelism
         self._spark.conf.set("spark.sql.shuffle.partitions", cores if self._few else 4 * cores)
+
+    def _all_caught_up(self, ranges: Sequence[Range], ends: Offsets) -> dict[str, CaughtUp]:
+        """Read all topics, side by side, and keep what was rejected; return what each brought."""
+        origins = [self._settings.topic(name) for name in INPUTS]
+        of_retries = [range_ for range_ in ranges if range_.topic not in origins]
+        retries = Retries(self._spark, self._settings, of_retries, origins)
+        with ThreadPoolExecutor(len(INPUTS)) as pool:  # for a few records, Spark mostly plans
+            all_ = pool.map(lambda name: self._catch_up(name, ranges, retries, ends), INPUTS)
+            found = {name: one for name, one in zip(INPUTS, all_, strict=True) if one}
+        self.done = Done(
+            sum(one.rejected for one in found.values()),
+            sum(retries.counts.values()),
+            sum(one.changes.retries for one in found.values()),
+        )
+        for one in found.values():
+            if one.rejected:
+                self._keep_rejected(one.topic, one.new, one.rejected)
+        return found
 
     def _catch_up(
         self, name: str, ranges: Sequence[Range], retries: Retries, ends: Offsets
@@ -209,77 +216,26 @@ class Compaction:
         if self._view.is_empty(table):  # read what was written rather than keep what to write
             first = self._view.append(table, latest, few=self._few)
             rows_ = fold.changes(first, known, few=self._few)
-            (opened, retries), _ = _summed(rows_, _OPENED, _RETRIED)
+            (opened, retries), _ = summed(rows_, _OPENED, _RETRIED)
             return Changes(rows_, opened, retries)
         rows_ = fold.changes(latest, known, few=self._few).persist(StorageLevel.MEMORY_AND_DISK)
-        (opened, retries), files = _summed(rows_, _OPENED, _RETRIED)
+        (opened, retries), files = summed(rows_, _OPENED, _RETRIED)
         self._view.upsert(table, rows_.select(*latest.columns), files, few=self._few)
         return Changes(rows_, opened, retries)
 
-    def _holders(self, positions: Changes | None, before: Counts) -> Counts:
-        marks = self._marks(positions.rows if positions else None)
-        holders = held = 0
-        if marks is not None:
-            step("share_holders")
-            holders, held = self._write_holders(marks)
+    def _counts(self, positions: Changes | None) -> Counts:
+        """Update the holders by what changed of positions; return the counts of the whole view."""
+        before = self._last.counts if self._last else Counts()
+        table = Holders(
+            self._spark, self._settings, self._view, self._last, self._number, self._shards
+        )
+        holders, held = table.update(positions.rows if positions else None, few=self._few)
         return Counts(
             before.positions + (positions.opened if positions else 0),
             before.holders + holders,
             before.held + held,
             before.rejected + self.done.rejected,
         )
-
-    def _marks(self, positions: DataFrame | None) -> DataFrame | None:
-        was, now = self._counting()
-        marks = []
-        if positions is not None:
-            marks.append(fold.marks_of_changes(positions, was, now))
-        turned = was ^ now
-        if turned:
-            self._few = False  # one exchange's country touches any number of clients
-            on_turned = self._view.read(t.POSITIONS).where(F.col("exchange").isin(*turned))
-            if positions is not None:
-                on_turned = on_turned.join(positions, "key", "left_anti")
-            marks.append(fold.marks_of_exchanges(on_turned, was, now))
-        if not marks:
-            return None
-        return marks[0] if len(marks) == 1 else marks[0].union(marks[1])
-
-    def _counting(self) -> tuple[set[str], set[str]]:
-        """Return the exchanges that counted at the last snapshot, and those that count now."""
-        now = counting_exchanges(self._settings, self._view.versions, self._settings.country)
-        if self._last is None:
-            return set(), now
-        return counting_exchanges(self._settings, self._last.tables, self._last.country), now
-
-    def _write_holders(self, marks: DataFrame) -> tuple[int, int]:
-        """Write the touched holders.
-
-        Return how many more clients hold, and how many more positions.
-        """
-        known = self._view.read_with_files(t.SHARE_HOLDERS)
-        shards = self._partitions[self._settings.topic("share-holders")]
-        holders = (
-            fold.new_holders(fold.per_client(marks), known, few=self._few)
-            .withColumn("snapshot", F.lit(self._number).cast("bigint"))
-            .withColumn("shard", kafka_placement.partition_of(self._spark, F.col("client"), shards))
-            .persist(StorageLevel.MEMORY_AND_DISK)
-        )
-        (more, held), files = _summed(
-            holders,
-            "cast(size(positions) > 0 as int) - cast(was > 0 as int)",
-            "size(positions) - was",
-        )
-        columns = ("client", "positions", "snapshot", "shard")
-        self._view.upsert(t.SHARE_HOLDERS, holders.select(*columns), files, few=self._few)
-        return more, held
-
-
-def counting_exchanges(settings: Settings, versions: Mapping[str, int], country: str) -> set[str]:
-    """Return the exchanges whose country is that one, at those versions."""
-    sql = "SELECT key, country FROM exchanges WHERE is_open"
-    found = rows(settings, sql, {t.EXCHANGES: versions[t.EXCHANGES.name]})
-    return {row["key"] for row in found if row["country"] == country}
 
 
 def _counted(partitions: int, is_original: Column) -> tuple[Column, Column]:
@@ -289,11 +245,3 @@ def _counted(partitions: int, is_original: Column) -> tuple[Column, Column]:
         F.count_if(F.col("kind") == fold.REJECTED).alias("rejected"),
         F.count_if((rank != HOME + partitions) & is_original).alias("strays"),
     )
-
-
-def _summed(frame: DataFrame, *expressions: str) -> tuple[list[int], list[str]]:
-    """Return the sums over a frame, and the files that its rows were in before."""
-    sums = [F.coalesce(F.sum(F.expr(e)), F.lit(0)) for e in expressions]
-    found = frame.agg(F.collect_set("old_file"), *sums).first()
-    files, *totals = found or ([],)
-    return [int(total) for total in totals], files

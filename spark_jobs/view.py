@@ -111,3 +111,11 @@ class View:
             log.info("%s: putting back version %d: a run was broken off", table.name, now)
             now = delta_log.put_back(self._settings, table, committed)
         return delta_log.add_missing_columns(self._settings, table, now)
+
+
+def summed(frame: DataFrame, *expressions: str) -> tuple[list[int], list[str]]:
+    """Return the sums over a frame, and the files that its rows were in before (`old_file`)."""
+    sums = [F.coalesce(F.sum(F.expr(e)), F.lit(0)) for e in expressions]
+    found = frame.agg(F.collect_set("old_file"), *sums).first()
+    files, *totals = found or ([],)
+    return [int(total) for total in totals], files

@@ -1,0 +1,79 @@
+"""The holders' side of a compaction: whose positions came to count, and whose ceased to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from shardpost.adapters.delta import rows
+from shardpost.domain import tables as t
+from shardpost.domain.snapshot import Snapshot
+from shardpost.settings import Settings
+from spark_jobs import fold, kafka_placement
+from spark_jobs.steps import step
+from spark_jobs.view import View, summed
+
+
+@dataclass(frozen=True)
+class Holders:
+    """The table of holders in the run after that snapshot, which has caught up all other tables.
+
+    `number` is of the snapshot to come, `shards` the partitions of `share-holders`.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    view: View
+    last: Snapshot | None
+    number: int
+    shards: int
+
+    def update(self, changed: DataFrame | None, *, few: bool) -> tuple[int, int]:
+        """Write the touched holders, where `changed` are the `fold.changes` of positions, if any.
+
+        Return how many more clients hold, and how many more positions.
+        """
+        was = self._counting(self.last.tables, self.last.country) if self.last else set()
+        now = self._counting(self.view.versions, self.settings.country)
+        marks = self._marks(changed, was, now)
+        if not marks:
+            return 0, 0
+        step("share_holders")
+        # One exchange's country touches any number of clients.
+        return self._write(reduce(DataFrame.union, marks), few=few and was == now)
+
+    def _counting(self, versions: Mapping[str, int], country: str) -> set[str]:
+        """Return the exchanges whose country is that one, at those versions."""
+        sql = "SELECT key, country FROM exchanges WHERE is_open"
+        found = rows(self.settings, sql, {t.EXCHANGES: versions[t.EXCHANGES.name]})
+        return {row["key"] for row in found if row["country"] == country}
+
+    def _marks(self, changed: DataFrame | None, was: set[str], now: set[str]) -> list[DataFrame]:
+        marks = [] if changed is None else [fold.marks_of_changes(changed, was, now)]
+        turned = was ^ now
+        if turned:
+            on_turned = self.view.read(t.POSITIONS).where(F.col("exchange").isin(*turned))
+            if changed is not None:
+                on_turned = on_turned.join(changed, "key", "left_anti")
+            marks.append(fold.marks_of_exchanges(on_turned, was, now))
+        return marks
+
+    def _write(self, marks: DataFrame, *, few: bool) -> tuple[int, int]:
+        known = self.view.read_with_files(t.SHARE_HOLDERS)
+        shard = kafka_placement.partition_of(self.spark, F.col("client"), self.shards)
+        holders = (
+            fold.new_holders(fold.per_client(marks), known, few=few)
+            .withColumns({"snapshot": F.lit(self.number).cast("bigint"), "shard": shard})
+            .persist(StorageLevel.MEMORY_AND_DISK)
+        )
+        (more, held), files = summed(
+            holders,
+            "cast(size(positions) > 0 as int) - cast(was > 0 as int)",
+            "size(positions) - was",
+        )
+        columns = ("client", "positions", "snapshot", "shard")
+        self.view.upsert(t.SHARE_HOLDERS, holders.select(*columns), files, few=few)
+        return more, held
