@@ -26,7 +26,7 @@ from spark_jobs.delta_files import columns_of
 from spark_jobs.holders import Holders
 from spark_jobs.kafka_source import read_ranges
 from spark_jobs.rejected import report_rejected
-from spark_jobs.retries import RETRY, Retries, is_retry
+from spark_jobs.retries import RETRY, Retries
 from spark_jobs.steps import step
 from spark_jobs.view import View, summed
 
@@ -58,6 +58,15 @@ class Changes:
     rows: DataFrame
     opened: int
     retries: int
+
+
+@dataclass(frozen=True)
+class New:
+    """Rows that a history was given: how many are rejected, how many not at home (`_counted`)."""
+
+    rows: DataFrame
+    rejected: int
+    strays: int
 
 
 @dataclass(frozen=True)
@@ -97,8 +106,8 @@ class Compaction:
 
     def snapshot(self, ranges: Sequence[Range], ends: Offsets, looked_at: datetime) -> Snapshot:
         """Write all tables up to those ends and return the snapshot that names their versions."""
-        self._plan_for(sum(range_.until - range_.first for range_ in ranges))
-        found = self._all_caught_up(ranges, ends)
+        self._plan_for(_length(ranges))
+        found = self._all_caught_up(ranges)
         counts = self._counts(found["positions"].changes if "positions" in found else None)
         return Snapshot(
             number=self._number,
@@ -123,13 +132,13 @@ class Compaction:
         cores = self._spark.sparkContext.defaultParallelism
         self._spark.conf.set("spark.sql.shuffle.partitions", cores if self._few else 4 * cores)
 
-    def _all_caught_up(self, ranges: Sequence[Range], ends: Offsets) -> dict[str, CaughtUp]:
+    def _all_caught_up(self, ranges: Sequence[Range]) -> dict[str, CaughtUp]:
         """Read all topics, side by side, and keep what was rejected; return what each brought."""
         origins = [self._settings.topic(name) for name in INPUTS]
         of_retries = [range_ for range_ in ranges if range_.topic not in origins]
         retries = Retries(self._spark, self._settings, of_retries, origins)
         with ThreadPoolExecutor(len(INPUTS)) as pool:  # for a few records, Spark mostly plans
-            all_ = pool.map(lambda name: self._catch_up(name, ranges, retries, ends), INPUTS)
+            all_ = pool.map(lambda name: self._catch_up(name, ranges, retries), INPUTS)
             found = {name: one for name, one in zip(INPUTS, all_, strict=True) if one}
         self.done = Done(
             sum(one.rejected for one in found.values()),
@@ -141,28 +150,34 @@ class Compaction:
                 self._keep_rejected(one.topic, one.new, one.rejected)
         return found
 
-    def _catch_up(
-        self, name: str, ranges: Sequence[Range], retries: Retries, ends: Offsets
-    ) -> CaughtUp | None:
+    def _catch_up(self, name: str, ranges: Sequence[Range], retries: Retries) -> CaughtUp | None:
         """Read one topic's new records, and retries of its records, into history and table."""
         topic = self._settings.topic(name)
         own = [range_ for range_ in ranges if range_.topic == topic]
-        retried = retries.of(topic, ends)
-        if not own and retried is None:
+        if not own and not retries.counts.get(topic):
             return None
         history, table, fields = INPUTS[name]
         step(f"{name} history")
-        seen = Observation(f"{name} history")
-        frames = [self._events(topic, own, fields)] if own else []
-        frames += [self._retried(topic, *retried, fields)] if retried else []
-        events = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-        is_original = ~is_retry() if retried else F.lit(True)
-        events = events.observe(seen, *_counted(self._partitions[topic], is_original))
-        new = self._view.append(history, events, few=self._few)
+        originals = retried = None
+        if own:
+            originals = self._append(history, self._events(topic, own, fields), topic)
+        if retries.counts.get(topic):
+            found = retries.of(topic, self._view.read(history))
+            retried = self._append(history, self._retried(topic, *found, fields), topic)
+        new = [one for one in (originals, retried) if one]
         step(f"{name} table")
-        at_home = not seen.get["strays"] and sum(r.until - r.first for r in own) <= MANY
-        latest = self._newest(table, new, at_home=at_home, has_retries=retried is not None)
-        return CaughtUp(topic, new, self._changed(table, latest), seen.get["rejected"])
+        at_home = not (originals and originals.strays) and _length(own) <= MANY
+        latest = self._newest(table, originals, retried, at_home=at_home)
+        return CaughtUp(
+            *(topic, reduce(DataFrame.unionByName, (one.rows for one in new))),
+            *(self._changed(table, latest), sum(one.rejected for one in new)),
+        )
+
+    def _append(self, history: t.Table, events: DataFrame, topic: str) -> New:
+        seen = Observation()
+        counted = events.observe(seen, *_counted(self._partitions[topic]))
+        rows_ = self._view.append(history, counted, few=self._few)
+        return New(rows_, seen.get["rejected"], seen.get["strays"])
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
         raw = read_ranges(self._spark, self._settings, ranges)
@@ -195,21 +210,22 @@ class Compaction:
         self._view.append(t.REJECTED_RECORDS, whole)
 
     def _newest(
-        self, table: t.Table, new: DataFrame, *, at_home: bool, has_retries: bool
+        self, table: t.Table, originals: New | None, retried: New | None, *, at_home: bool
     ) -> DataFrame:
         """Return the latest of the new records of each key, as rows of that table."""
-        columns = columns_of(table)
-        originals = new.where(~is_retry()) if has_retries else new
-        latest = (
-            fold.latest_at_home(originals)
-            if at_home and not self._few
-            else fold.latest_per_key(originals, few=self._few)
-        )
-        latest = fold.as_rows(latest, columns)
-        if not has_retries:
-            return latest
-        retries = new.where(is_retry() & (F.col("kind") != fold.REJECTED))
-        return fold.latest_with_retries(latest, fold.as_rows(retries, columns))
+        columns, found = columns_of(table), []
+        if originals:
+            latest = (
+                fold.latest_at_home(originals.rows)
+                if at_home and not self._few
+                else fold.latest_per_key(originals.rows, few=self._few)
+            )
+            found.append(fold.as_rows(latest, columns))
+        if retried is None:
+            return found[0]
+        decodable = retried.rows.where(F.col("kind") != fold.REJECTED)
+        found.append(fold.as_rows(decodable, columns))
+        return fold.latest_with_retries(reduce(DataFrame.unionByName, found))
 
     def _changed(self, table: t.Table, latest: DataFrame) -> Changes:
         known = self._view.read_with_files(table)
@@ -238,10 +254,14 @@ class Compaction:
         )
 
 
-def _counted(partitions: int, is_original: Column) -> tuple[Column, Column]:
-    """Count what is rejected, and the originals outside of the newest home of their key."""
+def _length(ranges: Sequence[Range]) -> int:
+    return sum(range_.until - range_.first for range_ in ranges)
+
+
+def _counted(partitions: int) -> tuple[Column, Column]:
+    """Count the records that are rejected, and those outside of the newest home of their key."""
     rank = F.shiftright("seq", OFFSET_BITS)
     return (
         F.count_if(F.col("kind") == fold.REJECTED).alias("rejected"),
-        F.count_if((rank != HOME + partitions) & is_original).alias("strays"),
+        F.count_if(rank != HOME + partitions).alias("strays"),
     )

@@ -43,15 +43,14 @@ def _place() -> Column:
     return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
 
 
-def latest_with_retries(latest: DataFrame, retries: DataFrame) -> DataFrame:
-    """Return the latest row of each key among both, in the order of domain/record_order.py.
+def latest_with_retries(rows: DataFrame) -> DataFrame:
+    """Return the latest row of each key in the order of domain/record_order.py.
 
     All have the columns of a latest-per-key table, and are of one run.
     """
     order = F.struct("seq", F.col("retry_offset").isNull(), "retry_offset")
-    both = latest.unionByName(retries)
-    newest = F.max_by(F.struct(*both.columns), order).alias("newest")
-    return both.groupBy("key").agg(newest).select("newest.*")
+    newest = F.max_by(F.struct(*rows.columns), order).alias("newest")
+    return rows.groupBy("key").agg(newest).select("newest.*")
 
 
 def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:

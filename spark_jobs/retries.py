@@ -5,7 +5,7 @@ origin in the order of the key; where itself is stand the columns RETRY. There a
 read into a frame of their own, beside the records of the inputs.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,7 +14,6 @@ from pyspark.storagelevel import StorageLevel
 
 from shardpost.domain import letters, tables
 from shardpost.domain.offsets import Range
-from shardpost.domain.snapshot import Offsets
 from shardpost.settings import Settings
 from spark_jobs.decode import SHOWN
 from spark_jobs.fold import REJECTED
@@ -22,6 +21,7 @@ from spark_jobs.kafka_source import read_ranges
 
 # Where a retry itself is; null of an original.
 RETRY = tuple(name for name, _ in tables.RETRY)
+PLACE = ("partition", "offset")
 
 
 def is_retry() -> Column:
@@ -43,31 +43,47 @@ class Retries:
         origins: Collection[str],
     ) -> None:
         self.counts: dict[str, int] = {}
+        self._spans: dict[str, tuple[Column, Column]] = {}
         topics = sorted({range_.topic for range_ in new})
         if not topics:
             return
         read = [_of_topic(spark, settings, topic, new, origins) for topic in topics]
         self._all = reduce(DataFrame.union, read).persist(StorageLevel.MEMORY_AND_DISK)
-        found = self._all.groupBy("origin_topic").count().collect()
-        self.counts = {row["origin_topic"]: row["count"] for row in found}
+        offset = _number(letters.ORIGIN_OFFSET)
+        found = self._all.groupBy("origin_topic").agg(
+            F.count("*").alias("count"), F.min(offset).alias("low"), F.max(offset).alias("high")
+        )
+        for row in found.collect():
+            self.counts[row["origin_topic"]] = row["count"]
+            self._spans[row["origin_topic"]] = (F.lit(row["low"]), F.lit(row["high"]))
 
-    def of(self, topic: str, ends: Offsets) -> tuple[DataFrame, DataFrame] | None:
-        """Return those of one origin topic, those without a usable origin apart; None: no retries.
+    def of(self, topic: str, history: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Return those of one origin topic, those without a usable origin apart.
 
         The first are as kafka_source gives records, with the partition and the offset of the
-        origin, and RETRY. The others are rows of a history. `ends` are those of this run: whatever
-        was retried is below them, and an origin beyond would stand above records yet to come.
+        origin, and RETRY. The others are rows of a history. `history` is the topic's, with all that
+        this run reads: there the origin of each is looked up, since headers may say anything. One
+        that is not there would stand above records yet to come; one of another key would correct
+        what it was never about.
         """
-        if not self.counts.get(topic):
-            return None
         own = self._all.where(F.col("origin_topic") == topic).withColumns(
             {
                 "partition": _number(letters.ORIGIN_PARTITION).try_cast("int"),
                 "offset": _number(letters.ORIGIN_OFFSET),
             }
         )
-        judged = own.withColumn("reason", _wrong_origin(topic, ends[topic]))
-        return judged.where("reason IS NULL").drop("reason"), _rejected(judged)
+        places = F.broadcast(own.select(*PLACE))
+        origins = (
+            history.where(~is_retry() & F.col("offset").between(*self._spans[topic]))
+            .join(places, [*PLACE], "left_semi")
+            .select(*PLACE, F.coalesce("raw_key", F.col("key").cast("binary")).alias("own_key"))
+            .withColumn("is_there", F.lit(True))
+        )
+        judged = own.join(F.broadcast(origins), [*PLACE], "left").withColumn(
+            "reason", _wrong_origin(topic)
+        )
+        usable = judged.where("reason IS NULL").drop("reason", "own_key", "is_there")
+        return usable, _rejected(judged)
 
 
 def _of_topic(
@@ -88,22 +104,24 @@ def _of_topic(
     )
 
 
-def _wrong_origin(topic: str, ends: Mapping[int, int]) -> Column:
-    """Say what is wrong with an origin; null if nothing is."""
-    known = F.create_map(*(F.lit(number) for place in ends.items() for number in place))
-    end = F.try_element_at(known, F.col("partition")).cast("bigint")
+def _wrong_origin(topic: str) -> Column:
+    """Say what is wrong with an origin, given what was found in its place; null if nothing is."""
     partition, offset = _shown(letters.ORIGIN_PARTITION), _shown(letters.ORIGIN_OFFSET)
-    wanted = f"expected origin-partition to be a partition of {topic}, 0 to {len(ends) - 1}, found "
-    below = F.concat(
-        *(F.lit(f"expected origin-offset below the end of {topic}["), F.col("partition")),
-        *(F.lit("], "), end, F.lit(", found "), offset),
+    place = F.concat(F.lit(f"{topic}["), partition, F.lit("]@"), offset)
+    no_record = F.concat(F.lit(f"expected the place of a record of {topic}, found "), place)
+    other_key = F.concat(
+        *(F.lit("expected the key of "), place, F.lit(", "), _shown_key("own_key")),
+        *(F.lit(", found "), _shown_key("key")),
     )
-    no_offset = F.concat(F.lit("expected origin-offset to be a number, found "), offset)
-    return (
-        F.when(end.isNull(), F.concat(F.lit(wanted), partition))
-        .when(F.col("offset").isNull(), no_offset)
-        .when(F.col("offset") >= end, below)
+    return F.when(F.col("is_there").isNull(), no_record).when(
+        ~F.col("key").eqNullSafe(F.col("own_key")), other_key
     )
+
+
+def _shown_key(name: str) -> Column:
+    text = F.col(name).cast("string")
+    known = F.when(F.is_valid_utf8(text), F.left(text, F.lit(SHOWN))).otherwise(F.hex(name))
+    return F.coalesce(known, F.lit("none"))
 
 
 def _rejected(judged: DataFrame) -> DataFrame:

@@ -130,7 +130,13 @@ def produce(settings: Settings, records: Iterable[Raw]) -> dict[int, tuple[int, 
     return places
 
 
-def produce_retry(settings: Settings, retry: Retry, place: tuple[int, int], **more: str) -> None:
+def produce_retry(
+    settings: Settings,
+    retry: Retry,
+    place: tuple[int, int],
+    other_key: bytes | None = None,
+    **more: str,
+) -> None:
     """Send a retry of a record that came to that place; `more` are other values of its headers."""
     headers = {
         "letter-id": f"{settings.topic(retry.origin.topic)}-{place[0]}-{place[1]}",
@@ -143,7 +149,7 @@ def produce_retry(settings: Settings, retry: Retry, place: tuple[int, int], **mo
     producer = kafka.producer(settings)
     producer.produce(
         settings.topic_retries,
-        key=retry.origin.key,
+        key=retry.origin.key if other_key is None else other_key,
         value=retry.value,
         headers=list((headers | named).items()),
         timestamp=retry.timestamp_ms,
