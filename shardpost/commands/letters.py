@@ -1,6 +1,7 @@
 """`shardpost letters`: dead letters, what becomes of them, and what a person decides about them."""
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from getpass import getuser
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from shardpost.sweeping.redrive import Plan
 
 STATES = [str(state) for state in State if state is not State.DROPPED]
-RATE = click.FloatRange(0, min_open=True)
 COUNTS = ("state", "origin", "error", "letters", "oldest", "such as")
 
 
@@ -80,6 +80,19 @@ def sweep_command(as_json: bool) -> int:
     return code
 
 
+def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"expected a finite number, found {value}")
+    return value
+
+
+RATE = click.option(
+    "--rate",
+    type=click.FloatRange(0.001),
+    callback=_finite,
+    metavar="N",
+    help="At most N letters a second.",
+)
 CHOICE = (
     click.option("--id", "ids", multiple=True, type=Key(), metavar="ID", help="Only these."),
     click.option("--origin", metavar="TOPIC", help="Only letters of that topic."),
@@ -87,7 +100,7 @@ CHOICE = (
     click.option("--since", type=Instant(), metavar="TIME", help="Only those parked since then."),
     click.option("--until", type=Instant(), metavar="TIME", help="Only those parked before."),
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N."),
-    click.option("--rate", type=RATE, metavar="N", help="At most N letters a second."),
+    RATE,
     click.option("--why", metavar="TEXT", help="Why; it is recorded. Needed with --apply."),
     click.option("--apply", "is_real", is_flag=True, help="Do it; else only the plan is printed."),
     AS_JSON,
@@ -129,7 +142,7 @@ def _decide(asked: dict[str, Any], **more: Any) -> int:
     from shardpost.settings import load
     from shardpost.sweeping import redrive
 
-    if asked["is_real"] and not asked["why"]:
+    if asked["is_real"] and not (asked["why"] or "").strip():
         raise UsageError("--apply needs --why: it is recorded with your name")
     settings = load()
     routes = routes_of(settings)

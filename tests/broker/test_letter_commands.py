@@ -129,7 +129,16 @@ def test_a_malformed_letter_can_only_be_discarded(ready: Settings, shardpost: Co
 
 
 def test_apply_without_a_reason_is_refused(shardpost: CommandLine) -> None:
-    assert "--apply needs --why" in shardpost.refused("letters", "redrive", "--apply", code=2)
+    for why in ((), ("--why", ""), ("--why", "  ")):
+        said = shardpost.refused("letters", "redrive", "--apply", *why, code=2)
+        assert "--apply needs --why" in said
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "0"])
+def test_a_rate_that_is_no_rate_is_refused(rate: str) -> None:
+    done = CommandLine({}).run("letters", "discard", "--rate", rate, "--apply", "--why", "x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--rate" in done.stderr
 
 
 def test_two_at_once_send_each_letter_once(ready: Settings, shardpost: CommandLine) -> None:
