@@ -22,7 +22,7 @@ from shardpost.domain import letters
 from shardpost.domain.records import Outgoing, Record
 from shardpost.domain.snapshot import Snapshot
 from shardpost.domain.tables import REJECTED_RECORDS, SNAPSHOTS
-from shardpost.domain.topics import PASSED_ON_BYTES, STORED_BYTES
+from shardpost.domain.topics import LETTER_BYTES, PASSED_ON_BYTES, STORED_BYTES
 from shardpost.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 GROUP = "shardpost-rejected"
 # Delta's application transaction that says up to which snapshot letters were sent.
 SENT = "rejected letters"
-# What a letter is more than its record: headers, and the error.
-_MORE_BYTES = 8_192
 # One transaction, however many there are: the most that a broker allows by default.
 LONGEST_MS = 900_000
 
@@ -96,7 +94,7 @@ class _Letters:
         self.count = 0
         for row in _rows(self._settings, self._snapshot, self._since):
             record = _record(row)
-            if _size(record) > STORED_BYTES - _MORE_BYTES:
+            if _size(record) > STORED_BYTES - LETTER_BYTES:
                 log.warning(
                     "%s: too large for a letter (%d bytes): only the table rejected_records has it",
                     *(record.place, _size(record)),

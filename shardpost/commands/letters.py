@@ -14,7 +14,7 @@ from shardpost.commands.options import AS_JSON, Instant, Key
 from shardpost.commands.text_table import text_table
 from shardpost.domain.dealing import State
 from shardpost.domain.letter_life import Step
-from shardpost.domain.verdict import Choice, Verdict
+from shardpost.domain.verdict import VALUE_BYTES, Choice, Verdict
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ def redrive_command(value: BinaryIO | None, again: bool, **asked: Any) -> int:
     """
     if value is not None and len(asked["ids"]) != 1:
         raise UsageError("--value is for one letter: name it with --id")
-    text = value.read() if value is not None else None
-    return _decide(asked, is_redrive=True, again=again, value=text)
+    new = _read(value) if value is not None else None
+    return _decide(asked, is_redrive=True, again=again, value=new)
 
 
 @command.command("discard")
@@ -134,6 +134,14 @@ def redrive_command(value: BinaryIO | None, again: bool, **asked: Any) -> int:
 def discard_command(**asked: Any) -> int:
     """Give parked letters up for good: print the plan, or do it with --apply."""
     return _decide(asked, is_redrive=False)
+
+
+def _read(file: BinaryIO) -> bytes:
+    value = file.read()
+    if len(value) > VALUE_BYTES:
+        size = f"expected at most {VALUE_BYTES} bytes, found {len(value)}"
+        raise UsageError(f"--value {file.name}: {size}; a letter cannot be larger")
+    return value
 
 
 def _decide(asked: dict[str, Any], **more: Any) -> int:

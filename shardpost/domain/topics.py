@@ -50,6 +50,8 @@ DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": 
 # store fits into where it goes from there.
 STORED_BYTES = 2 << 20
 PASSED_ON_BYTES = STORED_BYTES + (64 << 10)
+# What a letter is more than its record: headers of its own, and the error.
+LETTER_BYTES = 8_192
 # For a day nothing is cleaned, so that every step of a letter's life is read; for two days at most
 # a letter that was dealt with is kept; the cleaner never touches the segment that is written to.
 _LETTERS = COMPACT | {

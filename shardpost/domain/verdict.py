@@ -6,11 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 from shardpost.domain.dealing import PARKED_ERROR, as_text, parked_count, read_parked
 from shardpost.domain.decisions import Kind
-from shardpost.domain.letters import ORIGIN_TOPIC, Malformed
+from shardpost.domain.letters import HEADERS_BYTES, ORIGIN_TOPIC, Malformed
 from shardpost.domain.records import Record
+from shardpost.domain.topics import LETTER_BYTES, STORED_BYTES
 
 # Parked so often by one error, a letter is not sent back without being told again.
 TOO_OFTEN = 2
+# So large may a value be that a letter with all its headers still fits into the store.
+VALUE_BYTES = STORED_BYTES - LETTER_BYTES - HEADERS_BYTES
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

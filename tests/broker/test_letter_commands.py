@@ -9,6 +9,7 @@ import pytest
 from shardpost.adapters import topics
 from shardpost.domain.letters import ATTEMPT
 from shardpost.domain.records import Outgoing
+from shardpost.domain.verdict import VALUE_BYTES
 from shardpost.settings import Settings
 from tests.command_line import CommandLine
 from tests.letter_world import (
@@ -92,11 +93,27 @@ def test_an_edited_value_is_sent_and_recorded_as_such(
     value.write_bytes(b"mended \xff")
     edit = ("letters", "redrive", "--value", str(value))
     assert "--value is for one letter" in shardpost.refused(*edit, code=2)
-    shardpost(*edit, "--id", "positions-0-1", "--apply", "--why", "a typo")
+    large = tmp_path / "large"
+    large.write_bytes(b"x" * (VALUE_BYTES + 1))
+    mended = ("--id", "positions-0-1", "--apply", "--why", "a typo")
+    said = shardpost.refused("letters", "redrive", "--value", str(large), *mended, code=2)
+    assert f"{large}: expected at most {VALUE_BYTES} bytes, found {VALUE_BYTES + 1}" in said
+    shardpost(*edit, *mended)
     [retry] = retries(ready)
     assert (retry.key, retry.value) == (b"k1", b"mended \xff")
     [said] = decisions(ready)
     assert (said["Kind"], said["About"]) == ("edited", "positions-0-1")
+
+
+def test_a_value_of_the_largest_size_is_redriven(
+    ready: Settings, shardpost: CommandLine, tmp_path: Path
+) -> None:
+    park(ready, 1)
+    value = tmp_path / "value"
+    value.write_bytes(b"x" * VALUE_BYTES)
+    edit = ("--id", "positions-0-0", "--value", str(value))
+    assert shardpost.json("letters", "redrive", *edit, "--apply", "--why", "x")["done"] == 1
+    assert [len(retry.value or b"") for retry in retries(ready)] == [VALUE_BYTES]
 
 
 def test_a_letter_that_one_error_parked_twice_is_refused_unless_told_again(
