@@ -157,10 +157,10 @@ def _decide(asked: dict[str, Any], **more: Any) -> int:
     filters = {name: asked[name] for name in ("origin", "error", "since", "until")}
     choice = Choice(frozenset(asked["ids"]), **filters)
     verdict = Verdict(choice, who=getuser(), why=asked["why"] or "", now=datetime.now(UTC), **more)
-    plan = redrive.plan(settings, routes, verdict)
+    limits = redrive.Limits(asked["canary"], asked["rate"])
+    plan = redrive.plan(settings, routes, verdict, limits)
     done = None
     if asked["is_real"]:
-        limits = redrive.Limits(asked["canary"], asked["rate"])
         with exclusive(settings.home / "locks" / "parking_lot", "`letters redrive` or `discard`"):
             done = redrive.carry_out(settings, routes, verdict, limits)
     click.echo(
@@ -177,7 +177,7 @@ def _as_json(plan: "Plan", verdict: Verdict, done: int | None) -> dict[str, Any]
         for (origin, error), count in plan.groups.most_common()
     ]
     refused = [{"letter_id": key, "reason": reason} for key, reason in plan.refused.items()]
-    counts = {"letters": plan.groups.total(), "refused": plan.refused_count, "done": done}
+    counts = {"letters": plan.count, "refused": plan.refused_count, "done": done}
     return {"decision": verdict.kind, **counts, "groups": groups, "refusals": refused}
 
 
@@ -188,7 +188,7 @@ def _planned(plan: "Plan", verdict: Verdict, done: int | None) -> str:
     if plan.refused_count > len(plan.refused):
         lines.append(f"and {plan.refused_count - len(plan.refused)} more are refused")
     if done is None:
-        lines.append(f"{plan.groups.total()} would be {verdict.kind}; --apply does it")
+        lines.append(f"{plan.count} would be {verdict.kind}; --apply does it")
     else:
         lines.append(f"{done} {verdict.kind}")
     return "\n".join(lines)

@@ -30,12 +30,22 @@ REFUSED_SHOWN = 100
 
 @dataclass
 class Plan:
-    """What would move, by (origin, fingerprint): how many letters and one of them; what not."""
+    """What is chosen, by (origin, fingerprint): how many letters and one of them; what is refused.
 
+    Of what is chosen, at most `canary` letters move.
+    """
+
+    canary: int | None = None
     groups: Counter[tuple[str, str]] = field(default_factory=Counter)
     samples: dict[tuple[str, str], str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     refused_count: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many letters would move."""
+        chosen = self.groups.total()
+        return chosen if self.canary is None else min(chosen, self.canary)
 
 
 @dataclass(frozen=True)
@@ -46,9 +56,9 @@ class Limits:
     rate: float | None = None
 
 
-def plan(settings: Settings, routes: Routes, verdict: Verdict) -> Plan:
+def plan(settings: Settings, routes: Routes, verdict: Verdict, limits: Limits) -> Plan:
     """Return what the verdict means as things stand."""
-    found = Plan()
+    found = Plan(limits.canary)
     for partition in range(routes.partitions[routes.parking_lot]):
         for key, (group, refusal, _) in _meant(settings, routes, verdict, partition).items():
             if refusal is None:

@@ -78,6 +78,9 @@ def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: Co
     for choice in (("--error", "OSError-00000000"), ("--since", "2999-01-01"), ("--id", "none")):
         assert shardpost.json("letters", "discard", *choice, *why)["done"] == 0
     left = sorted((key or b"").decode() for key in live(ready, ready.topic_parking_lot))
+    assert shardpost.json("letters", "discard", "--canary", "2")["letters"] == 2
+    said = shardpost("letters", "discard", "--canary", "9")
+    assert said.splitlines()[-1] == "5 would be discarded; --apply does it"
     assert shardpost.json("letters", "discard", "--id", left[0], *why)["done"] == 1
     assert sorted((k or b"").decode() for k in live(ready, ready.topic_parking_lot)) == left[1:]
     assert len(retries(ready)) == 2
