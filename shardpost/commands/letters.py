@@ -132,7 +132,10 @@ def redrive_command(value: BinaryIO | None, again: bool, **asked: Any) -> int:
 @command.command("discard")
 @_choosing
 def discard_command(**asked: Any) -> int:
-    """Give parked letters up for good: print the plan, or do it with --apply."""
+    """Give parked letters up for good: print the plan, or do it with --apply.
+
+    Exit code 3: done, and some of those named by --id were refused.
+    """
     return _decide(asked, is_redrive=False)
 
 

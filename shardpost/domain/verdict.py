@@ -28,12 +28,15 @@ class Choice:
     until: datetime | None = None
 
     def takes(self, record: Record) -> bool:
-        """Tell whether a record of the parking lot is meant; its time is when it was parked."""
+        """Tell whether a record of the parking lot is meant; one named by its id always is."""
+        return as_text(record.key) in self.ids if self.ids else self.lets_through(record)
+
+    def lets_through(self, record: Record) -> bool:
+        """Tell whether a record is as all but the ids say; its time is when it was parked."""
         headers = dict(record.headers)
         at = _EPOCH + timedelta(milliseconds=record.timestamp)
         return (
-            (not self.ids or as_text(record.key) in self.ids)
-            and self.origin in (None, origin_of(headers))
+            self.origin in (None, origin_of(headers))
             and self.error in (None, error_of(headers))
             and (self.since is None or at >= self.since)
             and (self.until is None or at < self.until)
@@ -61,6 +64,8 @@ class Verdict:
 
     def refusal(self, record: Record) -> str | None:
         """Return why a parked letter is not dealt with so; None if it is."""
+        if not self.choice.lets_through(record):
+            return "parked, but --origin, --error, --since or --until leave it out"
         if not self.is_redrive:
             return None
         letter = read_parked(record)

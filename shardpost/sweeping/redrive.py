@@ -47,6 +47,12 @@ class Plan:
         chosen = self.groups.total()
         return chosen if self.canary is None else min(chosen, self.canary)
 
+    def refuse(self, key: str, reason: str) -> None:
+        """Count a letter that does not move; the first of them are kept with their reasons."""
+        self.refused_count += 1
+        if len(self.refused) < REFUSED_SHOWN:
+            self.refused[key] = reason
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -57,17 +63,21 @@ class Limits:
 
 
 def plan(settings: Settings, routes: Routes, verdict: Verdict, limits: Limits) -> Plan:
-    """Return what the verdict means as things stand."""
+    """Return what the verdict means as things stand; an id that is not parked is refused."""
     found = Plan(limits.canary)
+    missing = set(verdict.choice.ids)
     for partition in range(routes.partitions[routes.parking_lot]):
-        for key, (group, refusal, _) in _meant(settings, routes, verdict, partition).items():
-            if refusal is None:
-                found.groups[group] += 1
-                found.samples.setdefault(group, key)
+        meant = _meant(settings, routes, verdict, partition)
+        missing -= meant.keys()
+        for key, (group, refusal, _) in meant.items():
+            if refusal is not None:
+                found.refuse(key, refusal)
                 continue
-            found.refused_count += 1
-            if len(found.refused) < REFUSED_SHOWN:
-                found.refused[key] = refusal
+            found.groups[group] += 1
+            found.samples.setdefault(group, key)
+    for key in sorted(missing):
+        life = f"`shardpost letters show {key}` tells its life"
+        found.refuse(key, f"expected a parked letter, found none; {life}")
     return found
 
 

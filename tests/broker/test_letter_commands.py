@@ -75,7 +75,7 @@ def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: Co
     assert total(sweep(ready, START)) == {"parked": 1}
     why = ("--apply", "--why", "try one")
     assert shardpost.json("letters", "redrive", "--canary", "2", "--rate", "50", *why)["done"] == 2
-    for choice in (("--error", "OSError-00000000"), ("--since", "2999-01-01"), ("--id", "none")):
+    for choice in (("--error", "OSError-00000000"), ("--since", "2999-01-01")):
         assert shardpost.json("letters", "discard", *choice, *why)["done"] == 0
     left = sorted((key or b"").decode() for key in live(ready, ready.topic_parking_lot))
     assert shardpost.json("letters", "discard", "--canary", "2")["letters"] == 2
@@ -86,6 +86,25 @@ def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: Co
     assert len(retries(ready)) == 2
     kinds = [one["Kind"] for one in decisions(ready)]
     assert sorted(kinds) == ["discarded", "redriven", "redriven"]
+
+
+def test_an_id_that_is_not_parked_is_refused_and_the_others_go_on(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    park(ready, 3)
+    why = ("--apply", "--why", "x")
+    assert shardpost.json("letters", "redrive", "--id", "positions-0-0", *why)["done"] == 1
+    ids = ("--id", "positions-0-0", "--id", "nobody", "--id", "positions-0-1")
+    plan = shardpost("letters", "redrive", *ids, code=3)
+    assert "refused: nobody: expected a parked letter, found none; `shardpost letters" in plan
+    assert "\n1 would be redriven" in plan
+    done = shardpost.json("letters", "discard", *ids, *why, code=3)
+    assert (done["done"], done["letters"], done["refused"]) == (1, 1, 2)
+    assert [one["letter_id"] for one in done["refusals"]] == ["nobody", "positions-0-0"]
+    other = ("--id", "positions-0-2", "--origin", "clients")
+    [left_out] = shardpost.json("letters", "discard", *other, *why, code=3)["refusals"]
+    assert "parked, but --origin" in left_out["reason"]
+    assert list(live(ready, ready.topic_parking_lot)) == [b"positions-0-2"]
 
 
 def test_an_edited_value_is_sent_and_recorded_as_such(
