@@ -15,10 +15,24 @@ from shardpost.settings import Settings
 
 def routes_of(settings: Settings) -> Routes:
     """Return the topics of letters; ShardpostError for one that does not exist."""
-    of_origins = {rule.topic for rule in settings.retry_rules.of_origin.values() if rule.topic}
     store, lot = settings.topic_dead_letters, settings.topic_parking_lot
-    topics = sorted({store, lot, settings.topic_retries, *of_origins})
+    topics = sorted({store, lot, *_retry_topics(settings)})
     return Routes(store, lot, kafka.partition_counts(settings, topics))
+
+
+def no_origins(settings: Settings) -> frozenset[str]:
+    """Return the retry topics that are no origin.
+
+    A letter of one of them is of a retry that did not say where it came from. What has a topic for
+    its retries (SHARDPOST_RETRY_ORIGINS) is an origin, even if retries come to it.
+    """
+    rules = settings.retry_rules
+    return frozenset(name for name in _retry_topics(settings) if not rules.backoff(name).topic)
+
+
+def _retry_topics(settings: Settings) -> set[str]:
+    of_origins = {rule.topic for rule in settings.retry_rules.of_origin.values() if rule.topic}
+    return {settings.topic_retries, *of_origins}
 
 
 def describe(settings: Settings, letter_id: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a person decides about parked letters: which, to do what, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -62,8 +62,11 @@ class Verdict:
             return Kind.DISCARDED
         return Kind.REDRIVEN if self.value is None else Kind.EDITED
 
-    def refusal(self, record: Record) -> str | None:
-        """Return why a parked letter is not dealt with so; None if it is."""
+    def refusal(self, record: Record, no_origins: Collection[str] = ()) -> str | None:
+        """Return why a parked letter is not dealt with so; None if it is.
+
+        `no_origins`: retry topics, whose own letters do not say where they came from.
+        """
         if not self.choice.lets_through(record):
             return "parked, but --origin, --error, --since or --until leave it out"
         if not self.is_redrive:
@@ -71,6 +74,11 @@ class Verdict:
         letter = read_parked(record)
         if isinstance(letter, Malformed):
             return f"malformed, it can only be discarded: {letter.reason}"
+        if letter.origin_topic in no_origins:
+            return (
+                "its origin is not known, it can only be discarded: expected the topic it came from"
+                f" first, found the retry topic {letter.origin_topic}"
+            )
         count = parked_count(dict(record.headers))
         if count >= TOO_OFTEN and not self.again:
             return f"parked {count} times by the same error: mend that first, or say --again"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from shardpost.adapters import decisions
 from shardpost.adapters.kafka import read_to_end
+from shardpost.adapters.letter_store import no_origins
 from shardpost.adapters.messages import record_of
 from shardpost.adapters.transactions import Transactions
 from shardpost.domain import dealing
@@ -130,6 +131,7 @@ def _meant(
 ) -> dict[str, tuple[tuple[str, str], str | None, int]]:
     """Return {id: ((origin, fingerprint), why it is refused, offset)} of the letters meant."""
     found: dict[str, tuple[tuple[str, str], str | None, int]] = {}
+    unknown = no_origins(settings)
     for message in read_to_end(settings, routes.parking_lot, partition):
         record = record_of(message)
         key = as_text(record.key)
@@ -137,7 +139,7 @@ def _meant(
         if record.value is not None and verdict.choice.takes(record):
             headers = dict(record.headers)
             group = origin_of(headers), error_of(headers)
-            found[key] = group, verdict.refusal(record), record.offset
+            found[key] = group, verdict.refusal(record, unknown), record.offset
     return found
 
 

@@ -167,6 +167,18 @@ def test_a_malformed_letter_can_only_be_discarded(ready: Settings, shardpost: Co
     assert live(ready, ready.topic_parking_lot) == {}
 
 
+def test_a_letter_of_a_retry_topic_can_only_be_discarded(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    put(ready, [failed(ready, original(0, topic=ready.topic_retries))])
+    assert total(sweep(ready, START)) == {"parked": 1}
+    refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
+    assert (refused["done"], refused["letters"], refused["refused"]) == (0, 0, 1)
+    assert "its origin is not known" in refused["refusals"][0]["reason"]
+    assert retries(ready) == []
+    assert shardpost.json("letters", "discard", "--apply", "--why", "lost")["done"] == 1
+
+
 def test_apply_without_a_reason_is_refused(shardpost: CommandLine) -> None:
     for why in ((), ("--why", ""), ("--why", "  ")):
         said = shardpost.refused("letters", "redrive", "--apply", *why, code=2)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import example, given, settings, strategies
 
+from shardpost.adapters.letter_store import no_origins
 from shardpost.domain import letters
 from shardpost.domain.dealing import Routes
 from shardpost.domain.letters import as_record, failed_again, first_failure
@@ -117,6 +118,12 @@ def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
         was_parked = attempt >= 2 and letter_id in {(out.key or b"").decode() for out in world.lot}
         is_older = any(i == letter_id and a > attempt for i, a in world.failures)
         assert was_retried or was_parked or is_older, (letter_id, attempt)
+
+
+def test_a_retry_topic_is_no_origin_unless_it_has_a_topic_for_its_own_retries() -> None:
+    assert no_origins(Settings()) == {"retries"}
+    origins = "orders: topic=orders; bonds: topic=bonds-retries; retries: attempts=2"
+    assert no_origins(Settings(retry_origins=origins)) == {"retries", "bonds-retries"}
 
 
 def happen(world: World, action: str, n: int) -> None:
