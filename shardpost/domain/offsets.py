@@ -3,7 +3,7 @@
 What lies between the last snapshot's ends and the topics' ends now.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shardpost.domain.snapshot import Offsets
@@ -39,15 +39,13 @@ def ranges_to_read(read: Offsets, marks: Watermarks) -> list[Range]:
     wrong.
     """
     found, lost = [], []
-    for topic, partitions in marks.items():
-        for partition, (low, end) in partitions.items():
-            first = read.get(topic, {}).get(partition, low)
-            if first < low:
-                lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1} are gone unread")
-            elif first > end:
-                lost.append(f"{topic}[{partition}]: read up to {first}, but it ends at {end}")
-            elif first < end:
-                found.append(Range(topic, partition, first, end))
+    for topic, partition, first, low, end in _next(read, marks):
+        if first < low:
+            lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1} are gone unread")
+        elif first > end:
+            lost.append(f"{topic}[{partition}]: read up to {first}, but it ends at {end}")
+        elif first < end:
+            found.append(Range(topic, partition, first, end))
     if lost:
         raise ShardpostError(
             f"the tables cannot follow their topics: {'; '.join(lost)}. The topic was purged or"
@@ -64,13 +62,18 @@ def retries_to_read(read: Offsets, marks: Watermarks) -> tuple[list[Range], list
     that was made anew is read from its low watermark.
     """
     found, lost = [], []
+    for topic, partition, first, low, end in _next(read, marks):
+        if first < low:
+            lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1}")
+        if not low <= first <= end:
+            first = low
+        if first < end:
+            found.append(Range(topic, partition, first, end))
+    return found, lost
+
+
+def _next(read: Offsets, marks: Watermarks) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield (topic, partition, first offset not read, low watermark, end)."""
     for topic, partitions in marks.items():
         for partition, (low, end) in partitions.items():
-            first = read.get(topic, {}).get(partition, low)
-            if first < low:
-                lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1}")
-            if not low <= first <= end:
-                first = low
-            if first < end:
-                found.append(Range(topic, partition, first, end))
-    return found, lost
+            yield topic, partition, read.get(topic, {}).get(partition, low), low, end
