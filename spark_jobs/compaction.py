@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -62,11 +62,14 @@ class Changes:
 
 @dataclass(frozen=True)
 class New:
-    """Rows that a history was given: how many are rejected, how many not at home (`_counted`)."""
+    """Rows that a history was given: how many are rejected, and whether all others are at home.
+
+    At home is in the newest home of their key (domain/partitioning.py).
+    """
 
     rows: DataFrame
     rejected: int
-    strays: int
+    at_home: bool
 
 
 @dataclass(frozen=True)
@@ -166,36 +169,38 @@ class Compaction:
             retried = self._append(history, self._retried(topic, *found, fields), topic)
         new = [one for one in (originals, retried) if one]
         step(f"{name} table")
-        at_home = not (originals and originals.strays) and _length(own) <= MANY
-        latest = self._newest(table, originals, retried, at_home=at_home)
+        latest = self._newest(table, originals, retried, many=_length(own) > MANY)
         return CaughtUp(
             *(topic, reduce(DataFrame.unionByName, (one.rows for one in new))),
             *(self._changed(table, latest), sum(one.rejected for one in new)),
         )
 
     def _append(self, history: t.Table, events: DataFrame, topic: str) -> New:
-        seen = Observation()
-        counted = events.observe(seen, *_counted(self._partitions[topic]))
-        rows_ = self._view.append(history, counted, few=self._few)
-        return New(rows_, seen.get["rejected"], seen.get["strays"])
+        written = self._view.append(history, events, few=self._few)
+        lowest = written.least("seq")
+        home = (HOME + self._partitions[topic]) << OFFSET_BITS
+        at_home = lowest is None or lowest >= home
+        return New(self._view.rows_of(written), written.given("reason"), at_home)
 
     def _events(self, topic: str, ranges: Sequence[Range], fields: tuple[Field, ...]) -> DataFrame:
-        raw = read_ranges(self._spark, self._settings, ranges)
-        return self._placed(topic, decoded(raw, fields))
+        raw = self._placed(topic, read_ranges(self._spark, self._settings, ranges))
+        return self._numbered(decoded(raw, fields, ("seq",)))
 
     def _retried(
         self, topic: str, usable: DataFrame, rejected: DataFrame, fields: tuple[Field, ...]
     ) -> DataFrame:
         """Return the retries of records of a topic as rows of its history."""
-        events = self._placed(topic, decoded(usable, fields, RETRY))
-        rejected = rejected.withColumn("snapshot", F.lit(self._number).cast("bigint"))
-        return events.unionByName(rejected, allowMissingColumns=True)
+        events = decoded(self._placed(topic, usable), fields, ("seq", *RETRY))
+        return self._numbered(events.unionByName(rejected, allowMissingColumns=True))
 
-    def _placed(self, topic: str, events: DataFrame) -> DataFrame:
+    def _placed(self, topic: str, raw: DataFrame) -> DataFrame:
         seq = kafka_placement.seq_of(
             self._spark, F.col("key"), F.col("partition"), F.col("offset"), self._partitions[topic]
         )
-        return events.withColumns({"seq": seq, "snapshot": F.lit(self._number).cast("bigint")})
+        return raw.withColumn("seq", seq)
+
+    def _numbered(self, events: DataFrame) -> DataFrame:
+        return events.withColumn("snapshot", F.lit(self._number).cast("bigint"))
 
     def _keep_rejected(self, topic: str, new: DataFrame, count: int) -> None:
         """Keep whole, count and name what could not be decoded."""
@@ -210,14 +215,14 @@ class Compaction:
         self._view.append(t.REJECTED_RECORDS, whole)
 
     def _newest(
-        self, table: t.Table, originals: New | None, retried: New | None, *, at_home: bool
+        self, table: t.Table, originals: New | None, retried: New | None, *, many: bool
     ) -> DataFrame:
         """Return the latest of the new records of each key, as rows of that table."""
         columns, found = columns_of(table), []
         if originals:
             latest = (
                 fold.latest_at_home(originals.rows)
-                if at_home and not self._few
+                if originals.at_home and not (many or self._few)
                 else fold.latest_per_key(originals.rows, few=self._few)
             )
             found.append(fold.as_rows(latest, columns))
@@ -230,7 +235,7 @@ class Compaction:
     def _changed(self, table: t.Table, latest: DataFrame) -> Changes:
         known = self._view.read_with_files(table)
         if self._view.is_empty(table):  # read what was written rather than keep what to write
-            first = self._view.append(table, latest, few=self._few)
+            first = self._view.rows_of(self._view.append(table, latest, few=self._few))
             rows_ = fold.changes(first, known, few=self._few)
             (opened, retries), _ = summed(rows_, _OPENED, _RETRIED)
             return Changes(rows_, opened, retries)
@@ -256,12 +261,3 @@ class Compaction:
 
 def _length(ranges: Sequence[Range]) -> int:
     return sum(range_.until - range_.first for range_ in ranges)
-
-
-def _counted(partitions: int) -> tuple[Column, Column]:
-    """Count the records that are rejected, and those outside of the newest home of their key."""
-    rank = F.shiftright("seq", OFFSET_BITS)
-    return (
-        F.count_if(F.col("kind") == fold.REJECTED).alias("rejected"),
-        F.count_if(rank != HOME + partitions).alias("strays"),
-    )

@@ -67,19 +67,13 @@ def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] =
 
     kind is upsert, tombstone or rejected. Only rejected records have a reason, raw_key and headers.
     """
-    parsed = (
-        raw.withColumnRenamed("key", "raw_key")
-        .withColumn("plain_json", _parsed(_plain_schema(fields)))
-        .withColumn("is_plain", F.coalesce(_is_plain(fields), F.lit(False)))
-        .withColumn("json", F.when(~F.col("is_plain"), _parsed(_schema(fields))))
-    )
-    judged = parsed.withColumn("reason", _reason(fields))
+    judged = _parsed(raw, fields, passed).withColumn("reason", _reason(fields))
     rejected = F.col("reason").isNotNull()
     kind = (
         F.when(rejected, "rejected").when(F.col("value").isNull(), "tombstone").otherwise("upsert")
     )
     good = [
-        F.when(F.col("is_plain"), _plain_value(field))
+        F.when(F.col("is_plain"), F.col(_plain_name(field)))
         .when(~rejected, _value(field).try_cast(field.cast))
         .alias(field.column)
         for field in fields
@@ -93,6 +87,24 @@ def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] =
     )
 
 
+def _parsed(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...]) -> DataFrame:
+    """Parse all values, in one projection: Spark cannot fuse one that parses with any other.
+
+    Values are parsed once, since Spark evaluates equal expressions of a projection once.
+    """
+    raw = raw.withColumnRenamed("key", "raw_key")
+    plain = _from_json(_plain_schema(fields))
+    is_plain = F.coalesce(_is_plain(fields, plain), F.lit(False))
+    return raw.select(
+        *("raw_key", "partition", "offset", "timestamp", "value", "headers"),
+        *passed,
+        is_plain.alias("is_plain"),
+        *(_plain_value(field, plain).alias(_plain_name(field)) for field in fields),
+        F.when(~is_plain, _from_json(_schema(fields))).alias("json"),
+        F.when(~is_plain, _closes_the_array()).alias("closes_the_array"),
+    )
+
+
 # Not columns: a column of the same bytes is one copy more of every record, at every stage.
 def _key() -> Column:
     return F.col("raw_key").cast("string")
@@ -102,7 +114,7 @@ def _text() -> Column:
     return F.col("value").cast("string")
 
 
-def _parsed(schema: str) -> Column:
+def _from_json(schema: str) -> Column:
     return F.from_json(F.concat(F.lit("["), _text(), F.lit("]")), schema, _STRICT)
 
 
@@ -110,12 +122,12 @@ def _plain_schema(fields: tuple[Field, ...]) -> str:
     return f"array<struct<{','.join(f'{field.name}:{field.plain}' for field in fields)}>>"
 
 
-def _is_plain(fields: tuple[Field, ...]) -> Column:
+def _is_plain(fields: tuple[Field, ...], plain: Column) -> Column:
     """Tell which records are good without doubt; null is no."""
     is_plain = F.is_valid_utf8(_key()) & (F.length(_key()) > 0) & F.is_valid_utf8(_text())
-    is_plain &= (F.size("plain_json") == 1) & ~F.contains(_text(), F.lit("]"))
+    is_plain &= (F.size(plain) == 1) & ~F.contains(_text(), F.lit("]"))
     for field in fields:
-        value = _plain(field)
+        value = _of_first(plain, field)
         if field.types == TEXT:
             is_plain &= _was_text(value)
         elif field.types == NUMBER:
@@ -131,13 +143,17 @@ def _was_text(value: Column) -> Column:
     return is_letter & ~value.isin("[", "{", "true", "false")
 
 
-def _plain(field: Field) -> Column:
-    return F.get("plain_json", F.lit(0)).getField(field.name)
+def _of_first(array: Column | str, field: Field) -> Column:
+    return F.get(array, F.lit(0)).getField(field.name)
 
 
-def _plain_value(field: Field) -> Column:
-    value = _plain(field)
+def _plain_value(field: Field, plain: Column) -> Column:
+    value = _of_first(plain, field)
     return value.cast("bigint").cast("string") if field.types == NUMBER else value
+
+
+def _plain_name(field: Field) -> str:
+    return f"plain_{field.column}"
 
 
 def _schema(fields: tuple[Field, ...]) -> str:
@@ -145,7 +161,7 @@ def _schema(fields: tuple[Field, ...]) -> str:
 
 
 def _value(field: Field) -> Column:
-    return F.get("json", F.lit(0)).getField(field.name)
+    return _of_first("json", field)
 
 
 def _reason(fields: tuple[Field, ...]) -> Column:
@@ -160,7 +176,7 @@ def _reason(fields: tuple[Field, ...]) -> Column:
             F.col("json").isNull()
             | (F.size("json") != 1)
             | F.get("json", F.lit(0)).isNull()
-            | _closes_the_array(_text()),
+            | F.col("closes_the_array"),
             _expected("one JSON object", _text()),
         )
     )
@@ -171,13 +187,13 @@ def _reason(fields: tuple[Field, ...]) -> Column:
     return judged
 
 
-def _closes_the_array(text: Column) -> Column:
+def _closes_the_array() -> Column:
     """Tell whether a value ends the array that it is parsed in; few values have a bracket at all.
 
     What closes an array cannot close an object in the same place.
     """
-    in_object = F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), "v VARIANT", _STRICT)
-    return F.contains(text, F.lit("]")) & in_object.getField("v").isNull()
+    in_object = F.from_json(F.concat(F.lit('{"v":'), _text(), F.lit("}")), "v VARIANT", _STRICT)
+    return F.contains(_text(), F.lit("]")) & in_object.getField("v").isNull()
 
 
 def _wrong(field: Field) -> Column:

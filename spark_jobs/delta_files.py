@@ -3,9 +3,10 @@
 Spark writes and reads files; adapters/delta_log.py commits them.
 """
 
-from collections.abc import Collection, Iterable
+import json
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from deltalake import Schema
 from deltalake.transaction import AddAction
@@ -21,10 +22,22 @@ from shardpost.settings import Settings
 
 @dataclass(frozen=True)
 class Written:
-    """Files that no log names yet."""
+    """Files that were just written, and what their footers say of them."""
 
     table: Table
     files: list[AddAction]
+
+    def least(self, column: str) -> Any:
+        """Return the lowest value of a column of numbers; None without any."""
+        with_values = (stats for stats in self._stats() if _given(stats, column))
+        return min((stats["minValues"][column] for stats in with_values), default=None)
+
+    def given(self, column: str) -> int:
+        """Return how many rows have a value in a column."""
+        return sum(_given(stats, column) for stats in self._stats())
+
+    def _stats(self) -> Iterator[dict[str, Any]]:
+        return (json.loads(file.stats) for file in self.files)
 
 
 def schema_of(table: Table) -> Schema:
@@ -82,6 +95,10 @@ def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:
     """Return where files of a table are."""
     root = path_of(settings, table)
     return [f"{root}/{name}" for name in names]
+
+
+def _given(stats: dict[str, Any], column: str) -> int:
+    return int(stats["numRecords"] - stats["nullCount"][column])
 
 
 def _struct(table: Table) -> StructType:

@@ -52,10 +52,14 @@ class View:
             return self.read(table).withColumn(FILE, F.lit(None).cast("string"))
         return self.read(table).select("*", F.col("_metadata.file_path").alias(FILE))
 
-    def append(self, table: Table, rows: DataFrame, *, few: bool = True) -> DataFrame:
-        """Add rows that have the table's columns; return them as they are in its new files."""
+    def append(self, table: Table, rows: DataFrame, *, few: bool = True) -> delta_files.Written:
+        """Add rows that have the table's columns; return its new files."""
         written = self._write(table, rows, few)
         self._commit(table, written, removed=())
+        return written
+
+    def rows_of(self, written: delta_files.Written) -> DataFrame:
+        """Return the rows of new files."""
         return delta_files.read_written(self._spark, self._settings, written)
 
     def upsert(

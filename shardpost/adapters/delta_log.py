@@ -7,6 +7,7 @@ is for exactly one version: it fails if another writer took that one first, on a
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -141,23 +142,31 @@ def written(settings: Settings, table: Table, folder: str) -> list[AddAction]:
 
 
 def _stats(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Return Delta's statistics of a file: number of rows, and the bounds of flat columns."""
+    """Return Delta's statistics of a file: number of rows, bounds and nulls of flat columns."""
     bounds: Stats = {}
+    nulls: Counter[str] = Counter()
     unbounded: set[str] = set()
+    uncounted: set[str] = set()
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
             column = metadata.row_group(group).column(number)
-            name, found = column.path_in_schema, _bounds(column.statistics)
+            name, statistics = column.path_in_schema, column.statistics
+            found = _bounds(statistics)
             if found is None or "." in name:
                 unbounded.add(name)
             elif found != ():
                 low, high = bounds.get(name, found)
                 bounds[name] = (min(low, found[0]), max(high, found[1]))
+            if "." in name or statistics is None or not statistics.has_null_count:
+                uncounted.add(name)
+            else:
+                nulls[name] += statistics.null_count
     known = {name: pair for name, pair in bounds.items() if name not in unbounded}
     return {
         "numRecords": metadata.num_rows,
         "minValues": {name: _text(low) for name, (low, _) in known.items()},
         "maxValues": {name: _text(high) for name, (_, high) in known.items()},
+        "nullCount": {name: count for name, count in nulls.items() if name not in uncounted},
     }
 
 
