@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -128,15 +129,22 @@ def command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]
     ]
 
 
+def _spark_home() -> Path:
+    found = find_spec("pyspark")
+    assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
+    return Path(found.origin).parent
+
+
 def environment(settings: Settings) -> dict[str, str]:
     """Return the environment of a job.
 
-    This process's own, with one Python for driver and workers.
+    This process's own, with one Python for driver and workers, and the Spark of that Python.
     """
     python = sys.executable
     return {
         **os.environ,
         **settings.environ(),
+        "SPARK_HOME": str(_spark_home()),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_LOCAL_IP": "127.0.0.1",
