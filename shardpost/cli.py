@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import click
 
 from shardpost import __version__
-from shardpost.commands.text_table import harmless
+from shardpost.domain.printable import harmless
 from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
 
 # command -> module under shardpost.commands whose `command` it is; imported only when it is called.

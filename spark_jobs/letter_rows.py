@@ -16,7 +16,7 @@ from shardpost.domain.fingerprints import CLASS, LENGTH, NO_CLASS, VARIABLE
 from shardpost.domain.letter_names import BASE64, LONGEST_KEY, SHA256, UNSEEN
 
 # Columns that are not the table's.
-_HELPERS = ("is_good", "is_of_its_key", "is_by_hand")
+_HELPERS = ("is_good", "is_of_its_key", "is_by_hand", "own_id")
 
 
 def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> DataFrame:
@@ -34,6 +34,7 @@ def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> Da
     attempt = _number(letters.ATTEMPT, letters.MOST_ATTEMPTS, "int")
     known = records.select(
         name(F.col("key")).alias("id"),
+        F.col("key").cast("string").alias("own_id"),
         state.alias("state"),
         F.when(~is_by_hand, attempt).alias("attempt"),
         is_by_hand.alias("is_by_hand"),
@@ -46,9 +47,7 @@ def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> Da
         _text(letters.ERROR).alias("error"),
         _text(letters.FAILED_AT).try_cast("timestamp").alias("failed_at"),
         *(F.lit(topic).alias("topic"), "partition", "offset"),
-        ((_header(letters.ID) == F.col("key")) & (F.octet_length("key") <= LONGEST_KEY)).alias(
-            "is_of_its_key"
-        ),
+        ((_header(letters.ID) == F.col("key")) & _is_id("key")).alias("is_of_its_key"),
     )
     skipped = (State.DROPPED, State.PARKED) if is_store else (State.DROPPED,)
     steps_ = known.where(~F.col("state").isin(*map(str, skipped)))
@@ -77,6 +76,11 @@ def _of_letters(steps_: DataFrame, rules: Rules, *, is_store: bool) -> DataFrame
     return good.withColumn("due", F.when(is_waiting, due(rules))).drop(*_HELPERS)
 
 
+def _is_id(key: str) -> Column:
+    is_short = F.octet_length(key).between(1, LONGEST_KEY)
+    return is_short & F.is_valid_utf8(F.col(key).cast("string"))
+
+
 def name(key: Column) -> Column:
     """Return domain.letter_names.name_of of a column of keys."""
     raw = F.coalesce(key, F.lit(b""))
@@ -99,7 +103,7 @@ def fingerprint(error: Column) -> Column:
 
 
 def due(rules: Rules) -> Column:
-    """Return Backoff.due of the columns id, attempt, failed_at and origin_topic."""
+    """Return Backoff.due of the columns own_id, attempt, failed_at and origin_topic."""
     delay = reduce(
         lambda found, own: F.when(F.col("origin_topic") == own[0], _delay(own[1])).otherwise(found),
         rules.of_origin.items(),
@@ -114,7 +118,7 @@ def _delay(backoff: Backoff) -> Column:
     exponent = F.least("attempt", F.lit(500))
     growth = F.pow(F.lit(float(backoff.factor)), exponent)
     plain = F.least(F.lit(float(backoff.cap)), F.lit(float(backoff.first_delay)) * growth)
-    which = F.concat_ws("/", "id", F.col("attempt").cast("string"))
+    which = F.concat_ws("/", "own_id", F.col("attempt").cast("string"))
     share = F.crc32(which.cast("binary")) / F.lit(float(2**32))
     return plain * (F.lit(1.0) + F.lit(float(backoff.jitter)) * share)
 

@@ -8,8 +8,8 @@ from confluent_kafka import Message
 from shardpost.domain.letters import LEFT_OUT, UNREADABLE
 from shardpost.domain.records import Headers, Record
 
-# Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython looks
-# for that in calls from C, and not in calls that its interpreter has specialised.
+# Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython
+# looks for that in calls from C, and not in calls that its interpreter has specialised.
 _headers = methodcaller("headers")
 
 

@@ -4,16 +4,16 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from getpass import getuser
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from shardpost.commands.options import AS_JSON, Instant, Key
-from shardpost.commands.text_table import harmless, text_table
+from shardpost.commands.options import AS_JSON, Instant, Key, person
+from shardpost.commands.text_table import text_table
 from shardpost.domain.dealing import State
 from shardpost.domain.letter_life import Step
+from shardpost.domain.printable import harmless, one_line
 from shardpost.domain.verdict import VALUE_BYTES, Choice, Verdict
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 
@@ -162,7 +162,7 @@ def _decide(asked: dict[str, Any], **more: Any) -> int:
     routes = routes_of(settings)
     filters = {name: asked[name] for name in ("origin", "error", "since", "until")}
     choice = Choice(frozenset(asked["ids"]), **filters)
-    verdict = Verdict(choice, who=getuser(), why=asked["why"] or "", now=datetime.now(UTC), **more)
+    verdict = Verdict(choice, who=person(), why=asked["why"] or "", now=datetime.now(UTC), **more)
     limits = redrive.Limits(asked["canary"], asked["rate"])
     plan = redrive.plan(settings, routes, verdict, limits)
     done = None
@@ -208,7 +208,7 @@ def _as_json(plan: "Plan", verdict: Verdict, done: int | None) -> dict[str, Any]
 def _planned(plan: "Plan", verdict: Verdict, done: int | None) -> str:
     rows = [(*group, str(count), plan.samples[group]) for group, count in plan.groups.most_common()]
     lines = [text_table(("origin", "error", "letters", "such as"), rows)] if rows else []
-    lines += [f"refused: {key}: {reason}" for key, reason in plan.refused.items()]
+    lines += [one_line(f"refused: {key}: {reason}") for key, reason in plan.refused.items()]
     if plan.refused_count > len(plan.refused):
         lines.append(f"and {plan.refused_count - len(plan.refused)} more are refused")
     if done is None:
@@ -247,7 +247,7 @@ def _counted(found: list[Step]) -> str:
 
 def _in_words(found: dict[str, Any]) -> str:
     lines = [f"{found['letter_id']}: {found['state']}, {found['where']}"]
-    lines += [f"  {name}: {value}" for name, value in found["headers"]]
+    lines += [one_line(f"  {name}: {value}") for name, value in found["headers"]]
     lines.append(_value(found))
     steps = [(step["at"], step["state"], _number(step["attempt"])) for step in found["life"]]
     lines.append(text_table(("at", "state", "attempt"), steps))

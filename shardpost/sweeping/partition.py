@@ -214,8 +214,11 @@ def _publish_one(
         writer.write(dealt(sweep, index, record, fate))
     except TooLargeError:
         if fate is not Fate.RETRY:
-            size = len(record.value or b"")
-            log.warning("held: %s: too large for the parking lot: %d bytes", record.place, size)
+            place, size = (
+                f"{sweep.routes.store}[{record.partition}]@{record.offset}",
+                len(record.value or b""),
+            )
+            log.warning("held: %s: too large for the parking lot: %d bytes", place, size)
             return Fate.HOLD
     else:
         return fate
