@@ -3,6 +3,7 @@
 Real broker, real Spark, real tables, and the very modules of the commands.
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -121,13 +122,12 @@ def test_a_correction_after_a_newer_good_record_changes_nothing_and_is_named(
     result = run(ready)
     assert (result["applied"], result["without_effect"]) == (0, 1)
     assert held(ready) == left
-    [retry] = committed(ready, ready.topic_retries)
-    itself = f"{retry.topic}[{retry.partition}]@{retry.offset}"
     origin = f"{ready.topic_positions}[{place[0]}]@{place[1]}"
-    assert f"{itself}: corrects {origin} without effect" in caplog.text
+    named = re.search(rf"(\S+): corrects {re.escape(origin)} without effect", caplog.text)
+    assert named
     told = explanation(ready, snapshots.current(ready), "client1", "1")
     if not at_once:  # in one run, times tell: the correction may have counted for a while
-        assert [(one.change, str(one.place)) for one in told[1:]] == [("no effect", itself)]
+        assert [(one.change, str(one.place)) for one in told[1:]] == [("no effect", named[1])]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
