@@ -143,7 +143,10 @@ def discard_command(**asked: Any) -> int:
 
 
 def _read(file: BinaryIO) -> bytes:
-    value = file.read(VALUE_BYTES + 1)
+    try:
+        value = file.read(VALUE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"--value {file.name}: cannot be read: {error.strerror}") from None
     if len(value) > VALUE_BYTES:
         size = f"expected at most {VALUE_BYTES} bytes, found more"
         raise UsageError(f"--value {file.name}: {size}; a letter cannot be larger")

@@ -214,10 +214,7 @@ def _publish_one(
         writer.write(dealt(sweep, index, record, fate))
     except TooLargeError:
         if fate is not Fate.RETRY:
-            place, size = (
-                f"{sweep.routes.store}[{record.partition}]@{record.offset}",
-                len(record.value or b""),
-            )
+            place, size = f"{record.topic}[{record.partition}]@{record.offset}", _size(record)
             log.warning("held: %s: too large for the parking lot: %d bytes", place, size)
             return Fate.HOLD
     else:
@@ -241,6 +238,10 @@ def dealt(sweep: Sweep, index: Index, record: Record, fate: Fate) -> Sequence[Ou
     reason = decided.reason if isinstance(decided, Park) else TOO_LARGE
     parked = dealing.parked(letter, record, reason, routes)
     return [parked, dealing.tombstone(record, attempt, State.PARKED, now)]
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"")
 
 
 def _in_words(counts: Counter[Fate]) -> str:

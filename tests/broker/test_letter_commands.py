@@ -199,6 +199,14 @@ def test_apply_without_a_reason_is_refused(shardpost: CommandLine) -> None:
         assert "--apply needs --why" in said
 
 
+@pytest.mark.parametrize("value", ["/nowhere", "/proc", "/proc/self/mem"])
+def test_a_value_that_cannot_be_read_is_refused(value: str) -> None:
+    done = CommandLine({}).run("letters", "redrive", "--id", "x", "--value", value)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert value in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("rate", ["nan", "inf", "0"])
 def test_a_rate_that_is_no_rate_is_refused(rate: str) -> None:
     done = CommandLine({}).run("letters", "discard", "--rate", rate, "--apply", "--why", "x")
