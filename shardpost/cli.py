@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import click
 
 from shardpost import __version__
+from shardpost.domain.printable import harmless
 from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
 
 # command -> module under shardpost.commands whose `command` it is; imported only when it is called.
@@ -83,7 +84,7 @@ def run(argv: list[str]) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    sys.stderr.write(f"shardpost: {text}\n")
+    sys.stderr.write(f"shardpost: {harmless(text)}\n")
     return code
 
 

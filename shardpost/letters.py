@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shardpost.adapters.messages import headers_of, record_of
+from shardpost.adapters.messages import headers_once_more, record_of
 from shardpost.domain import letters
 from shardpost.domain.backoff import Backoff
 from shardpost.domain.letters import Letter, Malformed
@@ -44,14 +44,14 @@ def make_letter(
     """
     if message.error():
         raise ValueError(f"expected a record, found an error of the client: {message.error()}")
-    record = record_of(message)
+    record = record_of(message)._replace(headers=headers_once_more(message))
     letter = letters.failure(record, error, failed_at, retry_topics)
     return letters.as_record(letter, record, topic, partitions)._asdict()
 
 
 def read_letter(message: "Message") -> Letter | Malformed:
     """Return the letter that a message of the store is, or why it is none."""
-    return letters.parse(message.key(), headers_of(message), message.timestamp()[1])
+    return letters.parse(message.key(), headers_once_more(message), message.timestamp()[1])
 
 
 def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
@@ -59,4 +59,4 @@ def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
 
     `attempts` is SHARDPOST_RETRY_ATTEMPTS.
     """
-    return letters.attempt_of(headers_of(message)) >= attempts
+    return letters.attempt_of(headers_once_more(message)) >= attempts

@@ -172,7 +172,8 @@ class Settings(BaseModel):
             self.retry_attempts,
         )
         of_origin = per_origin(self.retry_origins or "", default)
-        return Rules(default, of_origin, names(self.retry_fatal or ""))
+        fatal = names(self.retry_fatal or "")
+        return Rules(default, of_origin, fatal, self.topic_retries)
 
     def topic(self, table: str) -> str:
         """Return the topic's name in this installation for its name in the contract."""

@@ -25,7 +25,7 @@ from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, F
 from spark_jobs.delta_files import columns_of
 from spark_jobs.holders import Holders
 from spark_jobs.kafka_source import read_ranges
-from spark_jobs.rejected import report_rejected
+from spark_jobs.rejected import report_idle, report_rejected
 from spark_jobs.retries import RETRY, Retries
 from spark_jobs.steps import step
 from spark_jobs.view import View, summed
@@ -74,21 +74,29 @@ class New:
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """What a topic brought: its new records, what they changed, how many were rejected."""
+    """What a topic brought: its new records, what they changed, how many were rejected.
+
+    And how many retries could be decoded, and changed nothing.
+    """
 
     topic: str
     new: DataFrame
     changes: Changes
     rejected: int
+    idle: int
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a run did besides: records rejected, retries read, and those of them now the latest."""
+    """What a run did besides: records rejected, retries read, and those of them now the latest.
+
+    Those `without_effect` are the others that could be decoded.
+    """
 
     rejected: int = 0
     retries: int = 0
     applied: int = 0
+    without_effect: int = 0
 
 
 class Compaction:
@@ -147,6 +155,7 @@ class Compaction:
             sum(one.rejected for one in found.values()),
             sum(retries.counts.values()),
             sum(one.changes.retries for one in found.values()),
+            sum(one.idle for one in found.values()),
         )
         for one in found.values():
             if one.rejected:
@@ -170,10 +179,14 @@ class Compaction:
         new = [one for one in (originals, retried) if one]
         step(f"{name} table")
         latest = self._newest(table, originals, retried, many=_length(own) > MANY)
-        return CaughtUp(
-            *(topic, reduce(DataFrame.unionByName, (one.rows for one in new))),
-            *(self._changed(table, latest), sum(one.rejected for one in new)),
-        )
+        changes = self._changed(table, latest)
+        idle = 0
+        if retried:
+            idle = retries.counts[topic] - retried.rejected - changes.retries
+        if retried and idle:
+            report_idle(topic, idle, retried.rows, changes.rows)
+        rows_ = reduce(DataFrame.unionByName, (one.rows for one in new))
+        return CaughtUp(topic, rows_, changes, sum(one.rejected for one in new), idle)
 
     def _append(self, history: t.Table, events: DataFrame, topic: str) -> New:
         written = self._view.append(history, events, few=self._few)

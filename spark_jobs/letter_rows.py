@@ -13,6 +13,10 @@ from shardpost.domain import dealing, letters
 from shardpost.domain.backoff import Backoff, Rules
 from shardpost.domain.dealing import State
 from shardpost.domain.fingerprints import CLASS, LENGTH, NO_CLASS, VARIABLE
+from shardpost.domain.letter_names import BASE64, LONGEST_KEY, SHA256, UNSEEN
+
+# Columns that are not the table's.
+_HELPERS = ("is_good", "is_of_its_key", "is_by_hand", "own_id")
 
 
 def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> DataFrame:
@@ -25,11 +29,15 @@ def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> Da
     is_letter = F.col("value").isNotNull()
     told = _text(dealing.STATE)
     there = State.WAITING if is_store else State.PARKED
-    state = F.when(is_letter, str(there)).otherwise(F.coalesce(told, F.lit(str(State.DISCARDED))))
+    is_by_hand = ~is_letter & ~F.coalesce(told.isin(*map(str, State)), F.lit(False))
+    state = F.when(is_letter, str(there)).when(is_by_hand, str(State.DISCARDED)).otherwise(told)
+    attempt = _number(letters.ATTEMPT, letters.MOST_ATTEMPTS, "int")
     known = records.select(
-        F.col("key").cast("string").alias("id"),
+        name(F.col("key")).alias("id"),
+        F.col("key").cast("string").alias("own_id"),
         state.alias("state"),
-        _number(letters.ATTEMPT, letters.MOST_ATTEMPTS, "int").alias("attempt"),
+        F.when(~is_by_hand, attempt).alias("attempt"),
+        is_by_hand.alias("is_by_hand"),
         F.col("timestamp").alias("at"),
         _text(letters.ORIGIN_TOPIC).alias("origin_topic"),
         _number(letters.ORIGIN_PARTITION, letters.MOST_PARTITION, "int").alias("origin_partition"),
@@ -39,7 +47,7 @@ def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> Da
         _text(letters.ERROR).alias("error"),
         _text(letters.FAILED_AT).try_cast("timestamp").alias("failed_at"),
         *(F.lit(topic).alias("topic"), "partition", "offset"),
-        (_header(letters.ID) == F.col("key")).alias("is_of_its_key"),
+        ((_header(letters.ID) == F.col("key")) & _is_id("key")).alias("is_of_its_key"),
     )
     skipped = (State.DROPPED, State.PARKED) if is_store else (State.DROPPED,)
     steps_ = known.where(~F.col("state").isin(*map(str, skipped)))
@@ -60,25 +68,42 @@ def _of_letters(steps_: DataFrame, rules: Rules, *, is_store: bool) -> DataFrame
         {
             **{name: F.when(F.col("is_good"), F.col(name)) for name in said},
             "failed_at": F.when(F.col("is_good"), failed_at),
-            "attempt": F.coalesce("attempt", F.lit(0)),
+            "attempt": F.when(~F.col("is_by_hand"), F.coalesce("attempt", F.lit(0))),
             "fingerprint": fingerprint(F.col("error")),
         }
     )
     is_waiting = F.col("is_good") & F.lit(is_store)
-    return good.withColumn("due", F.when(is_waiting, due(rules))).drop("is_good", "is_of_its_key")
+    return good.withColumn("due", F.when(is_waiting, due(rules))).drop(*_HELPERS)
+
+
+def _is_id(key: str) -> Column:
+    is_short = F.octet_length(key).between(1, LONGEST_KEY)
+    return is_short & F.is_valid_utf8(F.col(key).cast("string"))
+
+
+def name(key: Column) -> Column:
+    """Return domain.letter_names.name_of of a column of keys."""
+    raw = F.coalesce(key, F.lit(b""))
+    text = raw.cast("string")
+    is_text = F.is_valid_utf8(text) & ~text.rlike(UNSEEN)
+    encoded = F.when(is_text, text).otherwise(
+        F.concat(F.lit(BASE64), F.regexp_replace(F.base64(raw), r"\s", ""))
+    )
+    is_told = F.octet_length(raw).between(1, LONGEST_KEY)
+    return F.when(is_told, encoded).otherwise(F.concat(F.lit(SHA256), F.sha2(raw, 256)))
 
 
 def fingerprint(error: Column) -> Column:
     """Return domain.fingerprints.fingerprint of a column of errors; null for null."""
     line = F.left(F.substring_index(error, "\n", 1), F.lit(LENGTH))
-    name = F.regexp_extract(line, CLASS, 1)
-    kind = F.when(name == "", F.lit(NO_CLASS)).otherwise(name)
+    found = F.regexp_extract(line, CLASS, 1)
+    kind = F.when(found == "", F.lit(NO_CLASS)).otherwise(found)
     mark = F.crc32(F.regexp_replace(line, VARIABLE, "#").cast("binary"))
     return F.concat(kind, F.lit("-"), F.lower(F.lpad(F.hex(mark), 8, "0")))
 
 
 def due(rules: Rules) -> Column:
-    """Return Backoff.due of the columns id, attempt, failed_at and origin_topic."""
+    """Return Backoff.due of the columns own_id, attempt, failed_at and origin_topic."""
     delay = reduce(
         lambda found, own: F.when(F.col("origin_topic") == own[0], _delay(own[1])).otherwise(found),
         rules.of_origin.items(),
@@ -93,8 +118,8 @@ def _delay(backoff: Backoff) -> Column:
     exponent = F.least("attempt", F.lit(500))
     growth = F.pow(F.lit(float(backoff.factor)), exponent)
     plain = F.least(F.lit(float(backoff.cap)), F.lit(float(backoff.first_delay)) * growth)
-    name = F.concat_ws("/", "id", F.col("attempt").cast("string"))
-    share = F.crc32(name.cast("binary")) / F.lit(float(2**32))
+    which = F.concat_ws("/", "own_id", F.col("attempt").cast("string"))
+    share = F.crc32(which.cast("binary")) / F.lit(float(2**32))
     return plain * (F.lit(1.0) + F.lit(float(backoff.jitter)) * share)
 
 
@@ -108,5 +133,5 @@ def _text(name: str) -> Column:
 
 def _number(name: str, most: int, kind: str) -> Column:
     text = _text(name)
-    number = F.when(text.rlike("^[0-9]{1,19}$"), text.try_cast("bigint"))
+    number = F.when(text.rlike(r"^[0-9]{1,19}\z"), text.try_cast("bigint"))
     return F.when(number <= most, number.cast(kind))

@@ -17,7 +17,7 @@ from shardpost.domain.records import Outgoing, Record
 from shardpost.domain.verdict import Choice, Verdict
 from shardpost.settings import Settings
 from shardpost.sweeping.partition import Report, Sweep, sweep_partition
-from shardpost.sweeping.redrive import Limits, carry_out
+from shardpost.sweeping.redrive import Done, Limits, carry_out
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -89,7 +89,9 @@ def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool =
     """Redrive or discard all that is parked, as `letters redrive --apply` does; return how many."""
     now = datetime.now(UTC)
     verdict = Verdict(Choice(), is_redrive, who="me", why="comma", now=now, again=True, value=value)
-    return carry_out(settings, routes_of(settings), verdict, Limits())
+    done = Done()
+    carry_out(settings, routes_of(settings), verdict, Limits(), done)
+    return done.count
 
 
 def total(reports: Iterable[Report]) -> dict[str, int]:

@@ -60,11 +60,11 @@ def _exchanges(
     ]
 
 
-def _coordinates(row: dict[str, Any], topic: str) -> tuple[str, Order, int, Place, bool]:
+def _coordinates(row: dict[str, Any], topic: str) -> tuple[str, Order, int, Place]:
     retry_offset: int | None = row["retry_offset"]
     order = order_of(row["seq"], row["snapshot"], retry_offset)
     if retry_offset is None:
         place = Place(topic, row["partition"], row["offset"], row["timestamp"])
     else:
         place = Place(row["retry_topic"], row["retry_partition"], retry_offset, row["timestamp"])
-    return row["key"], order, row["snapshot"], place, retry_offset is not None
+    return row["key"], order, row["snapshot"], place

@@ -26,9 +26,7 @@ def input_topics(settings: Settings) -> list[str]:
 
 def retry_topics(settings: Settings) -> list[str]:
     """Return where letters of the inputs go to be tried again: one topic, or some by setting."""
-    rules = settings.retry_rules
-    own = (rules.backoff(origin).topic for origin in input_topics(settings))
-    return sorted({topic or settings.topic_retries for topic in own})
+    return sorted(set(map(settings.retry_rules.retry_topic, input_topics(settings))))
 
 
 def unread(settings: Settings, counts: dict[str, int], last: Snapshot | None) -> Unread:

@@ -168,13 +168,17 @@ def read_to_end(
     *,
     start: int | None = None,
     committed: bool = False,
+    uncommitted: bool = False,
 ) -> Iterator[Message]:
     """Yield the committed records of one partition up to the high watermark as it is now.
 
     Waits, bounded by `kafka_timeout` without progress, for open transactions below that end to
-    finish. With `committed` it ends before the first open transaction, and waits for none.
+    finish. With `committed` it ends before the first open transaction, and waits for none; with
+    `uncommitted` it yields also what is not committed, or never was.
     """
-    more = {"enable.partition.eof": True, "fetch.queue.backoff.ms": 10}
+    more: dict[str, Any] = {"enable.partition.eof": True, "fetch.queue.backoff.ms": 10}
+    if uncommitted:
+        more["isolation.level"] = "read_uncommitted"
     reader = consumer(settings, "shardpost-reader", **more)
     try:
         low, high = bounds(settings, topic, partition, committed=committed)

@@ -1,12 +1,18 @@
 """Single letters as Kafka keeps them, in the store or in the parking lot."""
 
 import base64
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.adapters import kafka
 from shardpost.adapters.letters_table import life
 from shardpost.adapters.messages import record_of
-from shardpost.domain.dealing import Routes
+from shardpost.domain.dealing import Routes, as_text
+from shardpost.domain.decisions import Decision, decode
+from shardpost.domain.letter_life import Step, fold
+from shardpost.domain.letter_names import BASE64, keys_of, name_of
+from shardpost.domain.letters import ID, attempt_of
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.records import Record
 from shardpost.errors import ShardpostError
@@ -16,45 +22,31 @@ from shardpost.settings import Settings
 def routes_of(settings: Settings) -> Routes:
     """Return the topics of letters; ShardpostError for one that does not exist."""
     store, lot = settings.topic_dead_letters, settings.topic_parking_lot
-    topics = sorted({store, lot, *_retry_topics(settings)})
+    topics = sorted({store, lot, *settings.retry_rules.retry_topics})
     return Routes(store, lot, kafka.partition_counts(settings, topics))
 
 
-def no_origins(settings: Settings) -> frozenset[str]:
-    """Return the retry topics that are no origin.
-
-    A letter of one of them is of a retry that did not say where it came from. What has a topic for
-    its retries (SHARDPOST_RETRY_ORIGINS) is an origin, even if retries come to it.
-    """
-    rules = settings.retry_rules
-    return frozenset(name for name in _retry_topics(settings) if not rules.backoff(name).topic)
-
-
-def _retry_topics(settings: Settings) -> set[str]:
-    of_origins = {rule.topic for rule in settings.retry_rules.of_origin.values() if rule.topic}
-    return {settings.topic_retries, *of_origins}
-
-
 def describe(settings: Settings, letter_id: str) -> dict[str, Any]:
-    """Return a letter's headers, value and life; ShardpostError if nothing knows it.
+    """Return a letter's headers, value, life, decisions and retries; ShardpostError if unknown.
 
     Bytes that are no text are given in base64, with that word before them.
     """
     steps = life(settings, letter_id)
     record = newest(settings, letter_id)
-    if not steps and record is None:
+    stands = fold(steps).get(letter_id)
+    if stands is None and record is None:
         raise ShardpostError(f"no letter {letter_id}: `shardpost letters list` names those known")
-    value = record.value if record else None
     return {
         "letter_id": letter_id,
-        "state": str(steps[-1].state) if steps else None,
-        "where": _where(record),
+        "state": str(stands.state) if stands else None,
+        "where": _where(record) if record else "its value is no longer in Kafka",
         "headers": [(name, readable(raw)) for name, raw in record.headers] if record else [],
-        "value": readable(value),
-        "size": None if value is None else len(value),
+        **_value(record),
         "life": [
             {**step.as_json(), "at": step.at.isoformat(timespec="milliseconds")} for step in steps
         ],
+        "decisions": [decision.as_json() for decision in _decisions(settings, letter_id)],
+        "retries": [_sent(retry) for retry in _retries(settings, letter_id, steps)],
     }
 
 
@@ -65,16 +57,56 @@ def newest(settings: Settings, letter_id: str) -> Record | None:
     """
     lot, store = settings.topic_parking_lot, settings.topic_dead_letters
     counts = kafka.partition_counts(settings, [lot, store])
-    places = [(lot, partition_of(letter_id, counts[lot]))]
+    homes = sorted({partition_of(key, counts[lot]) for key in keys_of(letter_id)})
+    places = [(lot, partition) for partition in homes]
     places += [(store, partition) for partition in range(counts[store])]
     for topic, partition in places:
         found = None
         for message in kafka.read_to_end(settings, topic, partition, committed=True):
-            if message.key() == letter_id.encode() and message.value() is not None:
+            if message.value() is not None and name_of(message.key()) == letter_id:
                 found = record_of(message)
         if found is not None:
             return found
     return None
+
+
+def _decisions(settings: Settings, letter_id: str) -> Iterator[Decision]:
+    """Yield what was decided about a letter, in order; the key of a decision is that of the lot."""
+    topic = settings.topic_decisions
+    count = kafka.partition_counts(settings, [topic])[topic]
+    for partition in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
+        for message in kafka.read_to_end(settings, topic, partition, committed=True):
+            decision = decode(message.key(), message.value())
+            if decision is not None and name_of(decision.about) == letter_id:
+                yield decision
+
+
+def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Iterator[Record]:
+    """Yield the retries of a letter that Kafka has, in order; they lie where the original key is.
+
+    None if no step says where the letter came from: then it was never retried.
+    """
+    origin = next((step for step in steps if step.origin_offset is not None), None)
+    if origin is None or origin.origin_topic is None:
+        return
+    topic = settings.retry_rules.retry_topic(origin.origin_topic)
+    count = kafka.partition_counts(settings, [topic])[topic]
+    home = partition_of(origin.origin_key or letter_id, count)
+    for message in kafka.read_to_end(settings, topic, home, committed=True):
+        record = record_of(message)
+        if as_text(dict(record.headers).get(ID)) == letter_id:
+            yield record
+
+
+def _sent(retry: Record) -> dict[str, Any]:
+    at = datetime.fromtimestamp(retry.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+    attempt = attempt_of(retry.headers)
+    return {"where": _where(retry), "at": at, "attempt": attempt, **_value(retry)}
+
+
+def _value(record: Record | None) -> dict[str, Any]:
+    value = record.value if record else None
+    return {"value": readable(value), "size": None if value is None else len(value)}
 
 
 def readable(raw: str | bytes | None) -> str | None:
@@ -84,10 +116,8 @@ def readable(raw: str | bytes | None) -> str | None:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        return f"base64 {base64.b64encode(raw).decode()}"
+        return f"{BASE64}{base64.b64encode(raw).decode()}"
 
 
-def _where(record: Record | None) -> str:
-    if record is None:
-        return "its value is no longer in Kafka"
+def _where(record: Record) -> str:
     return f"{record.topic}[{record.partition}]@{record.offset}"

@@ -6,6 +6,7 @@ true also before the first sweep.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +18,8 @@ from shardpost.adapters.delta import exists, path_of, rows
 from shardpost.adapters.messages import record_of
 from shardpost.domain.as_of import text
 from shardpost.domain.dealing import State
-from shardpost.domain.letter_life import Step, fold, step_of
+from shardpost.domain.letter_life import Step, fold, in_order, step_of
 from shardpost.domain.offsets import Range
-from shardpost.domain.records import Record
 from shardpost.domain.tables import DEAD_LETTERS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -48,20 +48,24 @@ SCHEMA = pa.schema(
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
-_STEP = "id, state, attempt, at, origin_topic, error, fingerprint, due"
-# The newest step of each letter, with what only an earlier one says of it.
+_STEP = (
+    'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint, due'
+)
+# The newest step of each letter, with what only an earlier one says of it. Tombstones that were
+# written by hand have no attempt.
 _NEWEST = """
 WITH ranked AS (
-  SELECT id, state, attempt, at, due,
+  SELECT id, state, attempt, at, topic, "partition", "offset", due,
     first_value(origin_topic) IGNORE NULLS OVER life AS origin_topic,
     first_value(error) IGNORE NULLS OVER life AS error,
     first_value(fingerprint) IGNORE NULLS OVER life AS fingerprint,
     row_number() OVER life AS back
   FROM dead_letters
+  WHERE attempt IS NOT NULL
   WINDOW life AS (
     PARTITION BY id
     ORDER BY attempt DESC,
-      CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 WHEN 'parked' THEN 1 ELSE 2 END DESC
+      CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END DESC, "offset" DESC
     ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
   )
 )
@@ -71,15 +75,17 @@ WITH ranked AS (
 def standing(settings: Settings) -> dict[str, Step]:
     """Return where each letter stands that the table or the topics know."""
     sql = f"{_NEWEST} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
-    known = _steps(settings, sql)
-    return fold(_not_in_table(settings), known)
+    by_hand = f"SELECT {_STEP} FROM dead_letters WHERE attempt IS NULL"  # noqa: S608
+    known = (*_steps(settings, sql), *_steps(settings, by_hand))
+    return fold(chain(known, _not_in_table(settings)))
 
 
 def life(settings: Settings, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
-    sql = f"SELECT {_STEP} FROM dead_letters WHERE id = {text(letter_id)}"  # noqa: S608
+    columns = f"{_STEP}, origin_offset, origin_key"
+    sql = f"SELECT {columns} FROM dead_letters WHERE id = {text(letter_id)}"  # noqa: S608
     new = (step for step in _not_in_table(settings) if step.id == letter_id)
-    return sorted((*_steps(settings, sql), *new), key=lambda step: (step.order, step.at))
+    return [*in_order((*_steps(settings, sql), *new))]
 
 
 def opened(settings: Settings) -> DeltaTable:
@@ -103,9 +109,7 @@ def append(settings: Settings, table: DeltaTable, new: Sequence[Range]) -> None:
 
 
 def _rows_of(settings: Settings, place: Range) -> Iterator[dict[str, Any]]:
-    for record, step in _steps_of(settings, place):
-        there = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        yield {**asdict(step), **there}
+    return map(asdict, _steps_of(settings, place))
 
 
 def _steps(settings: Settings, sql: str) -> list[Step]:
@@ -120,12 +124,11 @@ def _step(row: dict[str, Any]) -> Step:
 
 def _not_in_table(settings: Settings) -> Iterator[Step]:
     for place in unread(settings):
-        for _, step in _steps_of(settings, place):
-            yield step
+        yield from _steps_of(settings, place)
 
 
-def _steps_of(settings: Settings, place: Range) -> Iterator[tuple[Record, Step]]:
-    """Yield the steps of committed records of a range, each with its record."""
+def _steps_of(settings: Settings, place: Range) -> Iterator[Step]:
+    """Yield the steps of committed records of a range."""
     is_store = place.topic == settings.topic_dead_letters
     rules = settings.retry_rules
     messages = kafka.read_to_end(
@@ -136,7 +139,7 @@ def _steps_of(settings: Settings, place: Range) -> Iterator[tuple[Record, Step]]
             return
         step = step_of(record, rules, is_store=is_store)
         if step is not None:
-            yield record, step
+            yield step
 
 
 def position_name(place: Range) -> str:

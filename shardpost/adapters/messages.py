@@ -1,14 +1,38 @@
 """Messages of confluent-kafka as records."""
 
+import gc
+from operator import methodcaller
+
 from confluent_kafka import Message
 
+from shardpost.domain.letters import LEFT_OUT, UNREADABLE
 from shardpost.domain.records import Headers, Record
+
+# Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython
+# looks for that in calls from C, and not in calls that its interpreter has specialised.
+_headers = methodcaller("headers")
 
 
 def headers_of(message: Message) -> Headers:
-    """Return the headers, in order; one name may stand there more than once."""
-    found = message.headers()
+    """Return the headers, in order; one name may stand there more than once.
+
+    Where a name is no UTF-8 the client gives none of them; then one header says so.
+    """
+    try:
+        found = _headers(message)
+    except (SystemError, UnicodeDecodeError):
+        return [(LEFT_OUT, UNREADABLE)]
     return found if isinstance(found, list) else list((found or {}).items())
+
+
+def headers_once_more(message: Message) -> Headers:
+    """Return the headers of a message whose headers may have been asked for before.
+
+    If that failed, the client then gives pairs without a name, and to touch one ends the process.
+    """
+    found = headers_of(message)
+    is_whole = all(len(gc.get_referents(pair)) == len(pair) for pair in found)
+    return found if is_whole else [(LEFT_OUT, UNREADABLE)]
 
 
 def record_of(message: Message) -> Record:

@@ -5,7 +5,7 @@ further effect. Each `write` is one transaction.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -27,6 +27,10 @@ class TransactionError(ShardpostError):
 
 class FencedError(TransactionError):
     """A newer writer has taken the id over."""
+
+
+class TooLargeError(TransactionError):
+    """A record is larger than its topic takes; smaller ones can still be written."""
 
 
 class Consumed(NamedTuple):
@@ -68,16 +72,23 @@ class Transactions:
                 raise self._fenced() from None
             raise unreachable(self._settings, error) from None
 
-    def write(self, records: Iterable[Outgoing], consumed: Consumed | None = None) -> None:
+    def write(
+        self,
+        records: Iterable[Outgoing],
+        consumed: Consumed | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
         """Write records, and offsets, in one transaction; FencedError if a newer writer is there.
 
         The records are gone through anew when a transaction was aborted and is tried again, so they
-        are no iterator. After an error nothing can be written any more.
+        are no iterator. `check` is called when all have their offsets, before they are committed;
+        if it raises, they are not. Nothing can be written after an error, but for one that it
+        raised, and TooLargeError.
         """
         if self._broken is not None:
             raise self._broken
         deadline = time.monotonic() + self._settings.kafka_timeout
-        while (records or consumed) and not self._written(records, consumed, deadline):
+        while (records or consumed) and not self._written(records, consumed, check, deadline):
             if time.monotonic() > deadline:
                 raise self._failed("no transaction went through in time")
 
@@ -87,7 +98,11 @@ class Transactions:
             self._producer.close()
 
     def _written(
-        self, records: Iterable[Outgoing], consumed: Consumed | None, deadline: float
+        self,
+        records: Iterable[Outgoing],
+        consumed: Consumed | None,
+        check: Callable[[], None] | None,
+        deadline: float,
     ) -> bool:
         """Try one transaction; False if it was aborted and may be tried again."""
         try:
@@ -100,11 +115,16 @@ class Transactions:
                     consumed.reader.consumer_group_metadata(),
                     self._settings.kafka_timeout,
                 )
+            if check is not None:
+                self._check(check)
             self._commit(deadline)
         except KafkaException as error:
             found = error.args[0]
             if found.code() in _FENCED:
                 raise self._fenced() from None
+            if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                self._abort()
+                raise TooLargeError(self._failed_text.format(reason=found.str())) from None
             if not found.txn_requires_abort():
                 raise self._failed(found.str()) from None
             self._abort()
@@ -127,6 +147,15 @@ class Transactions:
                 self._producer.poll(FULL_SECONDS)
             else:
                 return
+
+    def _check(self, check: Callable[[], None]) -> None:
+        """Wait for the offsets of what was written, then let it be checked."""
+        self._producer.flush(self._settings.kafka_timeout)
+        try:
+            check()
+        except ShardpostError:
+            self._abort()
+            raise
 
     def _commit(self, deadline: float) -> None:
         while True:

@@ -41,12 +41,10 @@ def _never(client: str, position: str | None) -> str:
 
 
 def _row(transition: Transition) -> tuple[str, ...]:
-    place = transition.place
-    record = f"{place.topic}[{place.partition}]@{place.offset}"
     return (
         transition.position,
         transition.change,
-        record,
-        place.timestamp.isoformat(timespec="milliseconds"),
+        str(transition.place),
+        transition.place.timestamp.isoformat(timespec="milliseconds"),
         transition.why,
     )

@@ -4,23 +4,26 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from getpass import getuser
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from shardpost.commands.options import AS_JSON, Instant, Key
+from shardpost.commands.options import AS_JSON, Instant, Key, person
 from shardpost.commands.text_table import text_table
 from shardpost.domain.dealing import State
 from shardpost.domain.letter_life import Step
+from shardpost.domain.printable import harmless, one_line
 from shardpost.domain.verdict import VALUE_BYTES, Choice, Verdict
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 
 if TYPE_CHECKING:
-    from shardpost.sweeping.redrive import Plan
+    from shardpost.domain.dealing import Routes
+    from shardpost.settings import Settings
+    from shardpost.sweeping.redrive import Limits, Plan
 
 STATES = [str(state) for state in State if state is not State.DROPPED]
+DECIDED = ("when", "kind", "who", "why")
 COUNTS = ("state", "origin", "error", "letters", "oldest", "such as")
 
 
@@ -140,9 +143,12 @@ def discard_command(**asked: Any) -> int:
 
 
 def _read(file: BinaryIO) -> bytes:
-    value = file.read()
+    try:
+        value = file.read(VALUE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"--value {file.name}: cannot be read: {error.strerror}") from None
     if len(value) > VALUE_BYTES:
-        size = f"expected at most {VALUE_BYTES} bytes, found {len(value)}"
+        size = f"expected at most {VALUE_BYTES} bytes, found more"
         raise UsageError(f"--value {file.name}: {size}; a letter cannot be larger")
     return value
 
@@ -159,19 +165,37 @@ def _decide(asked: dict[str, Any], **more: Any) -> int:
     routes = routes_of(settings)
     filters = {name: asked[name] for name in ("origin", "error", "since", "until")}
     choice = Choice(frozenset(asked["ids"]), **filters)
-    verdict = Verdict(choice, who=getuser(), why=asked["why"] or "", now=datetime.now(UTC), **more)
+    verdict = Verdict(choice, who=person(), why=asked["why"] or "", now=datetime.now(UTC), **more)
     limits = redrive.Limits(asked["canary"], asked["rate"])
     plan = redrive.plan(settings, routes, verdict, limits)
     done = None
     if asked["is_real"]:
         with exclusive(settings.home / "locks" / "parking_lot", "`letters redrive` or `discard`"):
-            done = redrive.carry_out(settings, routes, verdict, limits)
+            done = _carried_out(settings, routes, verdict, limits, plan)
     click.echo(
         json.dumps(_as_json(plan, verdict, done))
         if asked["as_json"]
         else _planned(plan, verdict, done)
     )
     return NEEDS_ATTENTION if plan.refused_count else DONE
+
+
+def _carried_out(
+    settings: "Settings", routes: "Routes", verdict: Verdict, limits: "Limits", plan: "Plan"
+) -> int:
+    """Return how many letters have moved; what did not is refused in the plan."""
+    from shardpost.sweeping import redrive
+
+    done = redrive.Done()
+    try:
+        redrive.carry_out(settings, routes, verdict, limits, done)
+    except KeyboardInterrupt:
+        raise ShardpostError(
+            f"interrupted: {done.count} {verdict.kind}; the same again goes on with the others"
+        ) from None
+    for key, reason in done.refused.items():
+        plan.refuse(key, reason)
+    return done.count
 
 
 def _as_json(plan: "Plan", verdict: Verdict, done: int | None) -> dict[str, Any]:
@@ -187,14 +211,14 @@ def _as_json(plan: "Plan", verdict: Verdict, done: int | None) -> dict[str, Any]
 def _planned(plan: "Plan", verdict: Verdict, done: int | None) -> str:
     rows = [(*group, str(count), plan.samples[group]) for group, count in plan.groups.most_common()]
     lines = [text_table(("origin", "error", "letters", "such as"), rows)] if rows else []
-    lines += [f"refused: {key}: {reason}" for key, reason in plan.refused.items()]
+    lines += [one_line(f"refused: {key}: {reason}") for key, reason in plan.refused.items()]
     if plan.refused_count > len(plan.refused):
         lines.append(f"and {plan.refused_count - len(plan.refused)} more are refused")
     if done is None:
         lines.append(f"{plan.count} would be {verdict.kind}; --apply does it")
     else:
         lines.append(f"{done} {verdict.kind}")
-    return "\n".join(lines)
+    return harmless("\n".join(lines))
 
 
 def _is_asked(step: Step, asked: dict[str, Any]) -> bool:
@@ -226,10 +250,26 @@ def _counted(found: list[Step]) -> str:
 
 def _in_words(found: dict[str, Any]) -> str:
     lines = [f"{found['letter_id']}: {found['state']}, {found['where']}"]
-    lines += [f"  {name}: {value}" for name, value in found["headers"]]
-    lines.append(f"value ({found['size']} bytes): {found['value']}")
-    steps = [(step["at"], step["state"], str(step["attempt"])) for step in found["life"]]
-    return "\n".join([*lines, text_table(("at", "state", "attempt"), steps)])
+    lines += [one_line(f"  {name}: {value}") for name, value in found["headers"]]
+    lines.append(_value(found))
+    steps = [(step["at"], step["state"], _number(step["attempt"])) for step in found["life"]]
+    lines.append(text_table(("at", "state", "attempt"), steps))
+    for retry in found["retries"]:
+        sent = f"sent {retry['at']}, attempt {retry['attempt']}, {retry['where']}"
+        is_same = retry["value"] == found["value"]
+        lines.append(f"{sent}: {'the same value' if is_same else _value(retry)}")
+    if found["decisions"]:
+        rows = [tuple(one[name] for name in DECIDED) for one in found["decisions"]]
+        lines.append(text_table(("when", "decision", "who", "why"), rows))
+    return harmless("\n".join(lines))
+
+
+def _value(found: dict[str, Any]) -> str:
+    return f"value ({found['size']} bytes): {found['value']}"
+
+
+def _number(number: int | None) -> str:
+    return "" if number is None else str(number)
 
 
 def _swept(result: dict[str, Any]) -> str:

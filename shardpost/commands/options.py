@@ -1,6 +1,8 @@
 """Options and parameter types that several commands take."""
 
+import os
 from datetime import UTC, datetime
+from getpass import getuser
 
 import click
 
@@ -37,6 +39,14 @@ class Instant(click.ParamType[datetime]):
             return parse_instant(str(value))
         except UsageError as error:
             self.fail(str(error), param, ctx)
+
+
+def person() -> str:
+    """Return who is asking: the user's name, or number where it has none, as in a container."""
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -1,6 +1,5 @@
 """`shardpost runs`: ask for runs, see them, dispatch and release them."""
 
-import getpass
 import json
 import time
 from datetime import UTC, datetime
@@ -8,7 +7,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.options import AS_JSON, Key
+from shardpost.commands.options import AS_JSON, Key, person
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.settings import Settings, load
 
@@ -40,7 +39,7 @@ def request_command(key: str, as_json: bool, **asked: Any) -> int:
     form = {
         "Dag": asked["dag"],
         "Conf": _object(asked["conf"]),
-        "RequestedBy": asked["by"] or getpass.getuser(),
+        "RequestedBy": asked["by"] or person(),
     }
     if not key:
         raise UsageError("run key: expected at least one character")
@@ -172,6 +171,6 @@ def release_command(key: str, why: str, by: str | None) -> int:
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")
-    freed = release(load(), key, by or getpass.getuser(), why, datetime.now(UTC))
+    freed = release(load(), key, by or person(), why, datetime.now(UTC))
     click.echo(f"released: {key}; run {freed.run_id} of {freed.dag} is not touched")
     return DONE

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
@@ -46,15 +47,37 @@ class Backoff:
 
 @dataclass(frozen=True)
 class Rules:
-    """Backoffs per origin topic, and the classes of errors that no retry can help."""
+    """Backoffs per origin topic, and the classes of errors that no retry can help.
+
+    `common_topic` is where retries go of origins that have no topic of their own for them.
+    """
 
     default: Backoff = field(default_factory=Backoff)
     of_origin: Mapping[str, Backoff] = field(default_factory=dict)
     fatal: frozenset[str] = frozenset()
+    common_topic: str = "retries"
 
     def backoff(self, origin_topic: str) -> Backoff:
         """Return the backoff of an origin."""
         return self.of_origin.get(origin_topic, self.default)
+
+    def retry_topic(self, origin_topic: str) -> str:
+        """Return where retries of an origin go."""
+        return self.backoff(origin_topic).topic or self.common_topic
+
+    @property
+    def retry_topics(self) -> frozenset[str]:
+        """All topics that retries go to."""
+        return frozenset({self.common_topic, *map(self.retry_topic, self.of_origin)})
+
+    @cached_property
+    def no_origins(self) -> frozenset[str]:
+        """The retry topics that are no origin.
+
+        A letter of one of them is of a retry that did not say where it came from. What has a topic
+        for its own retries is an origin, even if retries come to it.
+        """
+        return frozenset(name for name in self.retry_topics if not self.backoff(name).topic)
 
 
 def per_origin(text: str, default: Backoff) -> dict[str, Backoff]:

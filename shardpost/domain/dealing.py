@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from shardpost.domain.fingerprints import fingerprint
+from shardpost.domain.letter_names import name_of
 from shardpost.domain.letters import (
     ATTEMPT,
     ERROR,
@@ -82,15 +83,8 @@ def parked(letter: Letter | Malformed, record: Record, reason: str, routes: Rout
 
 
 def parking_key(letter: Letter | Malformed, record: Record) -> bytes:
-    """Return the letter's id; of a malformed one its key, or its place where that is no text."""
-    if isinstance(letter, Letter):
-        return letter.id.encode()
-    try:
-        if record.key and record.key.decode():
-            return record.key
-    except UnicodeDecodeError:
-        pass
-    return record.place.encode()
+    """Return the letter's id; of a malformed one what its key is called."""
+    return letter.id.encode() if isinstance(letter, Letter) else name_of(record.key).encode()
 
 
 def tombstone(record: Record, attempt: int | None, state: State, at: datetime) -> Outgoing:

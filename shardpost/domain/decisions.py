@@ -36,9 +36,13 @@ class Decision:
 
     def value(self) -> bytes:
         """Return the record's value."""
-        when = self.when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        form = {"Kind": str(self.kind), "Who": self.who, "When": when, "Why": self.why}
+        form = {name.capitalize(): said for name, said in self.as_json().items()}
         return json.dumps(form, ensure_ascii=False).encode(errors="replace")
+
+    def as_json(self) -> dict[str, str]:
+        """Return the decision in the form of `letters show --json`."""
+        when = self.when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return {"kind": str(self.kind), "who": self.who, "when": when, "why": self.why}
 
 
 def decode(key: bytes | None, value: bytes | None) -> Decision | None:

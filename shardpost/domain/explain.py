@@ -7,15 +7,15 @@ no later record of its key is known by then. The first record of an exchange sta
 was read with it, since its country counted also before it (docs/compaction.md).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from shardpost.domain.position_ids import sort_key
-from shardpost.domain.record_order import Order
+from shardpost.domain.record_order import Order, is_retry
 
-PUT, TOOK, NOT_COUNTED = "put", "took", "not counted"
+PUT, TOOK, NOT_COUNTED, NO_EFFECT = "put", "took", "not counted", "no effect"
 
 AnyRead = TypeVar("AnyRead", bound="Read")
 
@@ -31,6 +31,10 @@ class Place:
     offset: int
     timestamp: datetime
 
+    def __str__(self) -> str:
+        """Return `topic[partition]@offset`."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
 
 @dataclass(frozen=True)
 class Read:
@@ -43,7 +47,11 @@ class Read:
     order: Order
     snapshot: int
     place: Place
-    is_retry: bool
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it is a correction."""
+        return is_retry(self.order)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,10 @@ class ExchangeRead(Read):
 
 @dataclass(frozen=True)
 class Transition:
-    """A client came to hold a position, or ceased to, or never did: by which record, and why."""
+    """A client came to hold a position, or ceased to, or never did: by which record, and why.
+
+    Or a correction was to give it one, and had no effect.
+    """
 
     client: str
     position: str
@@ -142,7 +153,21 @@ def explain(
         theirs = [record for code in named for record in of_exchange.get(code, [])]
         changes = [t for t in transitions(own, theirs, country) if t.client == client]
         found += changes or [_not_counted(client, own, theirs, country)]
+        found += _without_effect(client, own)
     return found
+
+
+def _without_effect(client: str, position: Sequence[PositionRead]) -> Iterator[Transition]:
+    """Yield the corrections to that client above which another record was known when they came."""
+    state = _State("")
+    for record in in_order(position, []):
+        state.apply(record)
+        latest = state.latest
+        if not isinstance(record, PositionRead) or latest is None or latest is record:
+            continue
+        if record.is_retry and record.client == client:
+            why = f"{latest.place} counts, not this"
+            yield Transition(client, record.key, NO_EFFECT, record.place, why)
 
 
 def _by_key(records: Iterable[AnyRead]) -> dict[str, list[AnyRead]]:

@@ -4,7 +4,7 @@ The table `dead_letters` has them as rows; spark_jobs/letter_rows.py reads the s
 the JVM, and a test holds one against the other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,14 +14,15 @@ from shardpost.domain import letters
 from shardpost.domain.backoff import Rules
 from shardpost.domain.dealing import STATE, State, as_text
 from shardpost.domain.fingerprints import fingerprint
+from shardpost.domain.letter_names import name_of
 from shardpost.domain.letters import Letter, attempt_of
 from shardpost.domain.records import Record
 
-# Of one attempt: it waits, it is dealt with, a person decides about what was parked.
+# Of one attempt: it waits, it is retried, or is in the parking lot and what a person makes of it.
 _STAGES = {
     State.WAITING: 0,
     State.RETRIED: 1,
-    State.PARKED: 1,
+    State.PARKED: 2,
     State.REDRIVEN: 2,
     State.DISCARDED: 2,
 }
@@ -29,12 +30,19 @@ _STAGES = {
 
 @dataclass(frozen=True)
 class Step:
-    """One step, and what its record says of the letter; None where it does not say it."""
+    """One step, and what its record says of the letter; None where it does not say it.
+
+    `topic`, `partition` and `offset` are where the record is. Without an attempt it is a tombstone
+    that was written by hand, which may be of no letter at all.
+    """
 
     id: str
     state: State
-    attempt: int
+    attempt: int | None
     at: datetime
+    topic: str
+    partition: int
+    offset: int
     origin_topic: str | None = None
     error: str | None = None
     fingerprint: str | None = None
@@ -46,9 +54,20 @@ class Step:
     failed_at: datetime | None = None
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Where in the letter's life it stands."""
-        return self.attempt, _STAGES[self.state]
+    def order(self) -> tuple[int, int, int]:
+        """Where in the letter's life it stands; of one stage all are in one partition."""
+        return self.attempt or 0, _STAGES[self.state], self.offset
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether it is a tombstone that Shardpost has not written."""
+        return self.attempt is None
+
+    def takes_out(self, other: "Step") -> bool:
+        """Tell whether this tombstone takes that record out of its topic."""
+        here, there = (self.topic, self.partition), (other.topic, other.partition)
+        is_there = other.state in (State.WAITING, State.PARKED)
+        return is_there and here == there and self.offset > other.offset
 
     def after(self, before: "Step") -> "Step":
         """Return this step with what only an earlier one says of the letter."""
@@ -71,18 +90,37 @@ class Step:
         }
 
 
-def fold(steps: Iterable[Step], known: Iterable[Step] = ()) -> dict[str, Step]:
-    """Return where each letter stands, after what is known; in whatever order the steps come."""
-    last = {step.id: step for step in known}
+def fold(steps: Iterable[Step]) -> dict[str, Step]:
+    """Return where each letter stands, in whatever order the steps come.
+
+    What only tombstones by hand speak of is no letter.
+    """
+    last: dict[str, Step] = {}
+    by_hand: list[Step] = []
     for step in steps:
         before = last.get(step.id)
-        if before is None:
+        if step.is_by_hand:
+            by_hand.append(step)
+        elif before is None:
             last[step.id] = step
         elif step.order >= before.order:
             last[step.id] = step.after(before)
         else:
             last[step.id] = before.after(step)
+    for step in by_hand:
+        if step.id in last and step.takes_out(last[step.id]):
+            last[step.id] = replace(step, attempt=last[step.id].attempt).after(last[step.id])
     return last
+
+
+def in_order(steps: Iterable[Step]) -> Sequence[Step]:
+    """Return the steps of one letter in the order of its life, those by hand by their time."""
+    found = sorted(steps, key=lambda step: (step.is_by_hand, step.order, step.at))
+    life = [step for step in found if not step.is_by_hand]
+    for step in found[len(life) :]:
+        later = (n for n, other in enumerate(life) if other.at > step.at)
+        life.insert(next(later, len(life)), step)
+    return life
 
 
 def step_of(record: Record, rules: Rules, *, is_store: bool) -> Step | None:
@@ -91,16 +129,19 @@ def step_of(record: Record, rules: Rules, *, is_store: bool) -> Step | None:
     A letter that was parked left the store by a tombstone too: its step is that of the parking lot.
     """
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=record.timestamp)
-    name, attempt = as_text(record.key), attempt_of(record.headers, even_alone=True)
+    name, attempt = name_of(record.key), attempt_of(record.headers, even_alone=True)
     headers = dict(record.headers)
+    place = record.topic, record.partition, record.offset
     if record.value is None:
-        state = _told(as_text(headers.get(STATE)))
-        is_own = state is not State.DROPPED and not (is_store and state is State.PARKED)
-        return Step(name, state, attempt, at) if is_own else None
+        told = _told(as_text(headers.get(STATE)))
+        if told is None:
+            return Step(name, State.DISCARDED, None, at, *place)
+        is_own = told is not State.DROPPED and not (is_store and told is State.PARKED)
+        return Step(name, told, attempt, at, *place) if is_own else None
     state = State.WAITING if is_store else State.PARKED
     error = _valid(headers.get(letters.ERROR))
     return Step(
-        *(name, state, attempt, at),
+        *(name, state, attempt, at, *place),
         origin_topic=_valid(headers.get(letters.ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
@@ -130,8 +171,8 @@ def _valid(raw: str | bytes | None) -> str | None:
     return None
 
 
-def _told(text: str) -> State:
+def _told(text: str) -> State | None:
     """Return the state of a tombstone; one that says none was written by hand."""
     with suppress(ValueError):
         return State(text)
-    return State.DISCARDED
+    return None

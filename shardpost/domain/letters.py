@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from shardpost.domain.instants import parse_instant
+from shardpost.domain.letter_names import LONGEST_KEY
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.records import Header, Headers, Outgoing, Record
 from shardpost.errors import UsageError
@@ -25,6 +26,8 @@ ATTEMPT = "attempt"
 ERROR = "error"
 FAILED_AT = "failed-at"
 LEFT_OUT = "headers-left-out"
+# The one header of a record whose headers the client cannot read.
+UNREADABLE = "all: the name of one is no UTF-8"
 
 # The class of the error by which a compaction rejects a record; no retry of the same value helps.
 UNDECODABLE = "Undecodable"
@@ -82,7 +85,7 @@ def parse(key: bytes | None, headers: Headers, timestamp: int) -> Letter | Malfo
             origin_offset=_number(found, ORIGIN_OFFSET, MOST_OFFSET),
             origin_key=_raw(found.get(ORIGIN_KEY)),
             attempt=_number(found, ATTEMPT, MOST_ATTEMPTS),
-            error=(_raw(found.get(ERROR)) or b"").decode(errors="replace"),
+            error=(_raw(found.get(ERROR)) or b"")[:ERROR_BYTES].decode(errors="replace"),
             failed_at=min(_time(found, FAILED_AT), _instant(timestamp)),
             is_null=_raw(found.get(ORIGIN_NULL)) == b"true",
         )
@@ -133,7 +136,9 @@ def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> 
     kept, left_out = _bounded(own_headers(original.headers))
     headers = [*kept, *letter_headers(letter), (ERROR, letter.error)]
     headers.append((FAILED_AT, letter.failed_at.isoformat()))
-    if left_out:
+    if dict(original.headers).get(LEFT_OUT) == UNREADABLE:
+        headers.append((LEFT_OUT, UNREADABLE))
+    elif left_out:
         headers.append((LEFT_OUT, str(left_out)))
     value = b"" if letter.is_null else original.value
     return Outgoing(topic, letter.id.encode(), value, headers, partition_of(home, partitions))
@@ -195,6 +200,8 @@ def _id(found: Mapping[str, str | bytes | None], key: bytes | None) -> str:
     text = _text(found, ID)
     if key is None or text.encode() != key:
         raise _BadHeaderError(f"expected {ID} to be the record's key, found {text[:SHOWN]!r}")
+    if len(key) > LONGEST_KEY:
+        raise _BadHeaderError(f"expected {ID} of at most {LONGEST_KEY} bytes, found {len(key)}")
     return text
 
 

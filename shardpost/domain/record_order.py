@@ -14,6 +14,11 @@ def order_of(seq: int, snapshot: int, retry_offset: int | None) -> Order:
     return seq, retry_offset is None, snapshot, retry_offset or 0
 
 
+def is_retry(order: Order) -> bool:
+    """Tell whether the record of an order is a retry."""
+    return not order[1]
+
+
 def newest_first(alias: str) -> str:
     """Return that order for a SQL ORDER BY, over columns of a history, the latest record first."""
     columns = ("seq", "retry_offset IS NULL", "snapshot", "retry_offset")

@@ -35,12 +35,22 @@ def decide(letter: Letter | Malformed, now: datetime, rules: Rules) -> Decision:
     if isinstance(letter, Malformed):
         return Park(f"malformed: {letter.reason}")
     backoff = rules.backoff(letter.origin_topic)
+    if letter.origin_topic in rules.no_origins:
+        return Park(no_origin(letter))
     if letter.attempt >= backoff.attempts:
         return Park(f"exhausted: attempt {letter.attempt} of {backoff.attempts} failed")
     if rules.fatal and _is_fatal(letter.error, rules):
         return Park(f"fatal: {error_class(letter.error)} is not retried")
     due = backoff.due(letter)
     return Retry() if due <= now else Wait(due)
+
+
+def no_origin(letter: Letter) -> str:
+    """Say why a letter of a retry topic is not sent back: nobody would take it for theirs."""
+    return (
+        "its origin is not known: expected the topic it came from first, found the retry topic"
+        f" {letter.origin_topic}"
+    )
 
 
 def _is_fatal(error: str, rules: Rules) -> bool:

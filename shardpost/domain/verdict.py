@@ -1,14 +1,17 @@
 """What a person decides about parked letters: which, to do what, and why."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from shardpost.domain.backoff import Rules
 from shardpost.domain.dealing import PARKED_ERROR, as_text, parked_count, read_parked
 from shardpost.domain.decisions import Kind
+from shardpost.domain.letter_names import name_of
 from shardpost.domain.letters import HEADERS_BYTES, ORIGIN_TOPIC, Malformed
 from shardpost.domain.records import Record
 from shardpost.domain.topics import LETTER_BYTES, STORED_BYTES
+from shardpost.domain.triage import no_origin
 
 # Parked so often by one error, a letter is not sent back without being told again.
 TOO_OFTEN = 2
@@ -29,7 +32,7 @@ class Choice:
 
     def takes(self, record: Record) -> bool:
         """Tell whether a record of the parking lot is meant; one named by its id always is."""
-        return as_text(record.key) in self.ids if self.ids else self.lets_through(record)
+        return name_of(record.key) in self.ids if self.ids else self.lets_through(record)
 
     def lets_through(self, record: Record) -> bool:
         """Tell whether a record is as all but the ids say; its time is when it was parked."""
@@ -62,11 +65,8 @@ class Verdict:
             return Kind.DISCARDED
         return Kind.REDRIVEN if self.value is None else Kind.EDITED
 
-    def refusal(self, record: Record, no_origins: Collection[str] = ()) -> str | None:
-        """Return why a parked letter is not dealt with so; None if it is.
-
-        `no_origins`: retry topics, whose own letters do not say where they came from.
-        """
+    def refusal(self, record: Record, rules: Rules) -> str | None:
+        """Return why a parked letter is not dealt with so; None if it is."""
         if not self.choice.lets_through(record):
             return "parked, but --origin, --error, --since or --until leave it out"
         if not self.is_redrive:
@@ -74,11 +74,8 @@ class Verdict:
         letter = read_parked(record)
         if isinstance(letter, Malformed):
             return f"malformed, it can only be discarded: {letter.reason}"
-        if letter.origin_topic in no_origins:
-            return (
-                "its origin is not known, it can only be discarded: expected the topic it came from"
-                f" first, found the retry topic {letter.origin_topic}"
-            )
+        if letter.origin_topic in rules.no_origins:
+            return f"{no_origin(letter)}; it can only be discarded"
         count = parked_count(dict(record.headers))
         if count >= TOO_OFTEN and not self.again:
             return f"parked {count} times by the same error: mend that first, or say --again"

@@ -7,13 +7,15 @@ One transaction holds the letters and the offsets up to which they were taken, i
 import logging
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 
 from shardpost.adapters import kafka
 from shardpost.adapters.messages import record_of
-from shardpost.adapters.transactions import Consumed, Transactions
+from shardpost.adapters.transactions import Consumed, TooLargeError, Transactions
 from shardpost.domain.backoff import names
 from shardpost.domain.dealing import Routes
 from shardpost.domain.foreign_letters import translated
+from shardpost.domain.records import Outgoing
 from shardpost.domain.topics import PASSED_ON_BYTES
 from shardpost.settings import Settings
 from shardpost.sweeping.batches import batches, itself
@@ -52,12 +54,28 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
         writer.open()
         start = kafka.committed(settings, reader, topic, partition)
         records = map(record_of, kafka.read_to_end(settings, topic, partition, start=start))
+        size = routes.partitions[routes.store]
         for batch in batches(records, settings.retry_batch, itself):
-            size = routes.partitions[routes.store]
             letters = [translated(record, now, routes.store, size) for record in batch]
             taken = Consumed(reader, topic, partition, batch[-1].offset + 1)
-            writer.write(letters, taken)
-            count += len(letters)
+            try:
+                writer.write(letters, taken)
+                count += len(letters)
+            except TooLargeError:
+                ends = [taken._replace(offset=record.offset + 1) for record in batch]
+                count += sum(map(partial(_one, writer), letters, ends))
     if count:
         log.info("%s: %d letters taken in", where, count)
     return count
+
+
+def _one(writer: Transactions, letter: Outgoing, taken: Consumed) -> int:
+    """Take in one letter of a batch of which one is too large; return how many that were."""
+    try:
+        writer.write([letter], taken)
+    except TooLargeError:
+        place = f"{taken.topic}[{taken.partition}]@{taken.offset - 1}"
+        log.warning("%s: too large for a letter: only that topic has it", place)
+        writer.write([], taken)
+        return 0
+    return 1

@@ -17,7 +17,7 @@ from typing import Any
 
 from shardpost.adapters.kafka import read_to_end
 from shardpost.adapters.messages import record_of
-from shardpost.adapters.transactions import Transactions
+from shardpost.adapters.transactions import TooLargeError, Transactions
 from shardpost.domain import dealing
 from shardpost.domain.backoff import Rules
 from shardpost.domain.dealing import Routes, State
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # Objects that Python makes before it looks for cycles among them: some twenty batches.
 COLLECTED = 500_000
+# Why a letter is parked that is due, if its retry topic does not take it.
+TOO_LARGE = "too large for its retry topic, with its original key"
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,7 @@ class Sweep:
 
     def retry_topic(self, letter: Letter) -> str:
         """Return where the retries of a letter go."""
-        own = self.rules.backoff(letter.origin_topic).topic
-        return own or self.settings.topic_retries
+        return self.rules.retry_topic(letter.origin_topic)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _report(
         parked=done[Fate.PARK],
         dropped=done[Fate.DROP],
         waiting=waiting,
-        held=there[Fate.HOLD],
+        held=there[Fate.HOLD] + done[Fate.HOLD],
         error=error,
     )
 
@@ -193,9 +194,32 @@ def _publish(
 ) -> None:
     for batch in batches(letters, sweep.settings.retry_batch, itemgetter(0)):
         records = [out for record, fate in batch for out in dealt(sweep, index, record, fate)]
-        writer.write(records)
-        done.update(fate for _, fate in batch)
+        try:
+            writer.write(records)
+        except TooLargeError:
+            done.update(_publish_one(sweep, writer, index, *one) for one in batch)
+        else:
+            done.update(fate for _, fate in batch)
         log.info("step: committed")
+
+
+def _publish_one(
+    sweep: Sweep, writer: Transactions, index: Index, record: Record, fate: Fate
+) -> Fate:
+    """Write one letter of a batch of which some record is too large; return what became of it.
+
+    What cannot be retried is parked; what cannot be parked either is left where it is.
+    """
+    try:
+        writer.write(dealt(sweep, index, record, fate))
+    except TooLargeError:
+        if fate is not Fate.RETRY:
+            place, size = f"{record.topic}[{record.partition}]@{record.offset}", _size(record)
+            log.warning("held: %s: too large for the parking lot: %d bytes", place, size)
+            return Fate.HOLD
+    else:
+        return fate
+    return _publish_one(sweep, writer, index, record, Fate.PARK)
 
 
 def dealt(sweep: Sweep, index: Index, record: Record, fate: Fate) -> Sequence[Outgoing]:
@@ -211,9 +235,13 @@ def dealt(sweep: Sweep, index: Index, record: Record, fate: Fate) -> Sequence[Ou
         return [again, dealing.tombstone(record, letter.attempt, State.RETRIED, now)]
     attempt = letter.attempt if isinstance(letter, Letter) else None
     decided = decide(letter, now, sweep.rules)
-    reason = decided.reason if isinstance(decided, Park) else ""
+    reason = decided.reason if isinstance(decided, Park) else TOO_LARGE
     parked = dealing.parked(letter, record, reason, routes)
     return [parked, dealing.tombstone(record, attempt, State.PARKED, now)]
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"")
 
 
 def _in_words(counts: Counter[Fate]) -> str:

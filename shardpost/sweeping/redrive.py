@@ -6,27 +6,32 @@ transaction holds the retry, the tombstone of the parked letter, and the record 
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from shardpost.adapters import decisions
 from shardpost.adapters.kafka import read_to_end
-from shardpost.adapters.letter_store import no_origins
 from shardpost.adapters.messages import record_of
-from shardpost.adapters.transactions import Transactions
+from shardpost.adapters.transactions import TooLargeError, Transactions
 from shardpost.domain import dealing
-from shardpost.domain.dealing import Routes, State, as_text
+from shardpost.domain.dealing import Routes, State
 from shardpost.domain.decisions import Decision
+from shardpost.domain.letter_names import name_of
 from shardpost.domain.letters import Letter, attempt_of
 from shardpost.domain.records import Outgoing, Record
 from shardpost.domain.topics import PASSED_ON_BYTES
 from shardpost.domain.verdict import Verdict, error_of, origin_of
 from shardpost.settings import Settings
 from shardpost.sweeping.batches import batches, itself
+from shardpost.sweeping.overtaken import OVERTAKEN, OvertakenError, Tail
 from shardpost.sweeping.reread import reread
 
 REFUSED_SHOWN = 100
+
+# From a parked letter to the records by which it is dealt with.
+Dealing = Callable[[Record], Sequence[Outgoing]]
 
 
 @dataclass
@@ -82,20 +87,33 @@ def plan(settings: Settings, routes: Routes, verdict: Verdict, limits: Limits) -
     return found
 
 
-def carry_out(settings: Settings, routes: Routes, verdict: Verdict, limits: Limits) -> int:
-    """Deal with the letters that are meant; return how many."""
-    done = 0
+@dataclass
+class Done:
+    """How many letters have moved so far, and which did not, with the reasons."""
+
+    count: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def carry_out(
+    settings: Settings, routes: Routes, verdict: Verdict, limits: Limits, done: Done
+) -> None:
+    """Deal with the letters that are meant; `done` is kept up to date."""
     for partition in range(routes.partitions[routes.parking_lot]):
-        left = None if limits.canary is None else limits.canary - done
+        left = None if limits.canary is None else limits.canary - done.count
         if left == 0:
             break
-        done += _partition(settings, routes, verdict, Limits(left, limits.rate), partition)
-    return done
+        _partition(settings, routes, verdict, Limits(left, limits.rate), partition, done)
 
 
 def _partition(
-    settings: Settings, routes: Routes, verdict: Verdict, limits: Limits, partition: int
-) -> int:
+    settings: Settings,
+    routes: Routes,
+    verdict: Verdict,
+    limits: Limits,
+    partition: int,
+    done: Done,
+) -> None:
     where = f"{routes.parking_lot}[{partition}]"
     writer = Transactions(
         settings,
@@ -105,19 +123,37 @@ def _partition(
         " do it again when Kafka is well",
         **{"message.max.bytes": PASSED_ON_BYTES},
     )
-    done = 0
     with closing(writer):
         writer.open()
+        tail = Tail(settings, routes.parking_lot, partition)
         meant = _meant(settings, routes, verdict, partition).values()
         offsets = sorted(offset for _, refusal, offset in meant if refusal is None)
         letters = reread(settings, routes.parking_lot, partition, offsets[: limits.canary])
         for batch in batches(letters, _batch_size(settings, limits), itself):
-            records = [out for one in batch for out in _dealt(settings, routes, verdict, one)]
-            writer.write(records)
-            done += len(batch)
+            _move(writer, tail, partial(_dealt, settings, routes, verdict), batch, done)
             if limits.rate is not None:
                 time.sleep(len(batch) / limits.rate)
-    return done
+
+
+def _move(
+    writer: Transactions, tail: Tail, dealt: Dealing, batch: Sequence[Record], done: Done
+) -> None:
+    """Write one batch; a letter that was parked anew, or is too large, is left and refused."""
+    newest = [record for record in batch if not tail.has_newer(record)]
+    done.refused |= {name_of(r.key): OVERTAKEN for r in batch if tail.has_newer(r)}
+    try:
+        records = [out for record in newest for out in dealt(record)]
+        writer.write(records, check=partial(tail.require_newest, newest))
+    except OvertakenError:
+        _move(writer, tail, dealt, newest, done)
+    except TooLargeError:
+        if len(newest) == 1:
+            done.refused[name_of(newest[0].key)] = "too large for its retry topic"
+            return
+        for record in newest:
+            _move(writer, tail, dealt, [record], done)
+    else:
+        done.count += len(newest)
 
 
 def _batch_size(settings: Settings, limits: Limits) -> int:
@@ -131,15 +167,15 @@ def _meant(
 ) -> dict[str, tuple[tuple[str, str], str | None, int]]:
     """Return {id: ((origin, fingerprint), why it is refused, offset)} of the letters meant."""
     found: dict[str, tuple[tuple[str, str], str | None, int]] = {}
-    unknown = no_origins(settings)
+    rules = settings.retry_rules
     for message in read_to_end(settings, routes.parking_lot, partition):
         record = record_of(message)
-        key = as_text(record.key)
+        key = name_of(record.key)
         found.pop(key, None)
         if record.value is not None and verdict.choice.takes(record):
             headers = dict(record.headers)
             group = origin_of(headers), error_of(headers)
-            found[key] = group, verdict.refusal(record, unknown), record.offset
+            found[key] = group, verdict.refusal(record, rules), record.offset
     return found
 
 
@@ -148,7 +184,7 @@ def _dealt(
 ) -> Sequence[Outgoing]:
     decision = Decision(record.key or b"", verdict.kind, verdict.who, verdict.now, verdict.why)
     decided = decisions.written(settings, decision, {})
-    attempt = attempt_of(record.headers)
+    attempt = attempt_of(record.headers, even_alone=True)
     letter = dealing.read_parked(record)
     if not verdict.is_redrive or not isinstance(letter, Letter):
         gone = dealing.tombstone(record, attempt, State.DISCARDED, verdict.now)
@@ -156,6 +192,6 @@ def _dealt(
     sent = record
     if verdict.value is not None:
         sent, letter = record._replace(value=verdict.value), letter._replace(is_null=False)
-    own = settings.retry_rules.backoff(letter.origin_topic).topic
-    retry = dealing.retry(letter, sent, own or settings.topic_retries, routes)
+    topic = settings.retry_rules.retry_topic(letter.origin_topic)
+    retry = dealing.retry(letter, sent, topic, routes)
     return [retry, dealing.tombstone(record, attempt, State.REDRIVEN, verdict.now), decided]

@@ -119,12 +119,23 @@ def test_an_edited_value_is_sent_and_recorded_as_such(
     large.write_bytes(b"x" * (VALUE_BYTES + 1))
     mended = ("--id", "positions-0-1", "--apply", "--why", "a typo")
     said = shardpost.refused("letters", "redrive", "--value", str(large), *mended, code=2)
-    assert f"{large}: expected at most {VALUE_BYTES} bytes, found {VALUE_BYTES + 1}" in said
+    assert f"{large}: expected at most {VALUE_BYTES} bytes, found more" in said
     shardpost(*edit, *mended)
     [retry] = retries(ready)
     assert (retry.key, retry.value) == (b"k1", b"mended \xff")
     [said] = decisions(ready)
     assert (said["Kind"], said["About"]) == ("edited", "positions-0-1")
+    shown = shardpost.json("letters", "show", "positions-0-1")
+    [told] = shown["decisions"]
+    assert (told["kind"], told["who"], told["why"]) == ("edited", getpass.getuser(), "a typo")
+    assert told["when"] == said["When"]
+    [sent] = shown["retries"]
+    assert (sent["attempt"], sent["value"]) == (1, "base64 bWVuZGVkIP8=")
+    assert (shown["state"], shown["value"]) == ("redriven", "v")
+    words = shardpost("letters", "show", "positions-0-1")
+    assert f"attempt 1, {sent['where']}: value (8 bytes): base64 bWVuZGVkIP8=" in words
+    assert f"{said['When']}  edited    {getpass.getuser()}" in words
+    assert shardpost.json("letters", "show", "positions-0-0")["decisions"] == []
 
 
 def test_a_value_of_the_largest_size_is_redriven(
@@ -167,11 +178,14 @@ def test_a_malformed_letter_can_only_be_discarded(ready: Settings, shardpost: Co
     assert live(ready, ready.topic_parking_lot) == {}
 
 
-def test_a_letter_of_a_retry_topic_can_only_be_discarded(
+def test_a_letter_of_a_retry_topic_is_parked_and_can_only_be_discarded(
     ready: Settings, shardpost: CommandLine
 ) -> None:
+    patient = ready.model_copy(update={"retry_attempts": 8})
     put(ready, [failed(ready, original(0, topic=ready.topic_retries))])
-    assert total(sweep(ready, START)) == {"parked": 1}
+    assert total(sweep(patient, START)) == {"parked": 1}
+    [parked] = live(ready, ready.topic_parking_lot).values()
+    assert (header(parked, "parked-reason") or "").startswith("its origin is not known: expected")
     refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
     assert (refused["done"], refused["letters"], refused["refused"]) == (0, 0, 1)
     assert "its origin is not known" in refused["refusals"][0]["reason"]
@@ -183,6 +197,14 @@ def test_apply_without_a_reason_is_refused(shardpost: CommandLine) -> None:
     for why in ((), ("--why", ""), ("--why", "  ")):
         said = shardpost.refused("letters", "redrive", "--apply", *why, code=2)
         assert "--apply needs --why" in said
+
+
+@pytest.mark.parametrize("value", ["/nowhere", "/proc", "/proc/self/mem"])
+def test_a_value_that_cannot_be_read_is_refused(value: str) -> None:
+    done = CommandLine({}).run("letters", "redrive", "--id", "x", "--value", value)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert value in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("rate", ["nan", "inf", "0"])

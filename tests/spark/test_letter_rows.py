@@ -25,6 +25,18 @@ ERRORS = [
     "",
     "x" * 500,
 ]
+# Keys that are no letter ids: no text, none at all, steering a terminal, long.
+KEYS = [
+    *(
+        b"\xff\xfe",
+        b"",
+        b"a\nb",
+        b"\x1b[31mred",
+        "\u202eid".encode(),
+        "Schl\u00fcssel\u00a0".encode(),
+    ),
+    *(b"\xc0\x80", b"\xed\xa0\x80", b"k" * 1000, b"k" * 1001, b"\xff" * 1000, b"\xff" * 1001),
+]
 SCHEMA = (
     "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp TIMESTAMP,"
     " headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -59,6 +71,9 @@ def records() -> list[Record]:
         Outgoing("", b"junk", b"", []),
         Outgoing("", b"twice", b"1", [("error", b"a"), ("error", b"B: 2"), ("attempt", b"7")]),
         Outgoing("", b"minus", b"1", [("attempt", b"-1"), ("origin-topic", b"t")]),
+        Outgoing("", b"line", b"1", [("attempt", b"7\n")]),
+        *(Outgoing("", key, b"1", []) for key in KEYS),
+        *(Outgoing("", key, b"1", [*good[0].headers, ("letter-id", key)]) for key in KEYS),
     ]
     of_letter = Record(b"positions-1-0", b"v", [], AT_MS, "", 0, 0)
     gone = [
@@ -67,6 +82,7 @@ def records() -> list[Record]:
         tombstone(of_letter, 3, State.REDRIVEN, AT),
         tombstone(of_letter, None, State.DROPPED, AT),
         Outgoing("", b"by hand", None, []),
+        Outgoing("", b"by another", None, [("state", b"gone"), ("attempt", b"3")]),
     ]
     return [
         Record(out.key, out.value, _raw(out.headers), AT_MS, "t", 0, n)
@@ -99,6 +115,9 @@ def _step(row: Any) -> Step:
         State(row["state"]),
         row["attempt"],
         aware(row["at"]) or AT,
+        row["topic"],
+        row["partition"],
+        row["offset"],
         row["origin_topic"],
         row["error"],
         row["fingerprint"],

@@ -3,6 +3,7 @@
 Real broker, real Spark, real tables, and the very modules of the commands.
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -13,10 +14,11 @@ from shardpost.adapters import kafka, rejected_letters, snapshots
 from shardpost.adapters.delta import at_snapshot, path_of, rows
 from shardpost.adapters.explanations import explanation
 from shardpost.adapters.holders import Question, holders
+from shardpost.adapters.messages import record_of
 from shardpost.domain.partitioning import partition_of
 from shardpost.domain.tables import CLIENTS, POSITION_EVENTS, SNAPSHOTS
 from shardpost.settings import Settings
-from tests.letter_world import committed, decide, header, live, sweep, total
+from tests.letter_world import committed, decide, failed, header, live, put, sweep, total
 from tests.reference import Raw, Retry, closed, position, produce, produce_retry, published
 from tests.spark.compacting import held, run
 
@@ -104,8 +106,12 @@ def test_a_poison_position_is_parked_mended_by_a_person_and_applied(ready: Setti
     [(position("1", "client2", "NASDAQ"), {"client2": ["1"]}), (closed("1"), {})],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_correction_after_a_newer_good_record_changes_nothing(
-    ready: Settings, newer: Raw, left: dict[str, list[str]], at_once: bool
+def test_a_correction_after_a_newer_good_record_changes_nothing_and_is_named(
+    ready: Settings,
+    caplog: pytest.LogCaptureFixture,
+    newer: Raw,
+    left: dict[str, list[str]],
+    at_once: bool,
 ) -> None:
     poison = bad()
     place = place_of(ready, poison)
@@ -113,8 +119,15 @@ def test_a_correction_after_a_newer_good_record_changes_nothing(
     if not at_once:
         run(ready)
     produce_retry(ready, Retry(poison, MENDED), place)
-    assert run(ready)["applied"] == 0
+    result = run(ready)
+    assert (result["applied"], result["without_effect"]) == (0, 1)
     assert held(ready) == left
+    origin = f"{ready.topic_positions}[{place[0]}]@{place[1]}"
+    named = re.search(rf"(\S+): corrects {re.escape(origin)} without effect", caplog.text)
+    assert named
+    told = explanation(ready, snapshots.current(ready), "client1", "1")
+    if not at_once:  # in one run, times tell: the correction may have counted for a while
+        assert [(one.change, str(one.place)) for one in told[1:]] == [("no effect", named[1])]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -125,7 +138,8 @@ def test_of_two_corrections_the_later_one_counts(ready: Settings, at_once: bool)
         produce_retry(ready, Retry(poison, value, timestamp_ms=1_700_000_000_000), place)
         if not at_once:
             run(ready)
-    run(ready)
+    result = run(ready)
+    assert (result["applied"], result["without_effect"]) == (1, int(at_once))
     assert held(ready) == {"client2": ["1"]}
     changes = explanation(ready, snapshots.current(ready), "client1", "1")
     assert [one.change for one in changes] == ["put", "took"]
@@ -236,6 +250,40 @@ def test_clients_and_exchanges_are_mended_too(ready: Settings) -> None:
     assert held(ready) == published(ready) == {"client1": ["1"]}
     at = at_snapshot(snapshots.current(ready), CLIENTS)
     assert rows(ready, "SELECT key, name FROM clients", at) == [{"key": "client1", "name": "Ann"}]
+
+
+def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_same(
+    ready: Settings,
+) -> None:
+    """Both make the letter of one id; the other's is retried, and the compaction reads retries."""
+    place = place_of(ready, bad())
+    [message] = kafka.read_to_end(ready, ready.topic_positions, place[0])
+    theirs = failed(ready, record_of(message), "ValueError: no comma, please", datetime.now(UTC))
+    put(ready, [theirs])
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert total(sweep(ready, later)) == {"retried": 1}
+    assert run(ready)["letters"] == 2  # of the record, and of its retry
+    found = total(sweep(ready, later))
+    assert found in ({"parked": 1}, {"parked": 1, "dropped": 1})
+    [parked] = live(ready, ready.topic_parking_lot).values()
+    assert (parked.key, parked.value) == (letter_id(ready, place).encode(), BAD)
+    assert (header(parked, "error") or "").startswith("Undecodable: ")
+    assert total(sweep(ready, later)) == {}
+
+
+def test_poison_that_goes_round_ends_in_the_parking_lot(ready: Settings) -> None:
+    round_ = ready.model_copy(update={"retry_fatal": "Other", "retry_attempts": 2})
+    place = place_of(ready, bad())
+    later = datetime.now(UTC)
+    for _ in range(2):
+        assert run(ready)["letters"] == 1
+        later += timedelta(hours=1)
+        assert total(sweep(round_, later)) == {"retried": 1}
+    assert run(ready)["letters"] == 1
+    assert total(sweep(round_, later)) == {"parked": 1}
+    [parked] = live(ready, ready.topic_parking_lot).values()
+    assert header(parked, "parked-reason") == "exhausted: attempt 2 of 2 failed"
+    assert header(parked, "letter-id") == letter_id(ready, place)
 
 
 def test_every_byte_of_what_was_rejected_is_in_its_letter(ready: Settings) -> None:

@@ -32,12 +32,11 @@ US = country_of("NASDAQ", "US")
 GB = country_of("LON", "GB")
 
 
-def coordinates(record: Record, topic: str) -> tuple[str, Order, int, Place, bool]:
-    is_retry = record.retry_offset is not None
+def coordinates(record: Record, topic: str) -> tuple[str, Order, int, Place]:
     order = order_of(record.seq, record.snapshot, record.retry_offset)
-    offset = record.seq if record.retry_offset is None else record.retry_offset
-    place = Place("retries" if is_retry else topic, 0, offset, record.timestamp)
-    return record.key, order, record.snapshot, place, is_retry
+    offset = record.retry_offset
+    at = (topic, 0, record.seq) if offset is None else ("retries", 0, offset)
+    return record.key, order, record.snapshot, Place(*at, record.timestamp)
 
 
 def read(history: History) -> tuple[list[PositionRead], list[ExchangeRead]]:
@@ -158,13 +157,17 @@ def test_a_correction_of_a_rejected_record_puts_and_is_told_by_its_own_place() -
     ]
 
 
-def test_a_correction_that_comes_too_late_is_not_told() -> None:
+def test_a_correction_that_comes_too_late_is_told_as_one_without_effect() -> None:
     opened, late = put("1", "client2", "NASDAQ", 2), put("1", "client1", "NASDAQ", 7)
     batch = Batch([reject("1", 1), opened, retry(late, origin=1)], [US])
     assert [row[2] for row in told("client2", batch)] == ["positions@1"]
-    assert told("client1", batch) == [("1", "not counted", "positions@1", "it is client2's")]
+    assert told("client1", batch) == [
+        ("1", "not counted", "positions@1", "it is client2's"),
+        ("1", "no effect", "retries@2", "positions[0]@1 counts, not this"),
+    ]
     closed = Batch([reject("1", 1), close("1", 2), retry(late, origin=1)], [US])
-    assert told("client1", closed) == [("1", "not counted", "positions@1", "it is closed")]
+    assert told("client1", closed)[0] == ("1", "not counted", "positions@1", "it is closed")
+    assert [row[1:3] for row in told("client1", closed)[1:]] == [("no effect", "retries@2")]
 
 
 def test_a_correction_of_a_good_record_changes_nothing() -> None:

@@ -199,3 +199,25 @@ def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
     out = translated(foreign, NOW, "dead-letters", 8)
     assert (out.key, out.value) == (b"dlq-0-3", b"v")
     assert isinstance(read(out), Malformed)
+
+
+def test_a_letter_of_a_retry_topic_is_never_retried_but_parked_with_the_reason() -> None:
+    rules = Rules(of_origin={"bonds": Backoff(topic="bonds-retries")})
+    for topic in ("retries", "bonds-retries"):
+        letter = first_failure(RECORD._replace(topic=topic), "E: x", NOW)
+        decided = decide(letter, NOW + timedelta(days=9), rules)
+        assert isinstance(decided, Park)
+        assert decided.reason.endswith(f"found the retry topic {topic}")
+    letter = first_failure(RECORD._replace(topic="bonds"), "E: x", NOW)
+    assert decide(letter, NOW + timedelta(days=9), rules) == Retry()
+
+
+def test_an_id_of_a_thousand_bytes_is_the_longest_and_the_error_is_cut() -> None:
+    out = stored()
+    for size, is_letter in ((1000, True), (1001, False)):
+        key = b"i" * size
+        headers = [*out.headers, ("letter-id", key), ("error", b"\xff" * 10**6)]
+        found = parse(key, headers, NOW_MS)
+        assert isinstance(found, Letter) == is_letter
+        if isinstance(found, Letter):
+            assert len(found.error) == letters.ERROR_BYTES

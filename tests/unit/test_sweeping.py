@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import example, given, settings, strategies
 
-from shardpost.adapters.letter_store import no_origins
 from shardpost.domain import letters
 from shardpost.domain.dealing import Routes
 from shardpost.domain.letters import as_record, failed_again, first_failure
@@ -121,9 +120,11 @@ def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
 
 
 def test_a_retry_topic_is_no_origin_unless_it_has_a_topic_for_its_own_retries() -> None:
-    assert no_origins(Settings()) == {"retries"}
+    assert Settings().retry_rules.no_origins == {"retries"}
     origins = "orders: topic=orders; bonds: topic=bonds-retries; retries: attempts=2"
-    assert no_origins(Settings(retry_origins=origins)) == {"retries", "bonds-retries"}
+    rules = Settings(retry_origins=origins).retry_rules
+    assert rules.no_origins == {"retries", "bonds-retries"}
+    assert rules.retry_topics == {"retries", "orders", "bonds-retries"}
 
 
 def happen(world: World, action: str, n: int) -> None:

@@ -1,0 +1,321 @@
+"""What anybody may write to the topics of letters: it stops no sweep, and each is told right."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from shardpost.adapters import kafka, topics
+from shardpost.adapters.letter_store import routes_of
+from shardpost.adapters.letters_table import append, opened, standing, unread
+from shardpost.domain.dealing import parked
+from shardpost.domain.letter_names import name_of
+from shardpost.domain.letters import Letter, Malformed, parse
+from shardpost.domain.records import Outgoing, Record
+from shardpost.letters import is_exhausted, make_letter, read_letter
+from shardpost.settings import Settings
+from shardpost.sweeping import redrive
+from shardpost.sweeping.intake import take_in
+from tests.command_line import SHARDPOST, CommandLine
+from tests.job_process import wait_for
+from tests.letter_world import (
+    START,
+    at,
+    committed,
+    decide,
+    failed,
+    header,
+    live,
+    original,
+    put,
+    retries,
+    seen,
+    sweep,
+    total,
+)
+from tests.raw_headers import produce_raw
+
+LARGE = 900_000
+
+
+@pytest.fixture
+def ready(settings: Settings) -> Settings:
+    made = settings.model_copy(
+        update={"partitions": 1, "retry_jitter": 0.0, "kafka_timeout": 10.0, "lock_wait": 1.0}
+    )
+    topics.apply(made)
+    return made
+
+
+@pytest.fixture
+def shardpost(ready: Settings) -> CommandLine:
+    return CommandLine(ready.environ())
+
+
+def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object) -> Outgoing:
+    headers = more.get("headers", [])
+    assert isinstance(headers, list)
+    return Outgoing(settings.topic_dead_letters, key, value, headers, 0)
+
+
+def states(settings: Settings) -> dict[str, str]:
+    """Return where each letter stands; the same from the table, and from the topics alone."""
+    found = {name: str(step.state) for name, step in standing(settings).items()}
+    table = opened(settings)
+    append(settings, table, unread(settings, table))
+    assert {name: str(step.state) for name, step in standing(settings).items()} == found
+    return found
+
+
+def limit(settings: Settings, topic: str, size: int) -> None:
+    wanted = ConfigResource(ResourceType.TOPIC, topic, set_config={"max.message.bytes": str(size)})
+    admin = kafka.admin(settings)  # it has to outlive what it does
+    for done in admin.alter_configs([wanted]).values():
+        done.result(30)
+
+
+def test_a_header_whose_name_is_no_text_stops_nothing(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    produce_raw(
+        ready, ready.topic_dead_letters, b"odd", b"v", [(b"letter-id", b"odd"), (b"\xff", b"")]
+    )
+    put(ready, [failed(ready, original(1))])
+    assert total(sweep(ready, at(60))) == {"parked": 1, "retried": 1}
+    for _ in range(30):  # an interpreter that has grown used to a call makes it in another way
+        assert len(list(committed(ready, ready.topic_dead_letters))) == 4
+    [letter] = live(ready, ready.topic_parking_lot).values()
+    assert (letter.key, letter.value) == (b"odd", b"v")
+    assert header(letter, "headers-left-out") == "all: the name of one is no UTF-8"
+    assert states(ready) == {"odd": "parked", "positions-0-1": "retried"}
+    assert shardpost.json("letters", "show", "odd")["value"] == "v"
+    assert shardpost.json("letters", "discard", "--apply", "--why", "x")["done"] == 1
+
+
+def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Settings) -> None:
+    produce_raw(ready, ready.topic_clients, b"k", b"v", [(b"\xff", b"1")])
+    [message] = kafka.read_to_end(ready, ready.topic_clients, 0)
+    topic = ready.topic_dead_letters
+    for _ in range(30):  # an interpreter that has grown used to a call makes it in another way
+        letter = make_letter(message, "E: x", failed_at=START, partitions=1, topic=topic)
+        assert not is_exhausted(message, 1)
+        assert read_letter(message) == Malformed("expected a header letter-id, found none")
+    put(ready, [Outgoing(**letter)])
+    [stored] = live(ready, ready.topic_dead_letters).values()
+    assert (stored.value, header(stored, "letter-id")) == (b"v", f"{ready.topic_clients}-0-0")
+    assert header(stored, "headers-left-out") == "all: the name of one is no UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (b"\xff\xfe", "base64 //4="),
+        (b"a\nb\x1b[31m/c", "base64 YQpiG1szMW0vYw=="),
+        (b"k" * 5000, name_of(b"k" * 5000)),
+        (b"", name_of(None)),
+        ("Schlüssel/../ 1".encode(), "Schlüssel/../ 1"),
+    ],
+)
+def test_a_letter_under_any_key_is_told_from_its_first_step_to_its_last(
+    ready: Settings, shardpost: CommandLine, key: bytes, name: str
+) -> None:
+    put(ready, [in_store(ready, key, b"v1"), in_store(ready, key, b"v2")])
+    assert states(ready) == {name: "waiting"}
+    assert shardpost.json("letters", "show", name)["value"] == "v2"
+    assert total(sweep(ready, START)) == {"parked": 1}
+    assert states(ready) == {name: "parked"}
+    assert live(ready, ready.topic_dead_letters) == {}
+    shown = shardpost.json("letters", "show", name)
+    assert (shown["letter_id"], shown["value"], shown["state"]) == (name, "v2", "parked")
+    [refused] = shardpost.json("letters", "redrive", "--id", name, code=3)["refusals"]
+    assert refused["letter_id"] == name
+    assert "it can only be discarded" in refused["reason"]
+    done = shardpost.json("letters", "discard", "--id", name, "--apply", "--why", "junk")
+    assert (done["done"], done["refused"]) == (1, 0)
+    assert states(ready) == {name: "discarded"}
+    shown = shardpost.json("letters", "show", name)
+    assert [one["why"] for one in shown["decisions"]] == ["junk"]
+
+
+def test_a_malformed_letter_that_comes_again_after_it_was_discarded_is_parked_again(
+    ready: Settings,
+) -> None:
+    junk = in_store(ready, b"junk", b"v", headers=[("attempt", b"7")])
+    for _ in range(2):
+        put(ready, [junk])
+        assert total(sweep(ready, START)) == {"parked": 1}
+        assert states(ready) == {"junk": "parked"}
+        assert decide(ready, is_redrive=False) == 1
+        assert states(ready) == {"junk": "discarded"}
+
+
+def test_a_tombstone_by_hand_is_no_letter_of_its_own(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    put(ready, [in_store(ready, b"positions-0-1", None), in_store(ready, b"ghost", None)])
+    assert states(ready) == {}
+    assert "no letter ghost" in shardpost.refused("letters", "show", "ghost", code=1)
+    put(ready, [failed(ready, original(1)), failed(ready, original(2))])
+    both = {"positions-0-1": "waiting", "positions-0-2": "waiting"}
+    assert states(ready) == both
+    put(ready, [in_store(ready, b"positions-0-2", None)])
+    assert states(ready) == both | {"positions-0-2": "discarded"}
+    assert total(sweep(ready, at(60))) == {"retried": 1}
+    assert states(ready) == {"positions-0-1": "retried", "positions-0-2": "discarded"}
+    life = shardpost.json("letters", "show", "positions-0-2")["life"]
+    assert [(step["state"], step["attempt"]) for step in life] == [
+        ("waiting", 0),
+        ("discarded", None),
+    ]
+
+
+def test_what_is_too_large_to_be_retried_is_parked_and_the_others_go_on(ready: Settings) -> None:
+    error = ("error", b"\xff" * LARGE)
+    wide = failed(ready, original(3))
+    put(ready, [failed(ready, original(1, b"k" * LARGE, b"v" * LARGE)), failed(ready, original(2))])
+    put(ready, [wide._replace(headers=[*wide.headers, error])])
+    assert total(sweep(ready, at(60))) == {"parked": 1, "retried": 2}
+    assert sorted(seen(ready)) == [("positions-0-2", "1"), ("positions-0-3", "1")]
+    [letter] = live(ready, ready.topic_parking_lot).values()
+    assert (letter.key, letter.value) == (b"positions-0-1", b"v" * LARGE)
+    reason = "too large for its retry topic, with its original key"
+    assert header(letter, "parked-reason") == reason
+    assert total(sweep(ready, at(90))) == {}
+
+
+def test_a_retry_topic_that_takes_only_small_records_stops_nothing(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    limit(ready, ready.topic_retries, 2_000)
+    put(ready, [failed(ready, original(n, b"k", b"v" * (5_000 * (n % 2)))) for n in range(4)])
+    assert total(sweep(ready, at(60))) == {"parked": 2, "retried": 2}
+    assert sorted(seen(ready)) == [("positions-0-0", "1"), ("positions-0-2", "1")]
+    done = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
+    assert (done["done"], done["refused"]) == (0, 2)
+    assert done["refusals"][0]["reason"] == "too large for its retry topic"
+    limit(ready, ready.topic_retries, 20_000)
+    assert shardpost.json("letters", "redrive", "--apply", "--why", "x")["done"] == 2
+    assert set(seen(ready).values()) == {1}
+    assert len(seen(ready)) == 4
+
+
+def test_what_not_even_the_parking_lot_takes_is_held_where_it_is(
+    ready: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit(ready, ready.topic_parking_lot, 2_000)
+    put(ready, [in_store(ready, b"large", b"v" * 5_000), in_store(ready, b"small", b"v")])
+    for found in ({"parked": 1, "held": 1}, {"held": 1}):
+        assert total(sweep(ready, START)) == found
+        assert "too large for the parking lot: 5000 bytes" in caplog.text
+    assert states(ready) == {"large": "waiting", "small": "parked"}
+
+
+def test_a_foreign_letter_that_is_too_large_is_named_and_stops_nothing(
+    ready: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = f"{ready.topic_clients}-dlq"
+    admin = kafka.admin(ready)
+    large = {"max.message.bytes": "6000000"}
+    admin.create_topics([NewTopic(foreign, 1, 1, config=large)])[foreign].result(30)
+    producer = Producer(kafka.client_config(ready, **{"message.max.bytes": 6_000_000}))
+    for size in (10, 4_000_000, 20):
+        producer.produce(foreign, key=b"k", value=b"x" * size)
+    assert producer.flush(30) == 0
+    taking = ready.model_copy(update={"foreign_dead_letters": foreign})
+    assert take_in(taking, routes_of(taking), START) == 2
+    assert take_in(taking, routes_of(taking), START) == 0
+    sizes = [len(letter.value or b"") for letter in committed(ready, ready.topic_dead_letters)]
+    assert sizes == [10, 20]
+    assert f"{foreign}[0]@1: too large for a letter" in caplog.text
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    once = ready.model_copy(update={"retry_attempts": 0})
+    put(once, [failed(once, original(1)), failed(once, original(2, b"other"))])
+    assert total(sweep(once, START)) == {"parked": 2}
+    anew = failed(once, original(1, value=b"new"), "KeyError: new", at(9))
+    stored = Record(anew.key, anew.value, anew.headers, anew.timestamp, "", 0, 9)
+    letter = parse(stored.key, stored.headers, stored.timestamp)
+    assert isinstance(letter, Letter)
+    record = parked(letter, stored, "exhausted", routes_of(once))
+    sweeping = kafka.transactional_producer(once, f"{once.topic_dead_letters}/other")
+    sweeping.init_transactions(10)
+    as_it_is = redrive.reread
+
+    def meanwhile(*asked: object) -> Iterator[Record]:
+        found = list(as_it_is(*asked))  # type: ignore[arg-type]
+        sweeping.begin_transaction()
+        sweeping.produce(**(record._asdict() | {"timestamp": 0}))
+        assert sweeping.flush(10) == 0
+        if is_committed:
+            sweeping.commit_transaction(10)
+        yield from found
+
+    monkeypatch.setattr(redrive, "reread", meanwhile)
+    assert decide(once, value=None) == 1
+    if not is_committed:
+        sweeping.commit_transaction(10)
+    monkeypatch.undo()
+    assert seen(once) == {("positions-0-2", "1"): 1}
+    [left] = live(once, once.topic_parking_lot).values()
+    assert (left.key, left.value) == (b"positions-0-1", b"new")
+    assert decide(once) == 1
+    assert seen(once) == {("positions-0-1", "1"): 1, ("positions-0-2", "1"): 1}
+    assert live(once, once.topic_parking_lot) == {}
+
+
+def test_nothing_of_others_steers_the_terminal(ready: Settings, shardpost: CommandLine) -> None:
+    bad = "\x1b[31m\x9b1m\x07\u202ered"
+    key, value = f"k{bad}".encode(), f"v{bad}\nnext\tline".encode()
+    letter = failed(ready, original(1, key, value), f"E: {bad}")
+    forged = [*letter.headers, ("origin-topic", f"t{bad}"), (f"h{bad}", bad)]
+    put(ready, [letter._replace(headers=forged), in_store(ready, key, value, headers=forged)])
+    patient = ready.model_copy(update={"retry_attempts": 0})
+    assert total(sweep(patient, START)) == {"parked": 2}
+    [odd] = [one["letter_id"] for one in shardpost.json("letters", "list")][1:]
+    printed = [
+        shardpost("letters", "list"),
+        shardpost("letters", "show", "positions-0-1"),
+        shardpost("letters", "show", odd),
+        shardpost("letters", "redrive", code=3),
+        shardpost.refused("letters", "show", f"x{bad}", code=1),
+    ]
+    for text in printed:
+        assert not set(text) & set("\x1b\x9b\x07\u202e"), text
+    assert "\ufffd[31m\ufffd1m\ufffd\ufffdred\nnext\tline" in printed[1]
+
+
+def test_interrupted_midway_it_says_how_many_and_the_next_one_sends_the_rest(
+    ready: Settings, shardpost: CommandLine, tmp_path: Path
+) -> None:
+    once = ready.model_copy(update={"retry_attempts": 0})
+    put(once, [failed(once, original(n, b"k%d" % n)) for n in range(20)])
+    assert total(sweep(once, START)) == {"parked": 20}
+    arguments = ("letters", "redrive", "--apply", "--why", "x")
+    with (tmp_path / "said").open("wb") as said:
+        running = subprocess.Popen(
+            [str(SHARDPOST), *arguments, "--rate", "2"],
+            env=os.environ | ready.environ(),
+            stderr=said,
+        )
+        wait_for(lambda: len(retries(once)) >= 4, "four retries", seconds=60)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(30) == 1
+    words = (tmp_path / "said").read_text()
+    assert "shardpost: interrupted: " in words
+    assert "Traceback" not in words
+    told = int(words.split("interrupted: ")[1].split()[0])
+    assert told <= len(retries(once)) <= told + 2
+    before = len(retries(once))
+    rest = shardpost.json(*arguments)
+    assert rest["done"] == 20 - before
+    assert set(seen(once).values()) == {1}
+    assert len(seen(once)) == 20
