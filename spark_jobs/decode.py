@@ -149,7 +149,7 @@ def _of_first(array: Column | str, field: Field) -> Column:
 
 def _plain_value(field: Field, plain: Column) -> Column:
     value = _of_first(plain, field)
-    return value.cast("bigint").cast("string") if field.types == NUMBER else value
+    return value.try_cast("bigint").cast("string") if field.types == NUMBER else value
 
 
 def _plain_name(field: Field) -> str:
