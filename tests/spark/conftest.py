@@ -10,9 +10,16 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import class_archive, topics
+from shardpost.adapters.kafka import admin
 from shardpost.adapters.spark_submit import LOOPBACK_CONF, QUICK, submit, submit_conf
 from shardpost.settings import Settings
 from spark_jobs import session
@@ -70,9 +77,19 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
         home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke und leere "))
         made = settings.model_copy(update={"home": home, **names})
         topics.apply(made)
+        _keep_forever(made, made.topic_retries)
         return made
 
     return make
+
+
+def _keep_forever(settings: Settings, topic: str) -> None:
+    """Keep Kafka from deleting by time: histories of tests are of years past."""
+    forever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[forever])
+    client = admin(settings)  # it has to outlive what it does
+    for done in client.incremental_alter_configs([wanted]).values():
+        done.result(30)
 
 
 @pytest.fixture
