@@ -16,42 +16,78 @@ from shardpost.domain.fingerprints import CLASS, LENGTH, NO_CLASS, VARIABLE
 from shardpost.domain.letter_names import BASE64, LONGEST_KEY, SHA256, UNSEEN
 
 # Columns that are not the table's.
-_HELPERS = ("is_good", "is_of_its_key", "is_by_hand", "own_id")
+_HELPERS = (
+    "is_good",
+    "is_of_its_key",
+    "is_by_hand",
+    "own_id",
+    "is_letter",
+    "told",
+    "line",
+    "class",
+)
+_TEXTS = {
+    dealing.STATE: "told",
+    letters.ATTEMPT: "attempt",
+    letters.ORIGIN_TOPIC: "origin_topic",
+    letters.ORIGIN_PARTITION: "origin_partition",
+    letters.ORIGIN_OFFSET: "origin_offset",
+    letters.ERROR: "error",
+    letters.FAILED_AT: "failed_at",
+}
 
 
 def steps(records: DataFrame, topic: str, *, is_store: bool, rules: Rules) -> DataFrame:
     """Return one row per record that is a step in a letter's life, with the table's columns.
 
     A letter that was parked left the store by a tombstone too: its step is that of the parking lot.
-    Of headers with one name the last counts (session.py).
+    Of headers with one name the last counts.
     """
-    records = records.withColumn("said", F.map_from_entries("headers"))
     is_letter = F.col("value").isNotNull()
-    told = _text(dealing.STATE)
+    told = F.coalesce(_text(dealing.STATE), F.lit(str(State.DISCARDED)))
+    skipped = (State.DROPPED, State.PARKED) if is_store else (State.DROPPED,)
     there = State.WAITING if is_store else State.PARKED
-    is_by_hand = ~is_letter & ~F.coalesce(told.isin(*map(str, State)), F.lit(False))
-    state = F.when(is_letter, str(there)).when(is_by_hand, str(State.DISCARDED)).otherwise(told)
-    attempt = _number(letters.ATTEMPT, letters.MOST_ATTEMPTS, "int")
-    known = records.select(
+    steps_ = records.transform(_last_first).where(is_letter | ~told.isin(*map(str, skipped)))
+    said = steps_.select(
         name(F.col("key")).alias("id"),
         F.col("key").cast("string").alias("own_id"),
-        state.alias("state"),
-        F.when(~is_by_hand, attempt).alias("attempt"),
-        is_by_hand.alias("is_by_hand"),
+        is_letter.alias("is_letter"),
         F.col("timestamp").alias("at"),
-        _text(letters.ORIGIN_TOPIC).alias("origin_topic"),
-        _number(letters.ORIGIN_PARTITION, letters.MOST_PARTITION, "int").alias("origin_partition"),
-        _number(letters.ORIGIN_OFFSET, letters.MOST_OFFSET, "bigint").alias("origin_offset"),
-        _header(letters.ORIGIN_KEY).alias("origin_key"),
         F.octet_length("value").cast("bigint").alias("size"),
-        _text(letters.ERROR).alias("error"),
-        _text(letters.FAILED_AT).try_cast("timestamp").alias("failed_at"),
         *(F.lit(topic).alias("topic"), "partition", "offset"),
+        *(_text(name).alias(column) for name, column in _TEXTS.items()),
+        _header(letters.ORIGIN_KEY).alias("origin_key"),
         ((_header(letters.ID) == F.col("key")) & _is_id("key")).alias("is_of_its_key"),
     )
-    skipped = (State.DROPPED, State.PARKED) if is_store else (State.DROPPED,)
-    steps_ = known.where(~F.col("state").isin(*map(str, skipped)))
-    return _of_letters(steps_, rules, is_store=is_store)
+    return _of_letters(_read(said, there), rules, is_store=is_store)
+
+
+def _read(said: DataFrame, there: State) -> DataFrame:
+    """Read states, numbers and times; add `line` and `class` of the error.
+
+    What two columns are made of is a column of its own before them: Spark would compute it twice.
+    """
+    is_told = F.coalesce(F.col("told").isin(*map(str, State)), F.lit(False))
+    read = said.withColumns(
+        {
+            "is_by_hand": ~F.col("is_letter") & ~is_told,
+            "attempt": _number("attempt"),
+            "origin_partition": _number("origin_partition").try_cast("int"),
+            "origin_offset": _number("origin_offset"),
+            "failed_at": F.col("failed_at").try_cast("timestamp"),
+            "line": F.left(F.substring_index("error", "\n", 1), F.lit(LENGTH)),
+        }
+    )
+    is_by_hand, attempt = F.col("is_by_hand"), F.col("attempt")
+    is_attempt = ~is_by_hand & (attempt <= letters.MOST_ATTEMPTS)
+    unless_letter = F.when(is_by_hand, str(State.DISCARDED)).otherwise(F.col("told"))
+    return read.withColumns(
+        {
+            "state": F.when(F.col("is_letter"), str(there)).otherwise(unless_letter),
+            "attempt": F.when(is_attempt, attempt.cast("int")),
+            "class": F.regexp_extract("line", CLASS, 1),
+        }
+    )
 
 
 def _of_letters(steps_: DataFrame, rules: Rules, *, is_store: bool) -> DataFrame:
@@ -69,7 +105,7 @@ def _of_letters(steps_: DataFrame, rules: Rules, *, is_store: bool) -> DataFrame
             **{name: F.when(F.col("is_good"), F.col(name)) for name in said},
             "failed_at": F.when(F.col("is_good"), failed_at),
             "attempt": F.when(~F.col("is_by_hand"), F.coalesce("attempt", F.lit(0))),
-            "fingerprint": fingerprint(F.col("error")),
+            "fingerprint": _fingerprint(),
         }
     )
     is_waiting = F.col("is_good") & F.lit(is_store)
@@ -93,13 +129,12 @@ def name(key: Column) -> Column:
     return F.when(is_told, encoded).otherwise(F.concat(F.lit(SHA256), F.sha2(raw, 256)))
 
 
-def fingerprint(error: Column) -> Column:
-    """Return domain.fingerprints.fingerprint of a column of errors; null for null."""
-    line = F.left(F.substring_index(error, "\n", 1), F.lit(LENGTH))
-    found = F.regexp_extract(line, CLASS, 1)
-    kind = F.when(found == "", F.lit(NO_CLASS)).otherwise(found)
-    mark = F.crc32(F.regexp_replace(line, VARIABLE, "#").cast("binary"))
-    return F.concat(kind, F.lit("-"), F.lower(F.lpad(F.hex(mark), 8, "0")))
+def _fingerprint() -> Column:
+    """Return domain.fingerprints.fingerprint of the columns line and class."""
+    kind = F.when(F.col("class") == "", F.lit(NO_CLASS)).otherwise(F.col("class"))
+    mark = F.crc32(F.regexp_replace("line", VARIABLE, "#").cast("binary"))
+    small = F.translate(F.lpad(F.hex(mark), 8, "0"), "ABCDEF", "abcdef")  # `lower` loads all of ICU
+    return F.concat(kind, F.lit("-"), small)
 
 
 def due(rules: Rules) -> Column:
@@ -123,15 +158,21 @@ def _delay(backoff: Backoff) -> Column:
     return plain * (F.lit(1.0) + F.lit(float(backoff.jitter)) * share)
 
 
+def _last_first(records: DataFrame) -> DataFrame:
+    """Have the headers as names and values, each once: a map of them would cost more than all."""
+    rest = ("key", "value", "partition", "offset", "timestamp")
+    names, values = F.reverse("headers.key"), F.reverse("headers.value")
+    return records.select(*rest, names.alias("names"), values.alias("values"))
+
+
 def _header(name: str) -> Column:
-    return F.col("said").getItem(name)
+    return F.get("values", F.array_position("names", name) - 1)
 
 
 def _text(name: str) -> Column:
     return F.try_validate_utf8(_header(name).cast("string"))
 
 
-def _number(name: str, most: int, kind: str) -> Column:
-    text = _text(name)
-    number = F.when(text.rlike(r"^[0-9]{1,19}\z"), text.try_cast("bigint"))
-    return F.when(number <= most, number.cast(kind))
+def _number(column: str) -> Column:
+    # What is no number is extracted as "", which is cast to null; `$` would let a newline pass.
+    return F.regexp_extract(column, r"^[0-9]{1,19}\z", 0).try_cast("bigint")

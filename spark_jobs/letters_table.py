@@ -36,6 +36,9 @@ def catch_up(settings: Settings) -> int:
 
 def _append_many(settings: Settings, version: int, new: list[Range]) -> None:
     spark = session.start("sweep_dead_letters")
+    # All of a row in one method would be too much for the JVM's compiler, and take half as long
+    # again.
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
     files = []
     for topic in sorted({one.topic for one in new}):
         ranges = [one for one in new if one.topic == topic]

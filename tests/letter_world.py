@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from confluent_kafka import Message, Producer
@@ -47,8 +48,15 @@ def failed(
         letter = letters.failed_again(record, error, when)
     letter = letter or letters.first_failure(record, error, when)
     store = settings.topic_dead_letters
-    out = letters.as_record(letter, record, store, partitions(settings)[store])
+    out = letters.as_record(letter, record, store, _count(settings.bootstrap, store))
     return out._replace(timestamp=milliseconds(when))
+
+
+@cache
+def _count(bootstrap: str, topic: str) -> int:
+    """Return how many partitions a topic has, asked for once and not for every letter."""
+    settings = Settings(bootstrap_servers=bootstrap)
+    return kafka.partition_counts(settings, [topic])[topic]
 
 
 def partitions(settings: Settings) -> dict[str, int]:

@@ -187,8 +187,9 @@ def read_to_end(
         deadline = time.monotonic() + settings.kafka_timeout
         while position < high:
             for message in _next_batch(reader):
-                _refuse(message, settings)
-                if not message.error() and (message.offset() or 0) < high:
+                if message.error():
+                    _refuse(message, settings)
+                elif (message.offset() or 0) < high:
                     yield message
             now_at = _position(reader, topic, partition, position)
             if now_at > position:

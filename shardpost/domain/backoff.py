@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 from zlib import crc32
@@ -42,7 +42,10 @@ class Backoff:
     def due(self, letter: Letter) -> datetime:
         """Return when a letter may be tried again; the delay is in whole milliseconds, no less."""
         delay = math.ceil(self.delay(letter.id, letter.attempt) * 1000)
-        return letter.failed_at + timedelta(milliseconds=delay)
+        try:
+            return letter.failed_at + timedelta(milliseconds=delay)
+        except OverflowError:  # it failed in the year 9999, as its clock says
+            return datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)

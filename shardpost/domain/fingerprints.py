@@ -6,11 +6,14 @@ spark_jobs/letter_rows.py computes the same in the JVM; a test holds one against
 import re
 from zlib import crc32
 
-CLASS = r"^(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|$)"
-# Values in quotes, UUIDs, hexadecimal and other numbers.
+# What follows is a colon or nothing at all: of `$` Java and Python think differently.
+CLASS = r"^(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|(?![\s\S]))"
+# Values in quotes, UUIDs, hexadecimal and other numbers; first what all of these begin with, since
+# most characters are none of it.
 VARIABLE = (
-    r"\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-    r"|0x[0-9a-fA-F]+|[0-9]+"
+    r"(?=[\"'0-9a-fA-F])"
+    r"(?:\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|0x[0-9a-fA-F]+|[0-9]+)"
 )
 LENGTH = 300
 NO_CLASS = "error"

@@ -8,7 +8,7 @@ reported, and a retry that fails is that letter again, with the retry's attempt.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardpost.domain.instants import parse_instant
 from shardpost.domain.letter_names import LONGEST_KEY
@@ -49,6 +49,9 @@ _MOST_DIGITS = len(str(MOST_OFFSET))
 _LATEST_MS = 253_402_300_799_000  # the end of the year 9999
 
 
+_Found = Mapping[str, str | bytes | None]
+
+
 class Letter(NamedTuple):
     """A dead letter without its value. `failed_at` is never later than the record's timestamp."""
 
@@ -76,7 +79,47 @@ class _BadHeaderError(Exception):
 
 def parse(key: bytes | None, headers: Headers, timestamp: int) -> Letter | Malformed:
     """Read a letter from a record's key, headers and timestamp (milliseconds); never raises."""
-    found: Mapping[str, str | bytes | None] = dict(headers)
+    found: _Found = dict(headers)
+    return _sound(found, key, timestamp) or _closely(found, key, timestamp)
+
+
+def _sound(found: Mapping[str, Any], key: bytes | None, timestamp: int) -> Letter | None:
+    """Read what is without any fault, as nearly all is, at half the cost; None for the rest.
+
+    Headers that were read are bytes: of anything else these methods of bytes raise TypeError.
+    """
+    try:
+        partition, offset, attempt = found[ORIGIN_PARTITION], found[ORIGIN_OFFSET], found[ATTEMPT]
+        said = datetime.fromisoformat(bytes.decode(found[FAILED_AT]))
+        letter = Letter(
+            bytes.decode(found[ID]),
+            bytes.decode(found[ORIGIN_TOPIC]),
+            int(partition),
+            int(offset),
+            _raw(found.get(ORIGIN_KEY)),
+            int(attempt),
+            bytes.decode(found[ERROR]),
+            said if said.timestamp() * 1000 <= timestamp else _instant(timestamp),
+            _raw(found.get(ORIGIN_NULL)) == b"true",
+        )
+        is_sound = (
+            found[ID] == key != b""
+            and letter.origin_topic
+            and bytes.isdigit(attempt + partition + offset)
+            and len(found[ID]) <= LONGEST_KEY
+            and len(found[ERROR]) <= ERROR_BYTES
+            and len(attempt) <= 4
+            and len(partition) <= 9
+            and len(offset) <= 18
+            and said.tzinfo is UTC
+            and said >= EARLIEST
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return letter if is_sound else None
+
+
+def _closely(found: _Found, key: bytes | None, timestamp: int) -> Letter | Malformed:
     try:
         return Letter(
             id=_id(found, key),
@@ -196,7 +239,7 @@ def _bounded(headers: list[Header]) -> tuple[list[Header], int]:
     return kept, len(headers) - len(kept)
 
 
-def _id(found: Mapping[str, str | bytes | None], key: bytes | None) -> str:
+def _id(found: _Found, key: bytes | None) -> str:
     text = _text(found, ID)
     if key is None or text.encode() != key:
         raise _BadHeaderError(f"expected {ID} to be the record's key, found {text[:SHOWN]!r}")
@@ -209,7 +252,7 @@ def _raw(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _text(found: Mapping[str, str | bytes | None], name: str) -> str:
+def _text(found: _Found, name: str) -> str:
     raw = _raw(found.get(name)) or b""
     try:
         text = raw.decode()
@@ -220,7 +263,7 @@ def _text(found: Mapping[str, str | bytes | None], name: str) -> str:
     return text
 
 
-def _number(found: Mapping[str, str | bytes | None], name: str, most: int) -> int:
+def _number(found: _Found, name: str, most: int) -> int:
     raw = _raw(found.get(name))
     # isdigit of text knows more digits than ASCII's, of bytes it does not
     if raw and raw.isdigit() and len(raw) <= _MOST_DIGITS and (number := int(raw)) <= most:
@@ -228,7 +271,7 @@ def _number(found: Mapping[str, str | bytes | None], name: str, most: int) -> in
     raise _BadHeaderError(f"expected {name} to be 0 to {most}, found {_shown(raw)}")
 
 
-def _time(found: Mapping[str, str | bytes | None], name: str) -> datetime:
+def _time(found: _Found, name: str) -> datetime:
     text = _text(found, name)
     try:
         at = parse_instant(text)

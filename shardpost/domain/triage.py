@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from shardpost.domain.backoff import Rules
-from shardpost.domain.fingerprints import error_class
+from shardpost.domain.fingerprints import NO_CLASS, error_class
 from shardpost.domain.letters import Letter, Malformed
 
 
@@ -13,8 +14,7 @@ class Retry:
     """The letter is due: it goes to the retry topic."""
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(NamedTuple):
     """The letter is not due before then."""
 
     due: datetime
@@ -54,5 +54,8 @@ def no_origin(letter: Letter) -> str:
 
 
 def _is_fatal(error: str, rules: Rules) -> bool:
-    """Compare the class with and without its module."""
-    return error_class(error) in rules.fatal or error.partition(":")[0] in rules.fatal
+    """Compare the class with and without its module; first see whether a name is there at all."""
+    for name in rules.fatal:
+        if name in error or name == NO_CLASS:
+            return error_class(error) in rules.fatal or error.partition(":")[0] in rules.fatal
+    return False

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from tempfile import SpooledTemporaryFile
 
 from shardpost.domain.records import Record
-from shardpost.sweeping.index import Chosen, Fate
+from shardpost.sweeping.index import Chosen
+from shardpost.sweeping.life import Fate
 
 # Letters that have to wait for one behind them are in memory up to so many bytes, then on disk.
 IN_MEMORY_BYTES = 8 << 20

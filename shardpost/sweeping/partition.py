@@ -28,7 +28,8 @@ from shardpost.domain.triage import Park, decide
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.sweeping.batches import BATCH_BYTES, batches
-from shardpost.sweeping.index import Chosen, Fate, Index
+from shardpost.sweeping.index import Chosen, Index
+from shardpost.sweeping.life import Fate
 from shardpost.sweeping.origin_order import in_origin_order
 from shardpost.sweeping.reread import reread
 

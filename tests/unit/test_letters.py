@@ -106,6 +106,54 @@ def test_no_headers_make_reading_fail(
     assert isinstance(parse(key, headers, timestamp), Letter | Malformed)
 
 
+ODD = [
+    *(b"", b"0", b"7", b"007", b"00007", b" 7", b"7\n", b"1_0", b"+7", b"-1", b"9999", b"10000"),
+    *(b"2147483647", b"2147483648", b"0" * 19, b"0" * 20, b"9" * 18, b"9" * 19, b"9" * 5000),
+    *("7", "\u0667", b"\xd9\xa7", b"\xff", b"true", "true", b"positions-3-41", b"other-0-0"),
+    *(b"2026-11-21", b"2026-11-21T12:00:00", b"2026-11-21T12:00:00Z", b"2026-W47-6"),
+    *(b"2026-11-21T12:00:00+01:00", b"2026-11-21T12:00:00.000001+00:00", b"1999-12-31T00:00:00Z"),
+    *(b"k" * 1000, b"k" * 1001, b"e" * 2001, b"\xc3\xbc" * 1001),
+    *(b"0001-01-01T00:00:00+23:59", b"9999-12-31T23:59:59.999999Z", "2026-11-21T12:00:00Z"),
+]
+
+
+@given(
+    strategies.lists(
+        strategies.tuples(
+            strategies.sampled_from(sorted(letters.RESERVED)),
+            strategies.none() | strategies.sampled_from(ODD),
+        ),
+        max_size=3,
+    ),
+    strategies.sampled_from(sorted(letters.RESERVED)) | strategies.none(),
+    strategies.sampled_from(
+        [b"positions-3-41", b"other-0-0", b"", b"\xff", b"k" * 1000, b"k" * 1001, None]
+    ),
+    strategies.sampled_from([NOW_MS, NOW_MS - 1, NOW_MS + 1, 0, -1, 2**63 - 1]),
+)
+def test_what_is_read_quickly_is_read_as_it_is_closely(
+    spoilt: list[tuple[str, bytes | str | None]],
+    left_out: str | None,
+    key: bytes | None,
+    timestamp: int,
+) -> None:
+    sound = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
+    headers = [*(header for header in sound if header[0] != left_out), *spoilt]
+    assert parse(key, headers, timestamp) == letters._closely(dict(headers), key, timestamp)
+
+
+def test_a_sound_letter_is_read_quickly() -> None:
+    sound = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
+    assert letters._sound(dict(sound), b"positions-3-41", NOW_MS) == read(stored())
+
+
+def test_a_letter_of_the_last_year_that_there_is_waits() -> None:
+    out = stored()
+    headers = [*out.headers, (letters.FAILED_AT, "9999-12-31T23:59:59Z")]
+    letter = parse(out.key, headers, 2**63 - 1)
+    assert isinstance(decide(letter, NOW, Rules()), Wait)
+
+
 def test_delays_grow_to_the_cap_and_jitter_only_lengthens_them() -> None:
     plain = Backoff(first_delay=60, factor=2, cap=200, jitter=0)
     assert [plain.delay("x", attempt) for attempt in (0, 1, 2, 9999)] == [60, 120, 200, 200]

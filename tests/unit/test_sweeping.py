@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import example, given, settings, strategies
 
 from shardpost.domain import letters
@@ -12,7 +13,8 @@ from shardpost.domain.dealing import Routes
 from shardpost.domain.letters import as_record, failed_again, first_failure
 from shardpost.domain.records import Outgoing, Record
 from shardpost.settings import Settings
-from shardpost.sweeping.index import Fate
+from shardpost.sweeping import index
+from shardpost.sweeping.life import Fate
 from shardpost.sweeping.origin_order import in_origin_order
 from shardpost.sweeping.partition import Sweep, dealt
 
@@ -104,6 +106,10 @@ def original(n: int) -> Record:
 def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
     actions: list[tuple[str, int]],
 ) -> None:
+    each_is_dealt_with(actions)
+
+
+def each_is_dealt_with(actions: list[tuple[str, int]]) -> None:
     world = World()
     for action, n in actions:
         happen(world, action, n)
@@ -117,6 +123,13 @@ def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
         was_parked = attempt >= 2 and letter_id in {(out.key or b"").decode() for out in world.lot}
         is_older = any(i == letter_id and a > attempt for i, a in world.failures)
         assert was_retried or was_parked or is_older, (letter_id, attempt)
+
+
+@given(ACTIONS)
+def test_keys_that_have_the_same_hash_are_told_apart(actions: list[tuple[str, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(index, "hash", lambda key: len(key) % 2, raising=False)
+        each_is_dealt_with(actions)
 
 
 def test_a_retry_topic_is_no_origin_unless_it_has_a_topic_for_its_own_retries() -> None:

@@ -1,0 +1,58 @@
+"""What several records of one key come to: which one is the letter, and what becomes of it."""
+
+from enum import IntEnum
+
+NONE = -1
+
+
+class Fate(IntEnum):
+    """What a sweep does with a live letter."""
+
+    WAIT = 0
+    RETRY = 1
+    PARK = 2
+    DROP = 3  # the report of a failure that was dealt with
+    RESTORE = 4  # waits, and lies under a record that must not replace it
+    HOLD = 5
+
+
+class Life:
+    """The fold of a key's records, taken in the order of their offsets.
+
+    `row` is the live letter's and NONE if there is none; `dealt` is the highest attempt that a
+    tombstone says was dealt with.
+    """
+
+    __slots__ = ("_attempt", "_offset", "dealt", "fate", "row")
+
+    def __init__(self) -> None:
+        self.row = self._offset = self._attempt = self.dealt = NONE
+        self.fate = Fate.WAIT
+
+    def letter(self, row: int, offset: int, attempt: int, fate: Fate) -> None:
+        """Take in a letter that would have that fate; NONE is the attempt of a malformed one."""
+        if attempt != NONE and self._is_stale(attempt):
+            self._pass_over(row, offset)
+        else:
+            self.row, self._offset, self._attempt, self.fate = row, offset, attempt, fate
+
+    def tombstone(self, attempt: int, until: int) -> None:
+        """Take out what a tombstone is of; what came while it was on its way stays."""
+        self.dealt = max(self.dealt, attempt)
+        if self._offset <= until:
+            self.row = self._offset = NONE
+        elif NONE < self._attempt <= self.dealt:
+            self.fate = Fate.DROP
+        elif self.fate in (Fate.WAIT, Fate.HOLD):
+            self.fate = Fate.RESTORE
+
+    def _is_stale(self, attempt: int) -> bool:
+        is_known = self.row != NONE and self.fate != Fate.DROP
+        return attempt <= self.dealt or (is_known and attempt < self._attempt)
+
+    def _pass_over(self, row: int, offset: int) -> None:
+        """Keep a failure that was dealt with, or is older than the live one, from counting."""
+        if self.row == NONE or self.fate == Fate.DROP:
+            self.row, self._offset, self.fate = row, offset, Fate.DROP
+        elif self.fate in (Fate.WAIT, Fate.HOLD):
+            self.fate = Fate.RESTORE
