@@ -36,6 +36,7 @@ def measure(settings: Settings, count: int, runs: int) -> None:
     bare = Case("bare transactional producer: the same records, the same batches", count)
     due = Case(f"sweep, {count:,} due", count)
     empty = Case("sweep, nothing there", 1)
+    quiet = Case(f"sweep, {PARTITIONS} letters waiting", PARTITIONS)
     again = Case("sweep again: all was dealt with", 1)
     few = Case(f"sweep, {count:,} waiting and {FEW:,} due", FEW)
     raw = Case("floor: a plain consumer reads that store", count + FEW)
@@ -49,7 +50,9 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         again.add(_sweep(ours))
         kafka.delete(ours, [ours.topic(spec.name) for spec in OF_LETTERS])
         ours = _fresh(settings)
-        _put(ours, 0, count, LATER)
+        _put(ours, 0, PARTITIONS, LATER)
+        quiet.add(_sweep(ours))
+        _put(ours, PARTITIONS, count, LATER)
         print("  the first sweep of what waits, which fills the table:", flush=True)
         print(f"  {_sweep(ours).seconds:.1f} s", flush=True)
         _put(ours, count, count + FEW, DUE)
@@ -59,8 +62,8 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         kafka.read_raw(ours, ours.topic_dead_letters)
         raw.add(Measured(time.perf_counter() - began, {}, ""))
         kafka.delete(ours, [ours.topic(spec.name) for spec in OF_LETTERS])
-    rows = [bare.cells([bare]), due.cells([bare]), again.cells([empty]), empty.cells([empty])]
-    print("\n" + markdown([*rows, few.cells([empty]), raw.cells([])]))
+    swept = [one.cells([quiet]) for one in (again, empty, quiet, few)]
+    print("\n" + markdown([bare.cells([bare]), due.cells([bare]), *swept, raw.cells([])]))
     for case in (due, few):
         _explain(case)
 
