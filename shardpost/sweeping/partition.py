@@ -60,10 +60,6 @@ class Sweep:
         is_guarded = self.settings.retry_flood is not None
         return Index(self.rules, self.now, self.held, is_guarded)
 
-    def retry_topic(self, letter: Letter) -> str:
-        """Return where the retries of a letter go."""
-        return self.rules.retry_topic(letter.origin_topic)
-
 
 @dataclass(frozen=True)
 class Report:
@@ -232,7 +228,8 @@ def dealt(sweep: Sweep, index: Index, record: Record, fate: Fate) -> Sequence[Ou
         return [dealing.restored(record)]
     letter = parse(record.key, record.headers, record.timestamp)
     if fate is Fate.RETRY and isinstance(letter, Letter):
-        again = dealing.retry(letter, record, sweep.retry_topic(letter), routes)
+        topic = sweep.rules.retry_topic(letter.origin_topic)
+        again = dealing.retry(letter, record, topic, routes)
         return [again, dealing.tombstone(record, letter.attempt, State.RETRIED, now)]
     attempt = letter.attempt if isinstance(letter, Letter) else None
     decided = decide(letter, now, sweep.rules)

@@ -1,4 +1,4 @@
-"""An Airflow that the test plays, and topics for run requests with one partition each."""
+"""The command line, an Airflow that the test plays, and topics for run requests."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,13 @@ from shardpost.adapters import topics
 from shardpost.domain.topics import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
 from shardpost.settings import Settings
 from tests.airflow_server import AirflowServer, airflow_server
+from tests.command_line import CommandLine
+
+
+@pytest.fixture
+def shardpost(ready: Settings) -> CommandLine:
+    """Give the command line with the settings that the test's file has made `ready`."""
+    return CommandLine(ready.environ())
 
 
 @pytest.fixture

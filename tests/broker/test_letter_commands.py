@@ -36,11 +36,6 @@ def ready(settings: Settings) -> Settings:
     return made
 
 
-@pytest.fixture
-def shardpost(ready: Settings) -> CommandLine:
-    return CommandLine(ready.environ())
-
-
 def park(settings: Settings, count: int, error: str = "ValueError: bad") -> None:
     put(settings, [failed(settings, original(n, b"k%d" % n), error) for n in range(count)])
     assert total(sweep(settings, START)) == {"parked": count}

@@ -52,11 +52,6 @@ def ready(settings: Settings) -> Settings:
     return made
 
 
-@pytest.fixture
-def shardpost(ready: Settings) -> CommandLine:
-    return CommandLine(ready.environ())
-
-
 def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object) -> Outgoing:
     headers = more.get("headers", [])
     assert isinstance(headers, list)
