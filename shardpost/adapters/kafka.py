@@ -28,11 +28,16 @@ CONTACT_SECONDS = 15.0  # for the first answer: who asks wants to know soon that
 BATCH = 10_000
 
 # Nobody leads a partition for a moment: it is new, its broker has just started, or another one
-# takes over.
+# takes over. The last four are librdkafka's: a broker has just started and does not know its topics
+# yet, or it went away under a question.
 _MOVING = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
 )
 MOVING_SECONDS = 0.1
 
@@ -231,8 +236,9 @@ def _position(reader: Consumer, topic: str, partition: int, before: int) -> int:
 
 
 def _refuse(message: Message, settings: Settings) -> None:
+    """Raise what a reader says of its partition, but for what passes by itself."""
     error = message.error()
-    if error and error.code() != KafkaError._PARTITION_EOF:
+    if error and error.code() not in (KafkaError._PARTITION_EOF, *_MOVING):
         raise unreachable(settings, KafkaException(error))
 
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
         reports: list[Report] = []
         sweeper = threading.Thread(target=lambda s=settings, r=reports: r.extend(sweep(s, at(60))))
         sweeper.start()
-        wait_for(lambda there=there: sent(alone) > there + 20, "some retries")
+        wait_for(lambda there=there, r=reports: bool(r) or sent(alone) > there + 20, "retries")
+        assert reports == []
         kill(alone)
         if settings is hasty:
             sweeper.join(40)
@@ -81,6 +83,29 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
     assert set(found.values()) == {1}
     assert len(found) == COUNT
     assert live(patient, alone.topic_dead_letters) == {}
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
+    letters(alone, COUNT)
+    counts: list[int] = []
+    is_back = threading.Event()
+
+    def read() -> None:
+        while not is_back.is_set():
+            there = kafka.read_to_end(alone, alone.topic_dead_letters, 0)
+            counts.append(sum(1 for _ in there))
+
+    with ThreadPoolExecutor(4) as pool:
+        reading = [pool.submit(read) for _ in range(4)]
+        wait_for(lambda: len(counts) > 4, "some reads")
+        kill(alone)
+        broker.start(alone)
+        before = len(counts)
+        wait_for(lambda: len(counts) > before + 4 or any(r.done() for r in reading), "more reads")
+        is_back.set()
+    assert [one.exception() for one in reading] == [None] * 4
+    assert set(counts) == {COUNT}
 
 
 @pytest.mark.timeout(300)

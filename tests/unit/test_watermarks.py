@@ -31,7 +31,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, reader: Reader, wait: float) -> objec
 
 
 def test_a_partition_whose_leader_moves_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    reader = Reader(
+        KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER
+    )
     assert asked(monkeypatch, reader, 30) == {"positions": {0: (0, 10), 1: (1, 10)}}
     assert reader.closed
 
