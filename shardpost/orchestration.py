@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from shardpost.adapters import class_archive
 from shardpost.adapters.packages import packages_zip
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_conf, job_file
+from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_conf, job_file, scratch
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION
 from shardpost.settings import Settings, load
 
@@ -57,8 +58,12 @@ class SparkJob(SparkSubmitOperator):
         """Submit the job, wait for it, and return what it left."""
         settings = load()
         result = _result_path(settings, context)
-        with class_archive.use_or_make() as archive:
+        with (
+            tempfile.TemporaryDirectory(prefix="shardpost-", ignore_cleanup_errors=True) as folder,
+            class_archive.use_or_make() as archive,
+        ):
             self._describe(settings, result, job_conf(settings, self.job, *archive.java))
+            self.env_vars = (self.env_vars or {}) | scratch(Path(folder))
             try:
                 super().execute(context)
             except AirflowException as error:

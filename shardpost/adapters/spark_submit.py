@@ -87,7 +87,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
     own. The job ends with this process, however this one ends.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="shardpost-") as folder,
+        tempfile.TemporaryDirectory(prefix="shardpost-", ignore_cleanup_errors=True) as folder,
         class_archive.use_or_make() as archive,
     ):
         result = Path(folder) / "result.json"
@@ -100,7 +100,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
         ]
         code = subprocess.run(
             whole,
-            env=environment(settings),
+            env=environment(settings) | scratch(Path(folder)),
             cwd=folder,  # Spark leaves empty folders where it runs
             stdout=sys.stderr,
             check=False,
@@ -111,6 +111,19 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
         if code not in CODES:
             raise ShardpostError(f"{job} was broken off (exit code {code}): run it again")
         return code, json.loads(result.read_text()) if result.exists() else None
+
+
+def scratch(folder: Path) -> dict[str, str]:
+    """Return variables by which all temporary files of a job are in a folder that goes with it.
+
+    A JVM that is killed leaves its own behind. Where Spark spills to is left as its user set it.
+    """
+    java = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    return {
+        "TMPDIR": str(folder),
+        "SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", str(folder)),
+        "SPARK_SUBMIT_OPTS": f'{java} "-Djava.io.tmpdir={folder}"'.strip(),
+    }
 
 
 def _end_with_parent() -> None:

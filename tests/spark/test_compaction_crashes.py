@@ -4,13 +4,17 @@ Real processes.
 """
 
 import re
+import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 
+import psutil
 import pytest
 
-from shardpost.adapters import snapshots, topics
+from shardpost.adapters import snapshots, spark_submit, topics
 from shardpost.settings import Settings
-from tests.job_process import Job
+from tests.command_line import SHARDPOST
+from tests.job_process import Job, wait_for
 from tests.letter_world import committed, decide, live, sweep, total
 from tests.reference import Fold, Raw, closed, exchange, position, produce, published
 from tests.spark.compacting import agree, held, run, starter
@@ -132,3 +136,21 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
         zombie.kill()
     assert published(settings) == {"client1": ["2"]}
     assert len([*committed(settings, settings.topic_dead_letters)]) == 1
+
+
+@pytest.mark.timeout(300)
+def test_a_command_whose_jvm_is_killed_leaves_no_files(settings: Settings, tmp_path: Path) -> None:
+    topics.apply(settings)
+    produce(settings, batch(1))
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    environ = spark_submit.environment(settings) | {"TMPDIR": str(folder)}
+    command = subprocess.Popen([str(SHARDPOST), "compact"], env=environ, stderr=subprocess.PIPE)
+    wait_for(lambda: any(folder.rglob("blockmgr-*")), "the JVM's own folder")
+    tree = psutil.Process(command.pid).children(recursive=True)
+    [jvm] = [process for process in tree if process.name() == "java"]
+    jvm.kill()
+    _, said = command.communicate(timeout=60)
+    assert command.returncode == 1
+    assert b"run it again" in said
+    assert list(folder.iterdir()) == []
