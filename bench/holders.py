@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from bench import kafka, peer, stream
 from bench.measured import Measured
 from bench.ours import Ours, steps
@@ -43,12 +45,12 @@ def measure(settings: Settings, peer_folder: Path | None, sizes: Sizes) -> None:
     contenders = _contenders(settings, peer_folder, topic)
     floor = Case("floor: a plain consumer reads it all", sizes.records)
     full = _from_nothing(settings, topic, sizes, contenders, floor)
-    copied = _copied(settings, topic, sizes)
+    floors = _spark_floors(settings, topic, sizes)
     increments = _more(settings, topic, sizes, contenders)
     killed = _after_a_kill(settings, topic, sizes, contenders)
     one = _one_client(settings, topic, sizes)
     rows = [case.cells(full[1:2]) for case in full]
-    rows.append(copied.cells(full[1:2]))
+    rows += [case.cells(full[1:2]) for case in floors]
     rows += [case.cells(increments[1:2]) for case in (*increments, killed)]
     print("\n" + markdown([*rows, floor.cells([]), one.cells([])]))
     for case in (full[0], increments[0]):
@@ -85,12 +87,23 @@ def _from_nothing(
     return cases
 
 
-def _copied(settings: Settings, topic: str, sizes: Sizes) -> Case:
-    case = Case("floor: Spark copies it all into Parquet files", sizes.records)
+def _spark_floors(settings: Settings, topic: str, sizes: Sizes) -> list[Case]:
+    jobs = {
+        "raw_copy": Case("floor: Spark copies it all into Parquet files", sizes.records),
+        "least_job": Case("floor: the least Spark job with the same holders", sizes.records),
+    }
     ours = Ours(settings, f"ours-{topic}", topic)
     for _ in range(sizes.runs):
-        case.add(ours.raw_copy())
-    return case
+        for job, case in jobs.items():
+            case.add(ours.floor(job))
+    files = ours.settings.home / "least_job-holders"
+    _require(stream.holders(stream.records(sizes.records)), _grouped(files), "the least Spark job")
+    return list(jobs.values())
+
+
+def _grouped(files: Path) -> dict[str, list[int]]:
+    rows = pq.read_table(files).to_pylist()
+    return {row["Client"]: sorted(map(int, row["positions"])) for row in rows}
 
 
 def _more(settings: Settings, topic: str, sizes: Sizes, contenders: list[Contender]) -> list[Case]:
@@ -135,11 +148,14 @@ def _check(settings: Settings, size: int, more: int, contenders: list[Contender]
     """Hold every result against the plain fold."""
     expected = stream.holders(stream.records(size, more=more))
     for one in contenders:
-        found = kafka.latest(settings, one.output)
-        if found != expected:
-            wrong = sum(found.get(c) != expected.get(c) for c in found.keys() | expected.keys())
-            raise RuntimeError(f"{one.name}: {wrong} of {len(expected)} clients differ")
+        _require(expected, kafka.latest(settings, one.output), one.name)
     print(f"  {len(expected):,} holders, exact in all", flush=True)
+
+
+def _require(expected: dict[str, list[int]], found: dict[str, list[int]], name: str) -> None:
+    if found != expected:
+        wrong = sum(found.get(c) != expected.get(c) for c in found.keys() | expected.keys())
+        raise RuntimeError(f"{name}: {wrong} of {len(expected)} clients differ")
 
 
 def _explain(case: Case) -> None:

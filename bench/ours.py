@@ -60,14 +60,15 @@ class Ours:
         """Run one command of Shardpost."""
         return run([str(SHARDPOST), *arguments], self._environ, self.settings.home)
 
-    def raw_copy(self) -> Measured:
-        """Let Spark copy the topic of positions into files, as a compaction is started."""
+    def floor(self, job: str) -> Measured:
+        """Let Spark do less with the topic of positions, started as a compaction is."""
         java = (*spark_submit.LONG, *class_archive.use())
         submit = spark_submit.command(self.settings, spark_submit.submit_conf(*java))
-        job = [str(Path(__file__).with_name("raw_copy.py")), self.settings.topic("positions")]
+        script = str(Path(__file__).with_name(f"{job}.py"))
         environ = spark_submit.environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
         home = self.settings.home
-        return run([*submit, *job, str(home / "raw_copy")], environ, home)
+        topic = self.settings.topic("positions")
+        return run([*submit, script, topic, str(home / job)], environ, home)
 
     def compact_killed(self) -> None:
         """End a compaction by SIGKILL while it writes the holders, before its commit."""

@@ -5,6 +5,8 @@ It is the least that a compaction has to do in Spark: nothing is decoded, folded
 
 import sys
 
+from pyspark.sql import DataFrame, SparkSession
+
 from shardpost.adapters import kafka
 from shardpost.domain.offsets import ranges_to_read
 from shardpost.settings import load
@@ -14,12 +16,21 @@ from spark_jobs.kafka_source import read_ranges
 
 def main(topic: str, folder: str) -> None:
     """Copy all committed records."""
+    written(records_of(session.start("raw_copy"), topic), folder)
+
+
+def records_of(spark: SparkSession, topic: str) -> DataFrame:
+    """Return all committed records of a topic."""
     settings = load()
-    spark = session.start("raw_copy")
     marks = kafka.watermarks(settings, kafka.partition_counts(settings, [topic]), committed=True)
-    records = read_ranges(spark, settings, ranges_to_read({}, marks))
-    writer = records.write.option("parquet.enable.dictionary", "false")
+    return read_ranges(spark, settings, ranges_to_read({}, marks))
+
+
+def written(rows: DataFrame, folder: str) -> DataFrame:
+    """Write rows into Parquet files as a compaction does; return them as read from there."""
+    writer = rows.write.option("parquet.enable.dictionary", "false")
     writer.mode("overwrite").parquet(folder)
+    return rows.sparkSession.read.schema(rows.schema).parquet(folder)
 
 
 if __name__ == "__main__":
