@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ConfigResource, ResourceType
 
 from shardpost.adapters import kafka, topics
 from shardpost.domain.records import NOW
@@ -20,6 +19,7 @@ from shardpost.settings import Settings, load
 from shardpost.sweeping.partition import Report
 from tests.conftest import environ
 from tests.job_process import wait_for
+from tests.kafka_configs import configure_broker, configure_topic
 from tests.letter_world import at, committed, failed, live, original, put, seen, sweep, total
 
 COUNT = 300
@@ -118,13 +118,8 @@ def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> 
         "delete.retention.ms": "0",
         "min.cleanable.dirty.ratio": "0.01",
     }
-    admin = kafka.admin(alone)  # it has to outlive what it does
-    wanted = [
-        ConfigResource(ResourceType.TOPIC, alone.topic_dead_letters, set_config=eager),
-        ConfigResource(ResourceType.BROKER, "1", set_config={"log.cleaner.backoff.ms": "500"}),
-    ]
-    for done in admin.alter_configs(wanted).values():
-        done.result(30)
+    configure_topic(alone, alone.topic_dead_letters, eager)
+    configure_broker(alone, {"log.cleaner.backoff.ms": "500"})
     letters(alone, 200)
     assert total(sweep(alone, at(60))) == {"retried": 200}
     waits = failed(alone, original(999, b"waits"), when=at(10_000))._replace(timestamp=NOW)

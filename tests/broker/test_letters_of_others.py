@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import NewTopic
 
 from shardpost.adapters import kafka, topics
 from shardpost.adapters.letter_store import routes_of
@@ -23,6 +23,7 @@ from shardpost.sweeping import redrive
 from shardpost.sweeping.intake import take_in
 from tests.command_line import SHARDPOST, CommandLine
 from tests.job_process import wait_for
+from tests.kafka_configs import configure_topic
 from tests.letter_world import (
     START,
     at,
@@ -68,10 +69,7 @@ def states(settings: Settings) -> dict[str, str]:
 
 
 def limit(settings: Settings, topic: str, size: int) -> None:
-    wanted = ConfigResource(ResourceType.TOPIC, topic, set_config={"max.message.bytes": str(size)})
-    admin = kafka.admin(settings)  # it has to outlive what it does
-    for done in admin.alter_configs([wanted]).values():
-        done.result(30)
+    configure_topic(settings, topic, {"max.message.bytes": str(size)})
 
 
 def test_a_header_whose_name_is_no_text_stops_nothing(

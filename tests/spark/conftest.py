@@ -10,20 +10,14 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
-from confluent_kafka.admin import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import class_archive, topics
-from shardpost.adapters.kafka import admin
 from shardpost.adapters.spark_submit import LOOPBACK_CONF, QUICK, submit, submit_conf
 from shardpost.settings import Settings
 from spark_jobs import session
 from tests.conftest import settings_of_its_own
+from tests.kafka_configs import configure_topic
 from tests.mail_server import MailServer, mail_server
 
 pytest.register_assert_rewrite("tests.spark.compacting")
@@ -85,11 +79,7 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
 
 def _keep_forever(settings: Settings, topic: str) -> None:
     """Keep Kafka from deleting by time: histories of tests are of years past."""
-    forever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
-    wanted = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[forever])
-    client = admin(settings)  # it has to outlive what it does
-    for done in client.incremental_alter_configs([wanted]).values():
-        done.result(30)
+    configure_topic(settings, topic, {"retention.ms": "-1"})
 
 
 @pytest.fixture
