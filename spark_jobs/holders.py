@@ -62,18 +62,26 @@ class Holders:
         return marks
 
     def _write(self, marks: DataFrame, *, few: bool) -> tuple[int, int]:
-        known = self.view.read_with_files(t.SHARE_HOLDERS)
-        shard = kafka_placement.partition_of(self.spark, F.col("client"), self.shards)
-        holders = (
-            fold.new_holders(fold.per_client(marks), known, few=few)
-            .withColumns({"snapshot": F.lit(self.number).cast("bigint"), "shard": shard})
-            .persist(StorageLevel.MEMORY_AND_DISK)
-        )
+        touched, table = fold.per_client(marks), t.SHARE_HOLDERS
+        if self.view.is_empty(table):  # read what was written rather than keep what to write
+            first = self._rows(touched.withColumn("positions", fold.sorted_ids(F.col("added"))))
+            written = self.view.append(table, first, few=few)
+            (held,), _ = summed(self.view.rows_of(written), "size(positions)")
+            return written.given("client"), held
+        known = self.view.read_with_files(table)
+        holders = fold.new_holders(touched, known, few=few).persist(StorageLevel.MEMORY_AND_DISK)
         (more, held), files = summed(
             holders,
             "cast(size(positions) > 0 as int) - cast(was > 0 as int)",
             "size(positions) - was",
         )
-        columns = ("client", "positions", "snapshot", "shard")
-        self.view.upsert(t.SHARE_HOLDERS, holders.select(*columns), files, few=few)
+        self.view.upsert(table, self._rows(holders), files, few=few)
         return more, held
+
+    def _rows(self, holders: DataFrame) -> DataFrame:
+        """Return holders as rows of their table."""
+        shard = kafka_placement.partition_of(self.spark, F.col("client"), self.shards)
+        snapshot = F.lit(self.number).cast("bigint")
+        return holders.select(
+            "client", "positions", snapshot.alias("snapshot"), shard.alias("shard")
+        )

@@ -120,6 +120,7 @@ class View:
 def summed(frame: DataFrame, *expressions: str) -> tuple[list[int], list[str]]:
     """Return the sums over a frame, and the files that its rows were in before (`old_file`)."""
     sums = [F.coalesce(F.sum(F.expr(e)), F.lit(0)) for e in expressions]
-    found = frame.agg(F.collect_set("old_file"), *sums).first()
+    old_files = F.collect_set("old_file") if "old_file" in frame.columns else F.array()
+    found = frame.agg(old_files, *sums).first()
     files, *totals = found or ([],)
     return [int(total) for total in totals], files
