@@ -27,7 +27,7 @@ from shardpost.domain.topics import PASSED_ON_BYTES
 from shardpost.domain.triage import Park, decide
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.sweeping.batches import BATCH_BYTES, batches
+from shardpost.sweeping.batches import BATCH_BYTES, batches, size_of
 from shardpost.sweeping.index import Chosen, Index
 from shardpost.sweeping.life import STAYING, Fate
 from shardpost.sweeping.origin_order import Found, in_origin_order
@@ -169,7 +169,7 @@ def _read(sweep: Sweep, partition: int, index: Index) -> dict[int, Record] | Non
         fate = index.add(record)
         if kept is not None and fate not in STAYING:
             kept[record.offset] = record
-            size += len(record.value or b"")
+            size += size_of(record)
             if len(kept) > sweep.settings.retry_batch or size > BATCH_BYTES:
                 kept = None
     return kept

@@ -18,6 +18,7 @@ from shardpost.domain.letters import Letter, letter_headers
 from shardpost.domain.records import Header, Record
 from shardpost.errors import ShardpostError
 from shardpost.sweeping import index, scratch
+from shardpost.sweeping.batches import batches, itself
 from shardpost.sweeping.index import Index
 from shardpost.sweeping.life import NONE, STAYING, Fate, Life
 from shardpost.sweeping.origin_order import in_origin_order
@@ -199,6 +200,11 @@ def peak_bytes(count: int) -> int:
 
 def test_eight_times_as_many_records_take_no_more_memory() -> None:
     assert peak_bytes(80_000) - peak_bytes(10_000) < 2 << 20
+
+
+def test_a_batch_ends_also_with_many_bytes_of_headers() -> None:
+    large = Record(b"k", b"v", [("h", bytes(1 << 20))], 0, "dead-letters", 0, 0)
+    assert [len(batch) for batch in batches([large] * 40, 1_000, itself)] == [16, 16, 8]
 
 
 def test_where_no_temporary_file_can_be_written_it_says_what_to_do(

@@ -125,7 +125,9 @@ def each_is_dealt_with(actions: list[tuple[str, int]]) -> None:
 
 
 @given(ACTIONS)
-def test_keys_that_have_the_same_hash_are_told_apart(actions: list[tuple[str, int]]) -> None:
+def test_original_keys_that_have_the_same_hash_only_wait_for_each_other(
+    actions: list[tuple[str, int]],
+) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "hash", lambda key: len(key) % 2, raising=False)
         each_is_dealt_with(actions)
