@@ -28,8 +28,10 @@ def batches(items: Iterable[T], most: int, record: Callable[[T], Record]) -> Ite
 
 def size_of(record: Record) -> int:
     """Return how many bytes the value and the headers have."""
-    headers = sum(HEADER_BYTES + len(value or b"") for _, value in record.headers)
-    return len(record.value or b"") + headers
+    size = len(record.value or b"")
+    for _, value in record.headers:  # `sum` would take twice as long
+        size += HEADER_BYTES + len(value or b"")
+    return size
 
 
 def itself(record: Record) -> Record:

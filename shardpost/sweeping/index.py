@@ -137,7 +137,7 @@ class Index:
         """Yield the letters that are to be dealt with now, in the order of the store."""
         fates = tuple(Fate)
         for offset, fate, release, dealt in self._ordered.execute(_CHOSEN, _NUMBERS):
-            yield Chosen(offset, fates[fate], release, dealt)
+            yield Chosen._make((offset, fates[fate], release, dealt))
 
     def late(self) -> Iterator[Late]:
         """Yield those that have to wait for one behind them, in the order in which they go."""
