@@ -16,43 +16,47 @@ class Fate(IntEnum):
     HOLD = 5
 
 
+# A letter of these fates is left where it is.
+STAYING = frozenset((Fate.WAIT, Fate.HOLD))
+
+
 class Life:
     """The fold of a key's records, taken in the order of their offsets.
 
-    `row` is the live letter's and NONE if there is none; `dealt` is the highest attempt that a
+    `offset` is the live letter's and NONE if there is none; `dealt` is the highest attempt that a
     tombstone says was dealt with.
     """
 
-    __slots__ = ("_attempt", "_offset", "dealt", "fate", "row")
+    __slots__ = ("_attempt", "dealt", "fate", "offset")
 
     def __init__(self) -> None:
-        self.row = self._offset = self._attempt = self.dealt = NONE
+        self.offset = self._attempt = self.dealt = NONE
         self.fate = Fate.WAIT
 
-    def letter(self, row: int, offset: int, attempt: int, fate: Fate) -> None:
+    def letter(self, offset: int, attempt: int, fate: Fate) -> None:
         """Take in a letter that would have that fate; NONE is the attempt of a malformed one."""
         if attempt != NONE and self._is_stale(attempt):
-            self._pass_over(row, offset)
+            self._pass_over(offset)
         else:
-            self.row, self._offset, self._attempt, self.fate = row, offset, attempt, fate
+            self.offset, self._attempt, self.fate = offset, attempt, fate
 
     def tombstone(self, attempt: int, until: int) -> None:
         """Take out what a tombstone is of; what came while it was on its way stays."""
         self.dealt = max(self.dealt, attempt)
-        if self._offset <= until:
-            self.row = self._offset = NONE
+        if self.offset <= until:
+            self.offset = NONE
         elif NONE < self._attempt <= self.dealt:
             self.fate = Fate.DROP
-        elif self.fate in (Fate.WAIT, Fate.HOLD):
+        elif self.fate in STAYING:
             self.fate = Fate.RESTORE
 
     def _is_stale(self, attempt: int) -> bool:
-        is_known = self.row != NONE and self.fate != Fate.DROP
+        is_known = self.offset != NONE and self.fate != Fate.DROP
         return attempt <= self.dealt or (is_known and attempt < self._attempt)
 
-    def _pass_over(self, row: int, offset: int) -> None:
+    def _pass_over(self, offset: int) -> None:
         """Keep a failure that was dealt with, or is older than the live one, from counting."""
-        if self.row == NONE or self.fate == Fate.DROP:
-            self.row, self._offset, self.fate = row, offset, Fate.DROP
-        elif self.fate in (Fate.WAIT, Fate.HOLD):
+        if self.offset == NONE or self.fate == Fate.DROP:
+            self.offset, self.fate = offset, Fate.DROP
+        elif self.fate in STAYING:
             self.fate = Fate.RESTORE

@@ -1,42 +1,42 @@
 """Letters of one original key in the order of their origin, whatever their order in the store."""
 
-import heapq
 import pickle
 from collections.abc import Iterable, Iterator
-from tempfile import SpooledTemporaryFile
+from contextlib import closing
+from itertools import chain
+from sqlite3 import Connection
 
 from shardpost.domain.records import Record
-from shardpost.sweeping.index import Chosen
-from shardpost.sweeping.life import Fate
+from shardpost.sweeping.index import Chosen, Late
+from shardpost.sweeping.scratch import scratch
 
-# Letters that have to wait for one behind them are in memory up to so many bytes, then on disk.
-IN_MEMORY_BYTES = 8 << 20
+Found = tuple[Record, Chosen]
 
-
-def in_origin_order(records: Iterable[Record], chosen: Chosen) -> Iterator[tuple[Record, Fate]]:
-    """Yield chosen letters with their fates; `records` are theirs, in the order of the store."""
-    waiting: list[tuple[int, int, int, int]] = []  # release, place, where it is, fate
-    at, count = 0, len(chosen.offsets)
-    with SpooledTemporaryFile(IN_MEMORY_BYTES) as spool:
-        for record in records:
-            while at < count and chosen.offsets[at] < record.offset:
-                at += 1  # the cleaner took it: something newer is there
-            fate, release = int(chosen.fates[at]), int(chosen.release[at])
-            if release > record.offset:
-                where = spool.seek(0, 2)
-                pickle.dump(tuple(record), spool)
-                heapq.heappush(waiting, (release, int(chosen.place[at]), where, fate))
-                continue
-            yield record, Fate(fate)
-            while waiting and waiting[0][0] <= record.offset:
-                yield _next(waiting, spool)
-        while waiting:
-            yield _next(waiting, spool)
+_WAITING = "waiting (offset INTEGER PRIMARY KEY, letter BLOB)"
 
 
-def _next(
-    waiting: list[tuple[int, int, int, int]], spool: "SpooledTemporaryFile[bytes]"
-) -> tuple[Record, Fate]:
-    _, _, where, fate = heapq.heappop(waiting)
-    spool.seek(where)
-    return Record(*pickle.load(spool)), Fate(fate)  # noqa: S301 - written here
+def in_origin_order(letters: Iterable[Found], late: Iterator[Late]) -> Iterator[Found]:
+    """Yield the letters, which come in the order of the store.
+
+    `late` are those of them that wait for one behind them, in the order in which they go; until
+    then they are on disk.
+    """
+    with closing(scratch(_WAITING)) as disk:
+        first = next(late, None)
+        for record, chosen in letters:
+            while first is not None and first.release < record.offset:
+                yield from _taken(disk, first)
+                first = next(late, None)
+            if chosen.release > record.offset:
+                put = (record.offset, pickle.dumps((record, chosen)))
+                disk.execute("INSERT INTO waiting VALUES (?, ?)", put)
+            else:
+                yield record, chosen
+        for one in chain([] if first is None else [first], late):
+            yield from _taken(disk, one)
+
+
+def _taken(disk: Connection, late: Late) -> Iterator[Found]:
+    """Yield a letter that has waited, if the cleaner left it."""
+    for (letter,) in disk.execute("SELECT letter FROM waiting WHERE offset = ?", (late.offset,)):
+        yield pickle.loads(letter)  # noqa: S301 - written here

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from shardpost.adapters.kafka import read_to_end
@@ -27,11 +27,12 @@ from shardpost.domain.topics import PASSED_ON_BYTES
 from shardpost.domain.triage import Park, decide
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.sweeping.batches import BATCH_BYTES, batches
+from shardpost.sweeping.batches import BATCH_BYTES, batches, size_of
 from shardpost.sweeping.index import Chosen, Index
-from shardpost.sweeping.life import Fate
-from shardpost.sweeping.origin_order import in_origin_order
+from shardpost.sweeping.life import STAYING, Fate
+from shardpost.sweeping.origin_order import Found, in_origin_order
 from shardpost.sweeping.reread import reread
+from shardpost.sweeping.scratch import on_disk
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,10 @@ class Sweep:
         is_guarded = self.settings.retry_flood is not None
         return Index(self.rules, self.now, self.held, is_guarded)
 
+    def where(self, partition: int) -> str:
+        """Return what a partition of the store is called."""
+        return f"{self.routes.store}[{partition}]"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -82,7 +87,7 @@ def sweep_partition(sweep: Sweep, partition: int) -> Report:
     """Sweep one partition; never raises: what stopped it is in the report."""
     done: Counter[Fate] = Counter()
     try:
-        with _rarely_collected():
+        with _rarely_collected(), on_disk(sweep.where(partition)):
             counts = _sweep(sweep, partition, done)
     except ShardpostError as error:
         return _report(partition, done, Counter(), str(error))
@@ -94,11 +99,11 @@ def sweep_partition(sweep: Sweep, partition: int) -> Report:
 
 def due_by_error(sweep: Sweep, partition: int) -> Counter[str]:
     """Return how many letters of each fingerprint are due in a partition; changes nothing."""
-    index = sweep.index()
-    with _rarely_collected():
+    where = on_disk(sweep.where(partition))
+    with _rarely_collected(), where, closing(sweep.index()) as index:
         for message in read_to_end(sweep.settings, sweep.routes.store, partition):
             index.add(record_of(message))
-    return index.due_by_error()
+        return index.due_by_error()
 
 
 @contextmanager
@@ -129,101 +134,93 @@ def _report(
 
 def _sweep(sweep: Sweep, partition: int, done: Counter[Fate]) -> Counter[Fate]:
     log.info("step: fence")
-    with closing(_writer(sweep, partition)) as writer:
+    with closing(_writer(sweep, partition)) as writer, closing(sweep.index()) as index:
         writer.open()
         log.info("step: read")
-        index, kept = _read(sweep, partition)
-        chosen, counts = index.chosen(), index.counts()
-        if len(chosen.offsets):
+        kept = _read(sweep, partition, index)
+        counts = index.counts()
+        if counts.keys() - STAYING:
             log.info("step: publish")
-            letters = in_origin_order(_records(sweep, partition, chosen, kept), chosen)
-            _publish(sweep, writer, index, letters, done)
-    log.info("%s[%d]: %s", sweep.routes.store, partition, _in_words(counts))
+            letters = _letters(sweep, partition, index, kept)
+            _publish(sweep, writer, in_origin_order(letters, index.late()), done)
+    log.info("%s: %s", sweep.where(partition), _in_words(counts))
     return counts
 
 
 def _writer(sweep: Sweep, partition: int) -> Transactions:
-    store = sweep.routes.store
+    where = sweep.where(partition)
     return Transactions(
         sweep.settings,
-        f"{store}/sweep/{partition}",
-        fenced=f"fenced: a newer sweep has taken over {store}[{partition}]; this one stops and"
-        " sends nothing more",
-        failed=f"{store}[{partition}]: the sweep cannot be written ({{reason}}); what is not"
+        f"{sweep.routes.store}/sweep/{partition}",
+        fenced=f"fenced: a newer sweep has taken over {where}; this one stops and sends nothing"
+        " more",
+        failed=f"{where}: the sweep cannot be written ({{reason}}); what is not"
         " committed was not sent: sweep again when Kafka is well",
         **{"message.max.bytes": PASSED_ON_BYTES},
     )
 
 
-def _read(sweep: Sweep, partition: int) -> tuple[Index, dict[int, Record] | None]:
-    """Return the index, and what is due where it is no more than one batch."""
-    index = sweep.index()
+def _read(sweep: Sweep, partition: int, index: Index) -> dict[int, Record] | None:
+    """Fill the index; return what is due, by offset, where it is no more than one batch."""
     kept: dict[int, Record] | None = {}
     size = 0
     for message in read_to_end(sweep.settings, sweep.routes.store, partition):
         record = record_of(message)
         fate = index.add(record)
-        if kept is not None and fate not in (Fate.WAIT, Fate.HOLD):
+        if kept is not None and fate not in STAYING:
             kept[record.offset] = record
-            size += len(record.value or b"")
+            size += size_of(record)
             if len(kept) > sweep.settings.retry_batch or size > BATCH_BYTES:
                 kept = None
-    return index, kept
+    return kept
 
 
-def _records(
-    sweep: Sweep, partition: int, chosen: Chosen, kept: dict[int, Record] | None
-) -> Iterator[Record]:
-    """Yield the chosen letters in the order of the store: as kept, or read once more."""
-    offsets = chosen.offsets.tolist()
-    if kept is not None and all(offset in kept for offset in offsets):
-        yield from (kept[offset] for offset in offsets)
-        return
-    yield from reread(sweep.settings, sweep.routes.store, partition, offsets)
+def _letters(
+    sweep: Sweep, partition: int, index: Index, kept: dict[int, Record] | None
+) -> Iterator[Found]:
+    """Return the chosen letters in the order of the store: as kept, or read once more."""
+    if kept is not None and all(one.offset in kept for one in index.chosen()):
+        return ((kept[one.offset], one) for one in index.chosen())
+    where = sweep.routes.store, partition
+    return reread(sweep.settings, *where, index.chosen(), attrgetter("offset"))
 
 
 def _publish(
-    sweep: Sweep,
-    writer: Transactions,
-    index: Index,
-    letters: Iterable[tuple[Record, Fate]],
-    done: Counter[Fate],
+    sweep: Sweep, writer: Transactions, letters: Iterable[Found], done: Counter[Fate]
 ) -> None:
     for batch in batches(letters, sweep.settings.retry_batch, itemgetter(0)):
-        records = [out for record, fate in batch for out in dealt(sweep, index, record, fate)]
+        records = [out for record, chosen in batch for out in dealt(sweep, record, chosen)]
         try:
             writer.write(records)
         except TooLargeError:
-            done.update(_publish_one(sweep, writer, index, *one) for one in batch)
+            done.update(_publish_one(sweep, writer, *one) for one in batch)
         else:
-            done.update(fate for _, fate in batch)
+            done.update(chosen.fate for _, chosen in batch)
         log.info("step: committed")
 
 
-def _publish_one(
-    sweep: Sweep, writer: Transactions, index: Index, record: Record, fate: Fate
-) -> Fate:
+def _publish_one(sweep: Sweep, writer: Transactions, record: Record, chosen: Chosen) -> Fate:
     """Write one letter of a batch of which some record is too large; return what became of it.
 
     What cannot be retried is parked; what cannot be parked either is left where it is.
     """
     try:
-        writer.write(dealt(sweep, index, record, fate))
+        writer.write(dealt(sweep, record, chosen))
     except TooLargeError:
-        if fate is not Fate.RETRY:
+        if chosen.fate is not Fate.RETRY:
             place, size = f"{record.topic}[{record.partition}]@{record.offset}", _size(record)
             log.warning("held: %s: too large for the parking lot: %d bytes", place, size)
             return Fate.HOLD
     else:
-        return fate
-    return _publish_one(sweep, writer, index, record, Fate.PARK)
+        return chosen.fate
+    return _publish_one(sweep, writer, record, chosen._replace(fate=Fate.PARK))
 
 
-def dealt(sweep: Sweep, index: Index, record: Record, fate: Fate) -> Sequence[Outgoing]:
+def dealt(sweep: Sweep, record: Record, chosen: Chosen) -> Sequence[Outgoing]:
     """Return the records by which a letter is dealt with."""
-    routes, now = sweep.routes, sweep.now
+    routes, now, fate = sweep.routes, sweep.now, chosen.fate
     if fate is Fate.DROP:
-        return [dealing.tombstone(record, index.dealt_with(record), State.DROPPED, now)]
+        return [dealing.tombstone(record, chosen.dealt, State.DROPPED, now)]
     if fate is Fate.RESTORE:
         return [dealing.restored(record)]
     letter = parse(record.key, record.headers, record.timestamp)

@@ -6,10 +6,13 @@ transaction holds the retry, the tombstone of the parked letter, and the record 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple
 
 from shardpost.adapters import decisions
 from shardpost.adapters.kafka import read_to_end
@@ -27,6 +30,7 @@ from shardpost.settings import Settings
 from shardpost.sweeping.batches import batches, itself
 from shardpost.sweeping.overtaken import OVERTAKEN, OvertakenError, Tail
 from shardpost.sweeping.reread import reread
+from shardpost.sweeping.scratch import on_disk, scratch
 
 REFUSED_SHOWN = 100
 
@@ -73,14 +77,14 @@ def plan(settings: Settings, routes: Routes, verdict: Verdict, limits: Limits) -
     found = Plan(limits.canary)
     missing = set(verdict.choice.ids)
     for partition in range(routes.partitions[routes.parking_lot]):
-        meant = _meant(settings, routes, verdict, partition)
-        missing -= meant.keys()
-        for key, (group, refusal, _) in meant.items():
-            if refusal is not None:
-                found.refuse(key, refusal)
+        for letter in _meant(settings, routes, verdict, partition):
+            missing.discard(letter.id)
+            if letter.refusal is not None:
+                found.refuse(letter.id, letter.refusal)
                 continue
+            group = letter.origin, letter.error
             found.groups[group] += 1
-            found.samples.setdefault(group, key)
+            found.samples.setdefault(group, letter.id)
     for key in sorted(missing):
         life = f"`shardpost letters show {key}` tells its life"
         found.refuse(key, f"expected a parked letter, found none; {life}")
@@ -126,9 +130,10 @@ def _partition(
     with closing(writer):
         writer.open()
         tail = Tail(settings, routes.parking_lot, partition)
-        meant = _meant(settings, routes, verdict, partition).values()
-        offsets = sorted(offset for _, refusal, offset in meant if refusal is None)
-        letters = reread(settings, routes.parking_lot, partition, offsets[: limits.canary])
+        meant = _meant(settings, routes, verdict, partition)
+        first = islice((one for one in meant if one.refusal is None), limits.canary)
+        found = reread(settings, routes.parking_lot, partition, first, attrgetter("offset"))
+        letters = (record for record, _ in found)
         for batch in batches(letters, _batch_size(settings, limits), itself):
             _move(writer, tail, partial(_dealt, settings, routes, verdict), batch, done)
             if limits.rate is not None:
@@ -162,21 +167,43 @@ def _batch_size(settings: Settings, limits: Limits) -> int:
     return max(1, min(settings.retry_batch, int(limits.rate)))
 
 
+class _Meant(NamedTuple):
+    """A parked letter that is chosen; `refusal` is why it does not move."""
+
+    id: str
+    origin: str
+    error: str
+    refusal: str | None
+    offset: int
+
+
+# Of a record that is none of those meant, all but id and offset is null.
+_PARKED = "parked (id TEXT, origin TEXT, error TEXT, refusal TEXT, offset INTEGER PRIMARY KEY)"
+# Where there is one max, SQLite takes the other columns from the row that has it.
+_LAST = """
+SELECT id, origin, error, refusal, max(offset) AS offset FROM parked
+GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
+
+
 def _meant(
     settings: Settings, routes: Routes, verdict: Verdict, partition: int
-) -> dict[str, tuple[tuple[str, str], str | None, int]]:
-    """Return {id: ((origin, fingerprint), why it is refused, offset)} of the letters meant."""
-    found: dict[str, tuple[tuple[str, str], str | None, int]] = {}
-    rules = settings.retry_rules
-    for message in read_to_end(settings, routes.parking_lot, partition):
-        record = record_of(message)
-        key = name_of(record.key)
-        found.pop(key, None)
-        if record.value is not None and verdict.choice.takes(record):
-            headers = dict(record.headers)
-            group = origin_of(headers), error_of(headers)
-            found[key] = group, verdict.refusal(record, rules), record.offset
-    return found
+) -> Iterator[_Meant]:
+    """Yield the letters meant, in the order of the parking lot, when it is read to its end."""
+    messages = read_to_end(settings, routes.parking_lot, partition)
+    rows = (_row(record_of(message), settings, verdict) for message in messages)
+    where = f"{routes.parking_lot}[{partition}]"
+    with on_disk(where), closing(scratch(_PARKED)) as disk:
+        disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?)", rows)
+        yield from map(_Meant._make, disk.execute(_LAST))
+
+
+def _row(record: Record, settings: Settings, verdict: Verdict) -> tuple[str | int | None, ...]:
+    key = name_of(record.key)
+    if record.value is None or not verdict.choice.takes(record):
+        return key, None, None, None, record.offset
+    headers = dict(record.headers)
+    refusal = verdict.refusal(record, settings.retry_rules)
+    return key, origin_of(headers), error_of(headers), refusal, record.offset
 
 
 def _dealt(

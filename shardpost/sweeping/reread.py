@@ -1,27 +1,37 @@
 """Reading chosen records of a partition once more."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from shardpost.adapters.kafka import read_to_end
 from shardpost.adapters.messages import record_of
 from shardpost.domain.records import Record
 from shardpost.settings import Settings
 
+T = TypeVar("T")
+
 
 def reread(
-    settings: Settings, topic: str, partition: int, offsets: Sequence[int]
-) -> Iterator[Record]:
-    """Yield the records at those ascending offsets; one that the cleaner took is left out."""
-    wanted = iter(offsets)
-    next_one = next(wanted, None)
-    if next_one is None:
+    settings: Settings,
+    topic: str,
+    partition: int,
+    wanted: Iterable[T],
+    offset_of: Callable[[T], int],
+) -> Iterator[tuple[Record, T]]:
+    """Yield what is wanted with its record, by ascending offsets.
+
+    One that the cleaner took is left out: something newer is there.
+    """
+    left = iter(wanted)
+    one = next(left, None)
+    if one is None:
         return
-    for message in read_to_end(settings, topic, partition, start=next_one):
+    for message in read_to_end(settings, topic, partition, start=offset_of(one)):
         offset = message.offset() or 0
-        while next_one is not None and next_one < offset:
-            next_one = next(wanted, None)
-        if next_one == offset:
-            yield record_of(message)
-            next_one = next(wanted, None)
-        if next_one is None:
+        while one is not None and offset_of(one) < offset:
+            one = next(left, None)
+        if one is not None and offset_of(one) == offset:
+            yield record_of(message), one
+            one = next(left, None)
+        if one is None:
             return

@@ -1,0 +1,226 @@
+"""The index of a partition against dictionaries and sorting, and the memory that it takes."""
+
+import resource
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, strategies
+
+from shardpost.domain.backoff import Rules
+from shardpost.domain.dealing import State, tombstone
+from shardpost.domain.fingerprints import fingerprint
+from shardpost.domain.letters import Letter, letter_headers
+from shardpost.domain.records import Header, Record
+from shardpost.errors import ShardpostError
+from shardpost.sweeping import index, scratch
+from shardpost.sweeping.batches import batches, itself
+from shardpost.sweeping.index import Index
+from shardpost.sweeping.life import NONE, STAYING, Fate, Life
+from shardpost.sweeping.origin_order import in_origin_order
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+RULES = Rules(fatal=frozenset({"SchemaError"}))
+HELD = frozenset({fingerprint("OSError: gone")})
+ONE_LONG, ANOTHER = b"one " * 20, b"one " * 20 + b"more"
+
+
+class Told(NamedTuple):
+    """What a record says; a tombstone's `place` is how far back it deals with."""
+
+    kind: str
+    key: bytes
+    attempt: int
+    origin: bytes | None
+    place: int
+    error: str
+    is_due: bool
+
+
+TOLD = strategies.builds(
+    Told,
+    strategies.sampled_from(("letter", "letter", "tombstone", "junk")),
+    strategies.sampled_from((b"a", b"b", b"c", b"d", b"e", ONE_LONG, ANOTHER)),
+    strategies.integers(0, 2),
+    strategies.sampled_from((b"x", b"y", None)),
+    strategies.integers(0, 9),
+    strategies.sampled_from(("KeyError: x", "OSError: gone", "SchemaError: no")),
+    strategies.booleans(),
+)
+
+
+def record(told: Told, offset: int) -> Record:
+    if told.kind == "junk":
+        return as_read(told.key, b"v", [], offset)
+    if told.kind == "tombstone":
+        of = as_read(told.key, b"v", [], max(0, offset - told.place))
+        gone = tombstone(of, told.attempt or None, State.RETRIED, NOW)
+        return as_read(told.key, None, gone.headers, offset)
+    failed_at = NOW - timedelta(days=told.is_due)
+    origin = ("positions", 0, told.place, told.origin)
+    letter = Letter(told.key.decode(), *origin, told.attempt, told.error, failed_at, is_null=False)
+    said: list[Header] = [("error", told.error), ("failed-at", failed_at.isoformat())]
+    return as_read(told.key, b"v", [*letter_headers(letter), *said], offset)
+
+
+def as_read(key: bytes, value: bytes | None, headers: list[Header], offset: int) -> Record:
+    raw = [(name, text.encode() if isinstance(text, str) else text) for name, text in headers]
+    return Record(key, value, raw, int(NOW.timestamp() * 1000), "dead-letters", 0, offset)
+
+
+def fate(told: Told, *, is_guarded: bool) -> Fate:
+    """Return what becomes of a letter of which there is one record."""
+    if told.kind == "junk" or told.error.startswith("SchemaError"):
+        return Fate.PARK
+    if not told.is_due:
+        return Fate.WAIT
+    return Fate.HOLD if is_guarded and fingerprint(told.error) in HELD else Fate.RETRY
+
+
+def fold(history: list[Told], *, is_guarded: bool) -> dict[int, Life]:
+    """Return the lives of what is live, by offset."""
+    lives: dict[bytes, Life] = {}
+    for offset, told in enumerate(history):
+        life = lives.setdefault(told.key, Life())
+        if told.kind == "tombstone":
+            life.tombstone(told.attempt or NONE, max(0, offset - told.place))
+        else:
+            attempt = told.attempt if told.kind == "letter" else NONE
+            life.letter(offset, attempt, fate(told, is_guarded=is_guarded))
+    return {life.offset: life for life in lives.values() if life.offset != NONE}
+
+
+def order(history: list[Told], lives: dict[int, Life]) -> list[int]:
+    """Return the offsets of what goes: each when all is read that has to go before it."""
+    going = [offset for offset in sorted(lives) if lives[offset].fate not in STAYING]
+
+    def before(offset: int) -> list[int]:
+        """Return those of the same original key up to its place."""
+        told = history[offset]
+        return [
+            other
+            for other in going
+            if lives[other].fate in (Fate.RETRY, Fate.PARK)
+            and (history[other].kind, history[other].origin) == ("letter", told.origin)
+            and (history[other].place, other) <= (told.place, offset)
+        ]
+
+    def turn(offset: int) -> tuple[int, bool, int, int]:
+        told, is_sent = history[offset], lives[offset].fate in (Fate.RETRY, Fate.PARK)
+        is_ordered = is_sent and told.kind == "letter" and told.origin is not None
+        release = max(before(offset)) if is_ordered else offset
+        return release, release > offset, told.place, offset
+
+    return sorted(going, key=turn)
+
+
+@given(strategies.lists(TOLD, max_size=60), strategies.booleans())
+def test_it_tells_what_dictionaries_and_sorting_tell(history: list[Told], is_guarded: bool) -> None:
+    records = [record(told, offset) for offset, told in enumerate(history)]
+    found = filled(records, is_guarded=is_guarded)
+    lives = fold(history, is_guarded=is_guarded)
+    assert found.counts() == Counter(life.fate for life in lives.values())
+    letters = [(records[chosen.offset], chosen) for chosen in found.chosen()]
+    gone = list(in_origin_order(letters, found.late()))
+    assert [one.offset for one, _ in gone] == order(history, lives)
+    for one, chosen in gone:
+        life = lives[one.offset]
+        assert (one, chosen.fate) == (records[one.offset], life.fate)
+        assert chosen.dealt == (life.dealt if life.fate is Fate.DROP else None)
+    if is_guarded:
+        due = [offset for offset in lives if lives[offset].fate in (Fate.RETRY, Fate.HOLD)]
+        marks = Counter(fingerprint(history[offset].error) for offset in due)
+        assert found.due_by_error() == marks
+
+
+@given(strategies.lists(TOLD, max_size=60), strategies.sets(strategies.integers(0, 59)))
+def test_the_order_holds_also_when_the_cleaner_takes_letters_between_the_readings(
+    history: list[Told], taken: set[int]
+) -> None:
+    records = [record(told, offset) for offset, told in enumerate(history)]
+    found = filled(records, is_guarded=False)
+    chosen = [one for one in found.chosen() if one.offset not in taken]
+    letters = [(records[one.offset], one) for one in chosen]
+    gone = [one.offset for one, _ in in_origin_order(letters, found.late())]
+    assert sorted(gone) == [one.offset for one in chosen]
+    sent = {one.offset for one in chosen if one.fate in (Fate.RETRY, Fate.PARK)}
+    for origin in (b"x", b"y"):
+        of_it = [n for n in gone if n in sent and history[n].origin == origin]
+        places = [history[n].place for n in of_it if history[n].kind == "letter"]
+        assert places == sorted(places)
+
+
+def filled(records: list[Record], *, is_guarded: bool) -> Index:
+    made = Index(RULES, NOW, HELD if is_guarded else frozenset(), is_guarded)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(index, "ROWS", 7)
+        for one in records:
+            made.add(one)
+    return made
+
+
+# Every letter was reported twice, all are of one original key, and each waits for the last one.
+SWEEP = """
+import re, sys
+from pathlib import Path
+from shardpost.sweeping import scratch
+from shardpost.sweeping.index import Index
+from shardpost.sweeping.origin_order import in_origin_order
+from tests.unit.test_sweep_index import NOW, RULES, Told, record
+
+def letter(n):
+    key = b"positions-0-%d" % (n // 2)
+    return record(Told("letter", key, 0, b"x", count - n, "KeyError: x", True), n)
+
+count = int(sys.argv[1])
+scratch.MEMORY_BYTES = 256 << 10
+index = Index(RULES, NOW)
+for n in range(count):
+    index.add(letter(n))
+letters = ((letter(chosen.offset), chosen) for chosen in index.chosen())
+places = [0, 0]
+for one, _ in in_origin_order(letters, index.late()):
+    places = [count - one.offset, places[0]]
+    assert places[0] > places[1]
+assert places[0] == count - 1
+print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+
+
+def peak_bytes(count: int) -> int:
+    """Return how much memory a process has needed to sweep so many records."""
+    command = [sys.executable, "-c", SWEEP, str(count)]
+    root = Path(__file__).parents[2]
+    return int(subprocess.run(command, cwd=root, check=True, capture_output=True).stdout) << 10
+
+
+def test_eight_times_as_many_records_take_no_more_memory() -> None:
+    assert peak_bytes(80_000) - peak_bytes(10_000) < 2 << 20
+
+
+def test_a_batch_ends_also_with_many_bytes_of_headers() -> None:
+    large = Record(b"k", b"v", [("h", bytes(1 << 20))], 0, "dead-letters", 0, 0)
+    assert [len(batch) for batch in batches([large] * 40, 1_000, itself)] == [16, 16, 8]
+
+
+def test_where_no_temporary_file_can_be_written_it_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scratch, "MEMORY_BYTES", 64 << 10)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(ShardpostError, match=r"^dead-letters\[3\]: expected room for a temp"):
+            add_many()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def add_many() -> None:
+    told = Told("letter", b"k", 0, b"x", 0, "KeyError: x", is_due=True)
+    with scratch.on_disk("dead-letters[3]"):
+        filled([record(told, n) for n in range(10_000)], is_guarded=False)
