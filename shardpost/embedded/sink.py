@@ -97,6 +97,13 @@ class Keeper:
         self._folder = folder
         self._numbers = itertools.count(1)
 
+    async def handle_EHLO(  # noqa: N802
+        self, _server: Any, session: Any, _envelope: Any, name: str, says: list[str]
+    ) -> list[str]:
+        """Announce that commands may come without waiting for answers, which aiosmtpd can take."""
+        session.host_name = name
+        return [*says[:-1], "250-PIPELINING", says[-1]]
+
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
         """Keep one e-mail, byte for byte as it came; a full disk is a reason to come back later."""
         now = datetime.now(UTC)
