@@ -100,7 +100,7 @@ class Keeper:
     async def handle_EHLO(  # noqa: N802
         self, _server: Any, session: Any, _envelope: Any, name: str, says: list[str]
     ) -> list[str]:
-        """Announce that commands may come without waiting for answers, which aiosmtpd can take."""
+        """Announce that commands may come without waiting for the answers."""
         session.host_name = name
         return [*says[:-1], "250-PIPELINING", says[-1]]
 
@@ -120,7 +120,7 @@ class Keeper:
 
 async def serve(folder: Path, port: int) -> None:
     """Take mail on loopback until told to end."""
-    from aiosmtpd.smtp import SMTP
+    from shardpost.embedded.pipelining import Pipelining
 
     folder.mkdir(parents=True, exist_ok=True)
     ended = asyncio.Event()
@@ -129,8 +129,8 @@ async def serve(folder: Path, port: int) -> None:
         loop.add_signal_handler(sign, ended.set)
     keeper = Keeper(folder)
 
-    def session() -> SMTP:
-        return SMTP(
+    def session() -> Pipelining:
+        return Pipelining(
             keeper,
             hostname="localhost",
             ident="Shardpost's mail sink",
