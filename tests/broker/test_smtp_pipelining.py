@@ -84,6 +84,19 @@ def test_a_server_that_wants_the_mail_of_nobody_is_left_without_a_dot() -> None:
     assert two(refusing(RCPT="550 no such user")) == (Refused("550 no such user"), 2)
 
 
+def test_who_wants_a_mail_of_nobody_hears_not_another_word() -> None:
+    said: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        until(connection, b"DATA\r\n")
+        connection.sendall(b"250 fine\r\n550 no such user\r\n354 go on\r\n")
+        said.append(connection.recv(1000))
+
+    with raw_server(talk) as port:
+        assert Session(settings_for(port)).send(mail("bad")) == Refused("550 no such user")
+    assert said == [b""]
+
+
 @pytest.mark.parametrize("does", [HANG, DROP])
 def test_what_was_refused_stays_refused_when_the_server_says_no_more(does: str) -> None:
     assert two(refusing(RCPT="550 no such user", DATA=does)) == (Refused("550 no such user"), 2)
