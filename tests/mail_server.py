@@ -16,6 +16,8 @@ HANG, DROP, TAKE_AND_DROP, TAKE_AND_HANG = "hang", "drop", "take and drop", "tak
 SAY_AND_DROP = "; then drop"
 Script = Callable[[str, str], str | None]
 
+EHLO = "250-here\r\n250 SMTPUTF8"
+PIPELINING = "250-here\r\n250-PIPELINING\r\n250 SMTPUTF8"
 _GOOD = {"connect": "220 hello", "DATA": "354 go on"}
 _MESSAGE_ID = re.compile(rb"^Message-ID: (\S+)", re.MULTILINE)
 
@@ -29,6 +31,7 @@ class MailServer:
 
     script: Script
     port: int = 0
+    ehlo: str = EHLO
     taken: Counter[str] = field(default_factory=Counter)
     message_ids: dict[str, set[str]] = field(default_factory=dict)
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -68,7 +71,7 @@ class _Conversation(socketserver.StreamRequestHandler):
         verb = line.split()[0].upper() if line else ""
         match verb:
             case "EHLO":
-                self._say("EHLO", "250-here\r\n250 SMTPUTF8")
+                self._say("EHLO", self.server.mail.ehlo)
             case "RCPT":
                 self.recipient = line[line.index("<") + 1 : line.rindex(">")]
                 self._say("RCPT")
@@ -134,11 +137,11 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def mail_server(
-    script: Script = lambda _stage, _recipient: None, port: int = 0
+    script: Script = lambda _stage, _recipient: None, port: int = 0, ehlo: str | None = None
 ) -> Iterator[MailServer]:
     """Run one on loopback until the block ends."""
     with _Server(("127.0.0.1", port), _Conversation) as server:
-        mail = MailServer(script, server.server_address[1])
+        mail = MailServer(script, server.server_address[1], ehlo or MailServer.ehlo)
         server.mail = mail  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

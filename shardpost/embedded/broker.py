@@ -17,7 +17,14 @@ HEAP = "1g"
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 STATE_SECONDS = 5.0
-JVM = ["-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]
+JVM = [
+    # The quick compiler alone: a broker that shares two cores with all else gets back too little of
+    # what the optimising one takes (docs/performance.md).
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+]
 
 
 def start(settings: Settings) -> bool:

@@ -97,6 +97,13 @@ class Keeper:
         self._folder = folder
         self._numbers = itertools.count(1)
 
+    async def handle_EHLO(  # noqa: N802
+        self, _server: Any, session: Any, _envelope: Any, name: str, says: list[str]
+    ) -> list[str]:
+        """Announce that commands may come without waiting for the answers."""
+        session.host_name = name
+        return [*says[:-1], "250-PIPELINING", says[-1]]
+
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
         """Keep one e-mail, byte for byte as it came; a full disk is a reason to come back later."""
         now = datetime.now(UTC)
@@ -113,7 +120,7 @@ class Keeper:
 
 async def serve(folder: Path, port: int) -> None:
     """Take mail on loopback until told to end."""
-    from aiosmtpd.smtp import SMTP
+    from shardpost.embedded.pipelining import Pipelining
 
     folder.mkdir(parents=True, exist_ok=True)
     ended = asyncio.Event()
@@ -122,8 +129,8 @@ async def serve(folder: Path, port: int) -> None:
         loop.add_signal_handler(sign, ended.set)
     keeper = Keeper(folder)
 
-    def session() -> SMTP:
-        return SMTP(
+    def session() -> Pipelining:
+        return Pipelining(
             keeper,
             hostname="localhost",
             ident="Shardpost's mail sink",

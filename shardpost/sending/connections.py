@@ -34,7 +34,8 @@ class Connections:
     def send(self, mails: Sequence[Mail]) -> list[Outcome]:
         """Send mails, at most `len` of them, side by side; return what became of each."""
         sessions = self._sessions[: len(mails)]
-        outcomes = list(self._pool.map(_outcome, sessions, mails))
+        others = self._pool.map(_outcome, sessions[1:], mails[1:])
+        outcomes = [_outcome(sessions[0], mails[0]), *others]
         pairs = zip(sessions, outcomes, strict=True)
         self._drop([session for session, outcome in pairs if _is_unreachable(outcome)])
         return outcomes

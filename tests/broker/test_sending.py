@@ -20,7 +20,9 @@ from shardpost.sending.tally import Report
 from shardpost.settings import Settings
 from tests.mail_server import (
     DROP,
+    EHLO,
     HANG,
+    PIPELINING,
     SAY_AND_DROP,
     TAKE_AND_DROP,
     TAKE_AND_HANG,
@@ -55,6 +57,12 @@ def member(client: str, **more: Any) -> dict[str, Any]:
 
 def to(client: str) -> str:
     return f"{client}@x.example"
+
+
+@pytest.fixture(params=[EHLO, PIPELINING], ids=["in turn", "at once"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers announce that commands may come at once, or not."""
+    monkeypatch.setattr(MailServer, "ehlo", request.param)
 
 
 @pytest.fixture
@@ -126,6 +134,7 @@ def each_once(server: MailServer, clients: list[str] = CLIENTS) -> bool:
     return server.taken == dict.fromkeys(map(to, clients), 1)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_everybody_gets_one_and_a_second_run_mails_nobody(ready: Settings) -> None:
     with mail_server() as server:
         assert run(ready, server) == Report(SHARD, sent=10)
@@ -135,6 +144,7 @@ def test_everybody_gets_one_and_a_second_run_mails_nobody(ready: Settings) -> No
     assert states(ready) == dict.fromkeys(CLIENTS, "sent")
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_ledger_says_sending_before_the_server_hears_of_a_client(ready: Settings) -> None:
     found: dict[str, list[str]] = {}
 
@@ -177,6 +187,7 @@ def test_failed_is_final_until_told_to_try_again(ready: Settings) -> None:
     assert history(ready, "client3") == ["sending", "failed", "sending", "sent"]
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA", "end"])
 @pytest.mark.parametrize("reply", ["451 busy", "421 closing; then drop"])
 def test_a_4xx_comes_back_later_and_goes_through(ready: Settings, stage: str, reply: str) -> None:
@@ -219,6 +230,7 @@ def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
     assert reason == "451 busy (at attempt 3 of 3)"
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA", "end"])
 def test_a_5xx_fails_that_one_mail(ready: Settings, stage: str) -> None:
     script = nth_mail(4, "550 no") if stage == "MAIL" else only("client3", stage, "550 no")
@@ -227,6 +239,7 @@ def test_a_5xx_fails_that_one_mail(ready: Settings, stage: str) -> None:
         assert sum(server.taken.values()) == 9
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("stage", ["RCPT", "DATA"])
 @pytest.mark.parametrize("does", [DROP, HANG])
 def test_a_connection_lost_before_the_final_dot_is_no_doubt(
@@ -245,6 +258,7 @@ def test_a_connection_dropped_between_mails_is_opened_again(ready: Settings) -> 
         assert server.connections == 5
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     "does", [HANG, DROP, TAKE_AND_HANG, TAKE_AND_DROP, "garbage" + SAY_AND_DROP]
 )
@@ -320,6 +334,7 @@ def test_a_server_with_fewer_connections_than_wanted_is_used_as_far_as_it_goes(
         assert each_once(server)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_server_that_wants_a_login_fails_nobody(ready: Settings) -> None:
     with mail_server(lambda at, _: "530 login first" if at == "MAIL" else None) as server:
         report = run(ready, server)
@@ -327,6 +342,7 @@ def test_a_server_that_wants_a_login_fails_nobody(ready: Settings) -> None:
     assert "530 login first" in str(report.error)
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_server_that_drops_everything_stops_the_shard_and_fails_nobody(ready: Settings) -> None:
     with mail_server(lambda at, _: DROP if at == "RCPT" else None) as server:
         report = run(ready, server)
@@ -346,6 +362,7 @@ def test_one_mail_that_always_loses_its_connection_stays_open(ready: Settings) -
     assert history(ready, "client3")[-1] == "open"
 
 
+@pytest.mark.usefixtures("either_way")
 def test_an_address_beyond_ascii_goes_by_smtputf8_or_fails_with_a_reason(ready: Settings) -> None:
     members = [member("client1", email="jörg@x.example"), member("client2")]
     with mail_server(lambda at, _: "250 plain" if at == "EHLO" else None) as server:
@@ -401,6 +418,7 @@ def test_a_zombie_is_fenced_and_leaves_no_trace(ready: Settings) -> None:
     assert states(ready) == {"client1": "unknown"}
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_sender_that_is_fenced_mid_shard_says_nothing_more_to_the_mail_server(
     ready: Settings,
 ) -> None:

@@ -1,6 +1,7 @@
 """The mail sink, spoken to over SMTP."""
 
 import smtplib
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -57,6 +58,26 @@ def test_a_mail_of_many_megabytes_is_kept(running: Settings) -> None:
     whole = b"\r\n".join(mail[i : i + 900] for i in range(0, len(mail), 900)) + b"\r\n"
     send(running, whole)
     assert kept(running) == [whole]
+
+
+def test_commands_that_come_together_are_answered_together_and_each_mail_is_kept(
+    running: Settings,
+) -> None:
+    announced = b"MAIL FROM:<a@x.example>\r\nRCPT TO:<b@x.example>\r\nDATA\r\n"
+    with socket.create_connection(("127.0.0.1", running.smtp_port), 20) as connection:
+        assert connection.recv(1000).startswith(b"220")
+        connection.sendall(b"EHLO here\r\n")
+        assert b"\r\n250-PIPELINING\r\n" in connection.recv(1000)
+        for number in range(3):
+            connection.sendall(announced)
+            answers = connection.recv(1000).splitlines()
+            assert [answer[:3] for answer in answers] == [b"250", b"250", b"354"]
+            connection.sendall(b"Subject: %d\r\n\r\n.\r\n" % number)
+            assert connection.recv(1000).startswith(b"250")
+        connection.sendall(b"MAIL FROM:<a@x.example>\r\nRCPT nonsense\r\nDATA\r\nQUIT\r\n")
+        said = b"".join(iter(lambda: connection.recv(1000), b"")).splitlines()
+        assert [answer[:3] for answer in said] == [b"250", b"501", b"503", b"221"]
+    assert kept(running) == [b"Subject: %d\r\n\r\n" % number for number in range(3)]
 
 
 def test_mail_survives_a_stop_and_a_start(running: Settings) -> None:

@@ -1,0 +1,203 @@
+"""MAIL, RCPT and DATA in one breath, to servers that refuse, close or fall silent amid it."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from shardpost.adapters.smtp import Session
+from shardpost.domain.delivery import Later, NotSent, Outcome, Refused, Sent, Unknown
+from shardpost.domain.message import Mail
+from shardpost.settings import Settings, load
+from tests.mail_server import (
+    DROP,
+    EHLO,
+    HANG,
+    PIPELINING,
+    SAY_AND_DROP,
+    MailServer,
+    Script,
+    mail_server,
+)
+
+BIG = 64 * 1024 * 1024
+Talk = Callable[[socket.socket], None]
+
+
+def mail(name: str, content: bytes = b"A: b\r\n\r\n.c\r\n") -> Mail:
+    to = f"{name}@x.example"
+    return Mail(name, f"<{name}@x>", "from@x.example", to, needs_utf8=False, content=content)
+
+
+def settings_for(port: int) -> Settings:
+    quick = {"SMTP_TIMEOUT": "1", "MAIL_FIRST_DELAY": "0.05", "SMTP_PORT": str(port)}
+    return load({f"SHARDPOST_{name}": value for name, value in quick.items()})
+
+
+def refusing(**replies: str) -> Script:
+    """Say these things about the first mail, which is to `bad`, and yes to all others."""
+    mails = 0
+
+    def script(stage: str, recipient: str) -> str | None:
+        nonlocal mails
+        mails += stage == "MAIL"
+        is_bad = mails == 1 if stage == "MAIL" else recipient.startswith("bad")
+        return replies.get(stage) if is_bad else None
+
+    return script
+
+
+@contextmanager
+def speaking(script: Script, ehlo: str = PIPELINING) -> Iterator[tuple[Session, MailServer]]:
+    with mail_server(script, ehlo=ehlo) as server:
+        session = Session(settings_for(server.port))
+        yield session, server
+        session.close()
+
+
+def two(script: Script) -> tuple[Outcome, int]:
+    """Send a mail to `bad`, then one to `good`, which has to arrive.
+
+    Return what became of the first, and how many connections there were.
+    """
+    with speaking(script) as (session, server):
+        outcome = session.send(mail("bad"))
+        assert session.send(mail("good")) == Sent()
+        assert server.taken == {"good@x.example": 1}
+        assert server.contents["good@x.example"] == b"A: b\r\n\r\n.c\r\n"
+        return outcome, server.connections
+
+
+def test_a_refused_recipient_takes_its_data_along_and_the_connection_goes_on() -> None:
+    script = refusing(RCPT="550 no such user", DATA="503 no recipients")
+    assert two(script) == (Refused("550 no such user"), 1)
+
+
+def test_a_refused_sender_is_told_by_the_first_answer_and_not_by_those_that_follow() -> None:
+    script = refusing(MAIL="451 later", RCPT="503 no sender", DATA="503 no sender")
+    assert two(script) == (Later("451 later"), 1)
+
+
+def test_a_server_that_wants_the_mail_of_nobody_is_left_without_a_dot() -> None:
+    assert two(refusing(RCPT="550 no such user")) == (Refused("550 no such user"), 2)
+
+
+def test_who_wants_a_mail_of_nobody_hears_not_another_word() -> None:
+    said: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        until(connection, b"DATA\r\n")
+        connection.sendall(b"250 fine\r\n550 no such user\r\n354 go on\r\n")
+        said.append(connection.recv(1000))
+
+    with raw_server(talk) as port:
+        assert Session(settings_for(port)).send(mail("bad")) == Refused("550 no such user")
+    assert said == [b""]
+
+
+@pytest.mark.parametrize("does", [HANG, DROP])
+def test_what_was_refused_stays_refused_when_the_server_says_no_more(does: str) -> None:
+    assert two(refusing(RCPT="550 no such user", DATA=does)) == (Refused("550 no such user"), 2)
+
+
+def test_a_server_that_closes_amid_it_is_opened_again() -> None:
+    script = refusing(RCPT="421 closing" + SAY_AND_DROP)
+    assert two(script) == (Later("421 closing"), 2)
+
+
+@pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA"])
+@pytest.mark.parametrize("does", [HANG, DROP])
+def test_a_connection_lost_amid_it_is_no_doubt(stage: str, does: str) -> None:
+    with speaking(lambda at, _: does if at == stage else None) as (session, server):
+        outcome = session.send(mail("c"))
+        assert isinstance(outcome, NotSent)
+        assert not server.taken
+
+
+def test_a_server_that_wants_a_login_first_cannot_be_reached() -> None:
+    with speaking(lambda at, _: "530 login first" if at == "MAIL" else None) as (session, _server):
+        outcome = session.send(mail("c"))
+    assert isinstance(outcome, NotSent)
+    assert outcome.unreachable
+
+
+def test_no_answer_to_the_dot_is_unknown() -> None:
+    with speaking(lambda at, _: DROP if at == "end" else None) as (session, _server):
+        assert isinstance(session.send(mail("c")), Unknown)
+
+
+@pytest.mark.parametrize(("ehlo", "heard"), [(EHLO, 0), (PIPELINING, 1)])
+def test_only_a_server_that_says_so_hears_of_the_recipient_before_its_answer(
+    ehlo: str, heard: int
+) -> None:
+    script = refusing(MAIL="550 no", RCPT="503 no sender", DATA="503 no sender")
+    with speaking(script, ehlo) as (session, server):
+        assert session.send(mail("bad")) == Refused("550 no")
+        assert server.seen["RCPT", "bad@x.example"] == heard
+
+
+def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() -> None:
+    said: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        said.append(until(connection, b"DATA\r\n"))
+        for piece in (b"25", b"0-so\r\n250 so\r\n2", b"50 fine\r", b"\n354 go on\r\n"):
+            connection.sendall(piece)
+        said.append(until(connection, b"\r\n.\r\n"))
+        connection.sendall(b"250 taken\r\n")
+
+    with raw_server(talk) as port:
+        session = Session(settings_for(port))
+        assert session.send(mail("c")) == Sent()
+        session.close()
+    assert said == [
+        b"MAIL FROM:<from@x.example>\r\nRCPT TO:<c@x.example>\r\nDATA\r\n",
+        b"A: b\r\n\r\n..c\r\n.\r\n",
+    ]
+
+
+def test_a_server_that_closes_while_a_mail_is_under_way_has_not_got_it() -> None:
+    def talk(connection: socket.socket) -> None:
+        until(connection, b"DATA\r\n")
+        connection.sendall(b"250 fine\r\n250 fine\r\n354 go on\r\n")
+        connection.recv(1000)
+
+    with raw_server(talk) as port:
+        outcome = Session(settings_for(port)).send(mail("c", b"x" * 70 * (BIG // 70) + b"\r\n"))
+    assert isinstance(outcome, NotSent)
+
+
+def until(connection: socket.socket, end: bytes) -> bytes:
+    found = b""
+    while not found.endswith(end):
+        piece = connection.recv(65536)
+        if not piece:
+            raise ConnectionError(f"expected {end!r}, found {found[-100:]!r}")
+        found += piece
+    return found
+
+
+@contextmanager
+def raw_server(talk: Talk) -> Iterator[int]:
+    """Greet each connection and announce pipelining, then let `talk` go on; close after it."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(b"220 hello\r\n")
+                until(connection, b"\r\n")
+                connection.sendall(f"{PIPELINING}\r\n".encode())
+                talk(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
