@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from shardpost.adapters import class_archive
 from shardpost.adapters.packages import packages_zip
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_conf, job_file, scratch
+from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_conf, job_file, temporary_files_in
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION
 from shardpost.settings import Settings, load
 
@@ -63,7 +63,7 @@ class SparkJob(SparkSubmitOperator):
             class_archive.use_or_make() as archive,
         ):
             self._describe(settings, result, job_conf(settings, self.job, *archive.java))
-            self.env_vars = (self.env_vars or {}) | scratch(Path(folder))
+            self.env_vars = (self.env_vars or {}) | temporary_files_in(Path(folder))
             try:
                 super().execute(context)
             except AirflowException as error:

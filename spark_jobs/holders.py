@@ -14,7 +14,7 @@ from shardpost.domain.snapshot import Snapshot
 from shardpost.settings import Settings
 from spark_jobs import fold, kafka_placement
 from spark_jobs.steps import step
-from spark_jobs.view import View, summed
+from spark_jobs.view import View, summed, total
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ class Holders:
         if self.view.is_empty(table):  # read what was written rather than keep what to write
             first = self._rows(touched.withColumn("positions", fold.sorted_ids(F.col("added"))))
             written = self.view.append(table, first, few=few)
-            (held,), _ = summed(self.view.rows_of(written), "size(positions)")
-            return written.given("client"), held
+            return written.given("client"), total(self.view.rows_of(written), "size(positions)")
         known = self.view.read_with_files(table)
         holders = fold.new_holders(touched, known, few=few).persist(StorageLevel.MEMORY_AND_DISK)
         (more, held), files = summed(

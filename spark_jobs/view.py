@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection
 from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.adapters import delta_log
@@ -119,8 +119,16 @@ class View:
 
 def summed(frame: DataFrame, *expressions: str) -> tuple[list[int], list[str]]:
     """Return the sums over a frame, and the files that its rows were in before (`old_file`)."""
-    sums = [F.coalesce(F.sum(F.expr(e)), F.lit(0)) for e in expressions]
-    old_files = F.collect_set("old_file") if "old_file" in frame.columns else F.array()
-    found = frame.agg(old_files, *sums).first()
+    found = frame.agg(F.collect_set("old_file"), *map(_sum, expressions)).first()
     files, *totals = found or ([],)
     return [int(total) for total in totals], files
+
+
+def total(frame: DataFrame, expression: str) -> int:
+    """Return the sum over a frame."""
+    found = frame.agg(_sum(expression)).first()
+    return int(found[0]) if found else 0
+
+
+def _sum(expression: str) -> Column:
+    return F.coalesce(F.sum(F.expr(expression)), F.lit(0))

@@ -37,7 +37,9 @@ class Job:
         self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"
         self._process = subprocess.Popen(
             [*spark_submit.command(settings), *script, *args],
-            env=spark_submit.environment(settings) | spark_submit.scratch(settings.home) | more,
+            env=spark_submit.environment(settings)
+            | spark_submit.temporary_files_in(settings.home)
+            | more,
             cwd=settings.home,
             stdin=subprocess.DEVNULL,
             stdout=self.log.open("wb"),

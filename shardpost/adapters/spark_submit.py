@@ -100,7 +100,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
         ]
         code = subprocess.run(
             whole,
-            env=environment(settings) | scratch(Path(folder)),
+            env=environment(settings) | temporary_files_in(Path(folder)),
             cwd=folder,  # Spark leaves empty folders where it runs
             stdout=sys.stderr,
             check=False,
@@ -113,7 +113,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
         return code, json.loads(result.read_text()) if result.exists() else None
 
 
-def scratch(folder: Path) -> dict[str, str]:
+def temporary_files_in(folder: Path) -> dict[str, str]:
     """Return variables by which all temporary files of a job are in a folder that goes with it.
 
     A JVM that is killed leaves its own behind. Where Spark spills to is left as its user set it.

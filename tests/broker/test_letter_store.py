@@ -98,12 +98,14 @@ def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         reading = [pool.submit(read) for _ in range(4)]
-        wait_for(lambda: len(counts) > 4, "some reads")
-        kill(alone)
-        broker.start(alone)
-        before = len(counts)
-        wait_for(lambda: len(counts) > before + 4 or any(r.done() for r in reading), "more reads")
-        is_back.set()
+        try:
+            wait_for(lambda: len(counts) > 4, "some reads")
+            kill(alone)
+            broker.start(alone)
+            enough = len(counts) + 4
+            wait_for(lambda: len(counts) > enough or any(r.done() for r in reading), "more reads")
+        finally:
+            is_back.set()
     assert [one.exception() for one in reading] == [None] * 4
     assert set(counts) == {COUNT}
 
