@@ -25,13 +25,14 @@ class Job:
         args: list[str],
         pause_at: str | None = None,
         pause_anywhere_at: str | None = None,
+        nth_time: int = 1,
     ) -> None:
-        """Start it; it pauses at a step of its driver, or also of its workers."""
+        """Start it; it pauses at a step of its driver, or the n-th time at one of any process."""
         more = {}
         if pause_anywhere_at is not None:
             paused = settings.home / f"paused-{time.monotonic_ns()}"
             more = {"PYTHONPATH": str(PAUSING_ANYWHERE), "PAUSE_AT": pause_anywhere_at}
-            more["PAUSED"] = str(paused)
+            more |= {"PAUSE_AT_TIME": str(nth_time), "PAUSED": str(paused)}
         file = str(spark_submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
         self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"

@@ -23,6 +23,7 @@ from tests.kafka_configs import configure_broker, configure_topic
 from tests.letter_world import at, committed, failed, live, original, put, seen, sweep, total
 
 COUNT = 300
+MANY = 3000  # in pairs: sent in seconds, so that it can be stopped midway
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def sent(settings: Settings) -> int:
 def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twice(
     alone: Settings,
 ) -> None:
-    letters(alone, COUNT)
+    letters(alone, MANY)
     hasty = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 3.0})
     # Its transactions outlast the time that a broker takes to start.
     patient = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 120.0})
@@ -81,7 +82,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
             assert report.error is None
     found = seen(patient)  # the second sweep has ended what the first left open
     assert set(found.values()) == {1}
-    assert len(found) == COUNT
+    assert len(found) == MANY
     assert live(patient, alone.topic_dead_letters) == {}
 
 

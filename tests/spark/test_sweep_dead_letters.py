@@ -18,7 +18,7 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from spark_jobs.delta_files import read
 from spark_jobs.sweep_dead_letters import sweep_dead_letters
-from tests.job_process import Job, wait_for
+from tests.job_process import Job
 from tests.letter_world import at, failed, header, live, original, put, retries, seen
 
 pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
@@ -172,9 +172,12 @@ def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
     long_ago(small)
     for _ in range(2):
         there = len(retries(small))
-        job = Job(small, "sweep_dead_letters", [])
-        wait_for(lambda there=there: len(retries(small)) > there + 10, "some retries", job)
-        job.kill()
+        job = Job(small, "sweep_dead_letters", [], pause_anywhere_at="committed", nth_time=12)
+        try:
+            job.wait_until_paused()
+        finally:
+            job.kill()
+        assert there + 12 <= len(retries(small)) < COUNT
         assert set(seen(small).values()) <= {1}
     run(small)
     each_once(small)
