@@ -35,12 +35,12 @@ def headers_once_more(message: Message) -> Headers:
     return found if is_whole else [(LEFT_OUT, UNREADABLE)]
 
 
-def record_of(message: Message) -> Record:
-    """Return a message that was read, and is no error, as a record."""
+def record_of(message: Message, headers: Headers | None = None) -> Record:
+    """Return a message that was read, and is no error, as a record; with its headers if known."""
     return Record(
         message.key(),
         message.value(),
-        headers_of(message),
+        headers_of(message) if headers is None else headers,
         message.timestamp()[1],
         message.topic() or "",
         message.partition() or 0,

@@ -22,7 +22,7 @@ from shardpost.domain.letters import (
     parse,
 )
 from shardpost.domain.partitioning import partition_of
-from shardpost.domain.records import BY_KEY, Header, Outgoing, Record
+from shardpost.domain.records import BY_KEY, Header, Headers, Outgoing, Record
 
 # Of a tombstone: what was done with which attempt, when, and where the record was that it is of.
 STATE = "state"
@@ -108,14 +108,14 @@ def restored(record: Record) -> Outgoing:
     )
 
 
-def attempt_dealt_with(record: Record) -> int:
+def attempt_dealt_with(headers: Headers) -> int:
     """Return the attempt that a tombstone speaks of; -1 if it says none."""
-    return min(_number(dict(record.headers).get(ATTEMPT), -1), MOST_ATTEMPTS)
+    return min(_number(dict(headers).get(ATTEMPT), -1), MOST_ATTEMPTS)
 
 
-def offset_dealt_with(record: Record) -> int:
-    """Return up to which offset a tombstone speaks; up to itself if it was written by hand."""
-    return _number(dict(record.headers).get(DEALT_OFFSET), record.offset)
+def offset_dealt_with(headers: Headers, offset: int) -> int:
+    """Return up to which offset a tombstone speaks; up to its own if it was written by hand."""
+    return _number(dict(headers).get(DEALT_OFFSET), offset)
 
 
 def parked_count(headers: Mapping[str, str | bytes | None]) -> int:

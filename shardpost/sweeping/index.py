@@ -20,7 +20,7 @@ from shardpost.domain.backoff import Rules
 from shardpost.domain.dealing import attempt_dealt_with, offset_dealt_with
 from shardpost.domain.fingerprints import fingerprint
 from shardpost.domain.letters import Malformed, parse
-from shardpost.domain.records import Record
+from shardpost.domain.records import Headers
 from shardpost.domain.triage import Park, Retry, Wait, decide
 from shardpost.sweeping.life import NONE, Fate, Life
 from shardpost.sweeping.scratch import scratch
@@ -38,10 +38,15 @@ _RECORDS = """records (
     offset INTEGER PRIMARY KEY, key BLOB, fate INTEGER, attempt INTEGER, place INTEGER,
     origin INTEGER, mark TEXT, dealt INTEGER)"""
 _ADD = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, NULL)"
+_ADD_WAITING = "INSERT INTO records (offset, key, fate, attempt) VALUES (?, ?, ?, ?)"
 
-# What became of letters of which there are several records; of one offset the last row counts.
+# The keys of several records, and what became of their letters; of one offset the last row counts.
+_SEVERAL = "several (key BLOB PRIMARY KEY) WITHOUT ROWID"
+_FIND_SEVERAL = "INSERT INTO several SELECT key FROM records GROUP BY key HAVING count(*) > 1"
 _FOLDED = "folded (fate INTEGER, dealt INTEGER, offset INTEGER)"
-_BY_KEY = "SELECT key, offset, fate, attempt, place FROM records ORDER BY key, offset"
+_BY_KEY = """
+SELECT key, offset, fate, attempt, place FROM records
+WHERE key IN several ORDER BY key, offset"""
 _SETTLE = "UPDATE records SET fate = ?, dealt = ? WHERE offset = ?"
 
 # Letters that have to wait for one behind them.
@@ -57,6 +62,8 @@ _CHOSEN = """
 SELECT offset, fate, coalesce(release, offset), dealt
 FROM records LEFT JOIN late USING (offset)
 WHERE fate NOT IN (:WAIT, :HOLD) ORDER BY offset"""
+
+_TABLES = (_RECORDS, _SEVERAL, _FOLDED, _LATE)
 
 
 class Chosen(NamedTuple):
@@ -88,37 +95,43 @@ class Index:
     now: datetime
     held: frozenset[str] = frozenset()
     is_guarded: bool = False
-    _database: sqlite3.Connection = field(default_factory=lambda: scratch(_RECORDS, _FOLDED, _LATE))
-    _new: list[tuple[object, ...]] = field(default_factory=list)
+    _database: sqlite3.Connection = field(default_factory=lambda: scratch(*_TABLES))
+    _waiting: list[tuple[int, bytes, int, int]] = field(default_factory=list)
+    _others: list[tuple[object, ...]] = field(default_factory=list)
 
     def close(self) -> None:
         """Give the disk back."""
         self._database.close()
 
-    def add(self, record: Record) -> Fate:
+    def add(
+        self, offset: int, key: bytes | None, headers: Headers, timestamp: int, *, is_letter: bool
+    ) -> Fate:
         """Take one record in; return what is to be done with it if no other is of its key."""
-        key = record.key or b""
-        if len(key) > LONG_KEY:
-            key = blake2b(key, digest_size=LONG_KEY).digest()
-        if len(self._new) == ROWS:
+        slot = key or b""
+        if len(slot) > LONG_KEY:
+            slot = blake2b(slot, digest_size=LONG_KEY).digest()
+        if len(self._waiting) == ROWS or len(self._others) == ROWS:
             self._write()
-        if record.value is None:
-            attempt, until = attempt_dealt_with(record), offset_dealt_with(record)
-            self._new.append((record.offset, key, None, attempt, until, None, None))
+        if not is_letter:
+            attempt, until = attempt_dealt_with(headers), offset_dealt_with(headers, offset)
+            self._others.append((offset, slot, None, attempt, until, None, None))
             return Fate.WAIT
-        letter = parse(record.key, record.headers, record.timestamp)
+        letter = parse(key, headers, timestamp)
         fate = _FATES[type(decide(letter, self.now, self.rules))]
         if isinstance(letter, Malformed):
-            self._new.append((record.offset, key, int(fate), NONE, None, None, None))
+            self._others.append((offset, slot, int(fate), NONE, None, None, None))
+            return fate
+        if fate is Fate.WAIT:
+            self._waiting.append((offset, slot, int(fate), letter.attempt))
             return fate
         mark = fingerprint(letter.error) if self.is_guarded and fate is Fate.RETRY else None
         if mark in self.held:
             fate = Fate.HOLD
         place = origin = None
-        if letter.origin_key is not None and fate is not Fate.WAIT:
+        if letter.origin_key is not None:
             place = letter.origin_offset
             origin = hash((letter.origin_topic, letter.origin_partition, letter.origin_key))
-        self._new.append((record.offset, key, int(fate), letter.attempt, place, origin, mark))
+        self._others.append((offset, slot, int(fate), letter.attempt, place, origin, mark))
         return fate
 
     def counts(self) -> Counter[Fate]:
@@ -145,14 +158,16 @@ class Index:
         return map(Late._make, self._ordered.execute(by_place))
 
     def _write(self) -> None:
-        self._database.executemany(_ADD, self._new)
-        self._new.clear()
+        for add, rows in ((_ADD_WAITING, self._waiting), (_ADD, self._others)):
+            self._database.executemany(add, rows)
+            rows.clear()
 
     @cached_property
     def _settled(self) -> sqlite3.Connection:
         """The records, with what each letter comes to of which there are several."""
         self._write()
         database = self._database
+        database.execute(_FIND_SEVERAL)
         keys = groupby(database.execute(_BY_KEY), itemgetter(0))
         found = chain.from_iterable(_folded(records) for _, records in keys)
         database.executemany("INSERT INTO folded VALUES (?, ?, ?)", found)
@@ -174,11 +189,8 @@ _Row = tuple[bytes, int, int | None, int, int]
 
 def _folded(records: Iterator[_Row]) -> Iterator[tuple[int | None, int | None, int]]:
     """Yield fate and attempt that was dealt with, by offset, of the records of one key."""
-    first, second = next(records), next(records, None)
-    if second is None:
-        return
     life = Life()
-    for _, offset, fate, attempt, place in chain((first, second), records):
+    for _, offset, fate, attempt, place in records:
         if fate is None:
             life.tombstone(attempt, place)
         else:

@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardpost.adapters.kafka import read_to_end
-from shardpost.adapters.messages import record_of
+from shardpost.adapters.messages import headers_of, record_of
 from shardpost.adapters.transactions import TooLargeError, Transactions
 from shardpost.domain import dealing
 from shardpost.domain.backoff import Rules
 from shardpost.domain.dealing import Routes, State
 from shardpost.domain.letters import Letter, parse
-from shardpost.domain.records import Outgoing, Record
+from shardpost.domain.records import Headers, Outgoing, Record
 from shardpost.domain.topics import PASSED_ON_BYTES
 from shardpost.domain.triage import Park, decide
 from shardpost.errors import ShardpostError
@@ -33,6 +33,9 @@ from shardpost.sweeping.life import STAYING, Fate
 from shardpost.sweeping.origin_order import Found, in_origin_order
 from shardpost.sweeping.reread import reread
 from shardpost.sweeping.scratch import on_disk
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +105,7 @@ def due_by_error(sweep: Sweep, partition: int) -> Counter[str]:
     where = on_disk(sweep.where(partition))
     with _rarely_collected(), where, closing(sweep.index()) as index:
         for message in read_to_end(sweep.settings, sweep.routes.store, partition):
-            index.add(record_of(message))
+            _add(index, message, headers_of(message))
         return index.due_by_error()
 
 
@@ -165,14 +168,21 @@ def _read(sweep: Sweep, partition: int, index: Index) -> dict[int, Record] | Non
     kept: dict[int, Record] | None = {}
     size = 0
     for message in read_to_end(sweep.settings, sweep.routes.store, partition):
-        record = record_of(message)
-        fate = index.add(record)
+        headers = headers_of(message)
+        fate = _add(index, message, headers)
         if kept is not None and fate not in STAYING:
+            record = record_of(message, headers)
             kept[record.offset] = record
             size += size_of(record)
             if len(kept) > sweep.settings.retry_batch or size > BATCH_BYTES:
                 kept = None
     return kept
+
+
+def _add(index: Index, message: "Message", headers: Headers) -> Fate:
+    is_letter = message.value() is not None
+    at = message.timestamp()[1]
+    return index.add(message.offset() or 0, message.key(), headers, at, is_letter=is_letter)
 
 
 def _letters(

@@ -159,8 +159,13 @@ def filled(records: list[Record], *, is_guarded: bool) -> Index:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(index, "ROWS", 7)
         for one in records:
-            made.add(one)
+            add(made, one)
     return made
+
+
+def add(index: Index, record: Record) -> None:
+    is_letter = record.value is not None
+    index.add(record.offset, record.key, record.headers, record.timestamp, is_letter=is_letter)
 
 
 # Every letter was reported twice, all are of one original key, and each waits for the last one.
@@ -170,7 +175,7 @@ from pathlib import Path
 from shardpost.sweeping import scratch
 from shardpost.sweeping.index import Index
 from shardpost.sweeping.origin_order import in_origin_order
-from tests.unit.test_sweep_index import NOW, RULES, Told, record
+from tests.unit.test_sweep_index import NOW, RULES, Told, add, record
 
 def letter(n):
     key = b"positions-0-%d" % (n // 2)
@@ -180,7 +185,7 @@ count = int(sys.argv[1])
 scratch.MEMORY_BYTES = 256 << 10
 index = Index(RULES, NOW)
 for n in range(count):
-    index.add(letter(n))
+    add(index, letter(n))
 letters = ((letter(chosen.offset), chosen) for chosen in index.chosen())
 places = [0, 0]
 for one, _ in in_origin_order(letters, index.late()):

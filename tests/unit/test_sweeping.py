@@ -17,6 +17,7 @@ from shardpost.sweeping import index
 from shardpost.sweeping.life import Fate
 from shardpost.sweeping.origin_order import in_origin_order
 from shardpost.sweeping.partition import Sweep, dealt
+from tests.unit.test_sweep_index import add
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTINGS = Settings(retry_attempts=2, retry_jitter=0.5, retry_batch=3)
@@ -80,7 +81,7 @@ class World:
         job = Sweep(SETTINGS, ROUTES, self.now)
         index = job.index()
         for record in self.store:
-            index.add(record)
+            add(index, record)
         there = {record.offset: record for record in self.store}
         due = [(there[chosen.offset], chosen) for chosen in index.chosen()]
         meanwhile()
