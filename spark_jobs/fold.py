@@ -113,7 +113,7 @@ def sorted_ids(ids: Column) -> Column:
     """Return the ids in the order of domain/position_ids.py."""
     keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
     # Not array_sort, which calls a comparator for every two of them.
-    return F.transform(F.sort_array(keyed), lambda item: item.getField("id"))
+    return F.sort_array(keyed).getField("id")
 
 
 def _marks(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
