@@ -240,6 +240,9 @@ def _bounded(headers: list[Header]) -> tuple[list[Header], int]:
 
 
 def _id(found: _Found, key: bytes | None) -> str:
+    if found.get(ID) is None and (error := _raw(found.get(ERROR))):
+        said = error[:ERROR_BYTES].decode(errors="replace")
+        raise _BadHeaderError(f"expected a header {ID}, found none; its error is: {said}")
     text = _text(found, ID)
     if key is None or text.encode() != key:
         raise _BadHeaderError(f"expected {ID} to be the record's key, found {text[:SHOWN]!r}")

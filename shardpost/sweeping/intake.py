@@ -54,9 +54,9 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
         writer.open()
         start = kafka.committed(settings, reader, topic, partition)
         records = map(record_of, kafka.read_to_end(settings, topic, partition, start=start))
-        size = routes.partitions[routes.store]
+        into = routes.store, routes.partitions[routes.store], settings.retry_rules.retry_topics
         for batch in batches(records, settings.retry_batch, itself):
-            letters = [translated(record, now, routes.store, size) for record in batch]
+            letters = [translated(record, now, *into) for record in batch]
             taken = Consumed(reader, topic, partition, batch[-1].offset + 1)
             try:
                 writer.write(letters, taken)

@@ -1,12 +1,14 @@
 """Letters as values: made, read, bounded, tried again, and told apart by their errors."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.domain import letters
+from shardpost.domain import dealing, letters
 from shardpost.domain.backoff import Backoff, Rules, per_origin
+from shardpost.domain.dealing import Routes
 from shardpost.domain.fingerprints import error_class, fingerprint
 from shardpost.domain.foreign_letters import translated
 from shardpost.domain.letters import (
@@ -18,7 +20,7 @@ from shardpost.domain.letters import (
     parse,
 )
 from shardpost.domain.partitioning import partition_of
-from shardpost.domain.records import Outgoing, Record
+from shardpost.domain.records import Header, Outgoing, Record
 from shardpost.domain.triage import Park, Retry, Wait, decide
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -217,7 +219,7 @@ def test_a_letter_of_kafka_connect_is_taken_in() -> None:
         ("__connect.errors.exception.message", b"bad schema"),
     ]
     foreign = Record(b"k", None, headers, 5, "connect-dlq", 0, 3)
-    letter = read(translated(foreign, NOW, "dead-letters", 8))
+    letter = read(taken_in(foreign))
     assert letter == Letter(
         *("orders-2-17", "orders", 2, 17, b"k", 0),
         "org.apache.kafka.connect.errors.DataException: bad schema",
@@ -237,16 +239,68 @@ def test_a_letter_of_spring_is_taken_in_by_its_first_failure() -> None:
         ("kafka_dlt-original-topic", b"orders-retry"),
         ("kafka_dlt-original-offset", (99).to_bytes(8, "big")),
     ]
-    letter = read(translated(Record(None, b"v", headers, 5, "x.DLT", 0, 3), NOW, "dead-letters", 8))
+    letter = read(taken_in(Record(None, b"v", headers, 5, "x.DLT", 0, 3)))
     assert isinstance(letter, Letter)
     assert (letter.id, letter.error) == ("orders-2-17", "java.lang.IllegalStateException: no")
 
 
 def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
     foreign = Record(b"k", b"v", [("kafka_dlt-original-offset", b"17")], 5, "dlq", 0, 3)
-    out = translated(foreign, NOW, "dead-letters", 8)
-    assert (out.key, out.value) == (b"dlq-0-3", b"v")
-    assert isinstance(read(out), Malformed)
+    out = taken_in(foreign)
+    assert (out.key, out.value, dict(out.headers)["origin-key"]) == (b"dlq-0-3", b"v", b"k")
+    found = read(out)
+    assert isinstance(found, Malformed)
+    assert found.reason.endswith(
+        "original-topic none, original-partition none, original-offset b'17'"
+    )
+
+
+def in_sets(prefix: str, sets: list[dict[str, bytes]]) -> list[Header]:
+    return [(prefix + name, value) for one in sets for name, value in one.items()]
+
+
+def spring(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
+    place = {"original-topic": topic, "original-partition": bytes(4)}
+    of_error = {"exception-fqcn": b"java.E", "exception-message": message}
+    return {**place, "original-offset": offset.to_bytes(8, "big"), **of_error}
+
+
+def connect(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
+    place = {"topic": topic, "partition": b"0", "offset": str(offset).encode()}
+    return {**place, "exception.class.name": b"java.E", "exception.message": message}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "set_"), [("kafka_dlt-", spring), ("__connect.errors.", connect)]
+)
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_retry_that_fails_in_a_foreign_consumer_is_the_same_letter_again(
+    prefix: str, set_: Callable[[bytes, int, bytes], dict[str, bytes]], *, passes_on: bool
+) -> None:
+    routes = Routes("dead-letters", "parking-lot", {"retries": 8})
+    own: list[Header] = [("trace", b"7"), *in_sets(prefix, [set_(b"orders", 17, b"one")])]
+    out = taken_in(Record(b"k", b"v", own, 5, "dlq", 0, 3))
+    for attempt in (1, 2, 3):
+        letter = read(out)
+        assert isinstance(letter, Letter)
+        retry = dealing.retry(letter, as_read(out), "retries", routes)
+        before = [h for h in retry.headers if passes_on or not h[0].startswith(prefix)]
+        failed = [*before, *in_sets(prefix, [set_(b"retries", 90 + attempt, b"two")])]
+        out = taken_in(Record(retry.key, retry.value, failed, 6, "dlq", 0, 3 + attempt))
+        again = read(out)
+        assert again == letter._replace(attempt=attempt, error="java.E: two")
+        assert (out.key, out.value) == (b"orders-0-17", b"v")
+        assert dict(out.headers)["trace"] == b"7"
+        assert sum(name.startswith(prefix) for name, _ in out.headers) == len(set_(b"", 0, b""))
+
+
+def taken_in(foreign: Record) -> Outgoing:
+    return translated(foreign, NOW, "dead-letters", 8, {"retries"})
+
+
+def as_read(out: Outgoing) -> Record:
+    headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in out.headers]
+    return Record(out.key, out.value, headers, 5, out.topic, out.partition, 0)
 
 
 def test_a_letter_of_a_retry_topic_is_never_retried_but_parked_with_the_reason() -> None:
