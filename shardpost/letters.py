@@ -40,8 +40,12 @@ def make_letter(
     one of `retry_topics` is taken for a retry: headers of a letter on any other are not trusted,
     since consumers may pass headers on. The error's text and the message's own headers are bounded
     in size (2,000 bytes and 32 kB); its value is not touched. ValueError for a message that is no
-    record but an error of the client.
+    record but an error of the client, for no partitions, and for a naive time.
     """
+    if partitions < 1:
+        raise ValueError(f"expected the number of partitions of {topic}, found {partitions}")
+    if failed_at.tzinfo is None:
+        raise ValueError(f"expected failed_at with its zone, found {failed_at.isoformat()}")
     if message.error():
         raise ValueError(f"expected a record, found an error of the client: {message.error()}")
     record = record_of(message)._replace(headers=headers_once_more(message))

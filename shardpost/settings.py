@@ -11,7 +11,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from shardpost.domain.backoff import Backoff, Rules, names, per_origin
 from shardpost.errors import UsageError
@@ -126,7 +134,8 @@ class Settings(BaseModel):
         None, description="other values for some origins: `positions: attempts=3 topic=again; …`"
     )
     retry_fatal: str | None = Field(
-        "Undecodable", description="classes of errors that are parked at once, by commas"
+        "Undecodable",
+        description="classes of errors that are parked at once, by commas; all of them",
     )
     retry_batch: Count = Field(1000, description="letters in one transaction of a sweep")
     retry_flood: Count | None = Field(
@@ -155,10 +164,30 @@ class Settings(BaseModel):
         """Host name of the mail server."""
         return self.smtp_host or "127.0.0.1"
 
+    @field_validator("*")
+    @classmethod
+    def _is_a_topic_of_its_own(cls, value: object, field: ValidationInfo) -> object:
+        if field.field_name in _TOPIC_FIELDS:
+            _refuse(value, {name: field.data.get(name) for name in _TOPIC_FIELDS})
+        return value
+
     @field_validator("retry_origins")
     @classmethod
-    def _can_be_read(cls, text: str | None) -> str | None:
-        per_origin(text or "", Backoff())
+    def _can_be_read(cls, text: str | None, field: ValidationInfo) -> str | None:
+        ours = {n: t for n, t in field.data.items() if n in _TOPIC_FIELDS - _RETRIED_INTO}
+        for backoff in per_origin(text or "", Backoff()).values():
+            _refuse(backoff.topic, ours)
+        return text
+
+    @field_validator("foreign_dead_letters")
+    @classmethod
+    def _are_foreign(cls, text: str | None, field: ValidationInfo) -> str | None:
+        ours = {n: t for n, t in field.data.items() if n in _TOPIC_FIELDS}
+        of_origins = per_origin(field.data.get("retry_origins") or "", Backoff()).values()
+        for topic in names(text or ""):
+            _refuse(topic, ours)
+            for backoff in of_origins:
+                _refuse(topic, {"retry_origins": backoff.topic})
         return text
 
     @property
@@ -187,6 +216,19 @@ class Settings(BaseModel):
         values = self.model_dump(exclude={"kafka"})
         own = {PREFIX + name: "" if value is None else str(value) for name, value in values.items()}
         return {name.upper(): value for name, value in (client | own).items()}
+
+
+_TOPIC_FIELDS = frozenset(name for name in Settings.model_fields if name.startswith("topic_"))
+# A retry may go back to where its record came from.
+_RETRIED_INTO = frozenset({"topic_positions", "topic_clients", "topic_exchanges", "topic_retries"})
+
+
+def _refuse(topic: object, ours: Mapping[str, object]) -> None:
+    for field, name in ours.items():
+        if topic == name:
+            raise ValueError(
+                f"expected another topic, found that of {PREFIX}{field.upper()}: {name}"
+            )
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:

@@ -71,7 +71,8 @@ def show_command(letter_id: str, as_json: bool) -> int:
 def sweep_command(as_json: bool) -> int:
     """Send what is due to its retry topic, park what is beyond help, once.
 
-    Exit code 3: done, and letters were held (SHARDPOST_RETRY_FLOOD).
+    Exit code 3: done, and letters were held: too many of one error (SHARDPOST_RETRY_FLOOD), or too
+    large to be parked.
     """
     from shardpost.adapters.spark_submit import submit
     from shardpost.settings import load
@@ -102,7 +103,7 @@ CHOICE = (
     click.option("--error", metavar="FINGERPRINT", help="Only letters parked by that error."),
     click.option("--since", type=Instant(), metavar="TIME", help="Only those parked since then."),
     click.option("--until", type=Instant(), metavar="TIME", help="Only those parked before."),
-    click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N."),
+    click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N there."),
     RATE,
     click.option("--why", metavar="TEXT", help="Why; it is recorded. Needed with --apply."),
     click.option("--apply", "is_real", is_flag=True, help="Do it; else only the plan is printed."),
@@ -123,7 +124,7 @@ def _choosing(function: Callable[..., int]) -> Callable[..., int]:
 def redrive_command(value: BinaryIO | None, again: bool, **asked: Any) -> int:
     """Send parked letters back to their retry topic: print the plan, or do it with --apply.
 
-    A redriven letter has one more try; failing that, it is parked again. Exit code 3: done, and
+    An exhausted letter has one more try; failing that, it is parked again. Exit code 3: done, and
     some of those chosen were refused.
     """
     if value is not None and len(asked["ids"]) != 1:
@@ -265,6 +266,8 @@ def _in_words(found: dict[str, Any]) -> str:
 
 
 def _value(found: dict[str, Any]) -> str:
+    if found["size"] is None:
+        return "value: none"
     return f"value ({found['size']} bytes): {found['value']}"
 
 

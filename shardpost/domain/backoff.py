@@ -12,7 +12,9 @@ from zlib import crc32
 from shardpost.domain.letters import Letter
 
 _ENTRY = re.compile(r"\s*([A-Za-z0-9._-]+)\s*:\s*(.*?)\s*")
-_NUMBERS = ("first_delay", "factor", "cap", "jitter")
+# Least and most, as of the settings for all origins.
+_NUMBERS = {"first_delay": (0, 10**9), "factor": (1, 10**9), "cap": (0, 10**9), "jitter": (0, 1)}
+_MOST_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def per_origin(text: str, default: Backoff) -> dict[str, Backoff]:
         match = _ENTRY.fullmatch(entry)
         if not match:
             raise ValueError(f"expected `origin: name=value …`, found {entry.strip()!r}")
+        if match[1] in found:
+            raise ValueError(f"expected each origin once, found {match[1]} again")
         found[match[1]] = replace(default, **dict(map(_pair, match[2].split())))
     return found
 
@@ -106,14 +110,15 @@ def _pair(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     if name == "topic" and value:
         return name, value
-    if name == "attempts" and value.isdecimal():
+    if name == "attempts" and value.isdecimal() and int(value) <= _MOST_ATTEMPTS:
         return name, int(value)
     if name in _NUMBERS:
-        number = float(value)
-        if 0 <= number < float("inf"):
-            return name, number
-    wanted = ", ".join((*_NUMBERS, "attempts", "topic"))
-    raise ValueError(f"expected one of {wanted}, and its value, found {text!r}")
+        least, most = _NUMBERS[name]
+        if least <= float(value) <= most:
+            return name, float(value)
+    bounds = (f"{name} ({least:,} to {most:,})" for name, (least, most) in _NUMBERS.items())
+    wanted = ", ".join((*bounds, f"attempts (0 to {_MOST_ATTEMPTS:,})", "topic"))
+    raise ValueError(f"expected one of {wanted}, found {text!r}")
 
 
 def _share(letter_id: str, attempt: int) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 
 from shardpost.domain.fingerprints import fingerprint
 from shardpost.domain.letter_names import name_of
@@ -28,12 +29,15 @@ from shardpost.domain.records import BY_KEY, Header, Headers, Outgoing, Record
 STATE = "state"
 AT = "at"
 DEALT_OFFSET = "dealt-offset"
-# Of a parked letter: why, the fingerprint of its error, and how often that one parked it.
+# Of a parked letter: why, the fingerprint of its error, how often that one parked it, and how often
+# the others did that parked it before: `fingerprint=count`, the latest first.
 PARKED_REASON = "parked-reason"
 PARKED_ERROR = "parked-error"
 PARKED_COUNT = "parked-count"
+PARKED_BEFORE = "parked-before"
+_ERRORS_KEPT = 10
 _DIGITS = 18  # of numbers that fit into 64 bits
-_OF_PARKING = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT})
+_OF_PARKING = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE})
 
 
 class State(StrEnum):
@@ -71,12 +75,14 @@ def parked(letter: Letter | Malformed, record: Record, reason: str, routes: Rout
     """Return the record of the parking lot that holds a letter."""
     error = reason if isinstance(letter, Malformed) else letter.error
     mark = fingerprint(error)
-    before = dict(record.headers)
-    again = as_text(before.get(PARKED_ERROR)) == mark
-    count = parked_count(before) + 1 if again else 1
+    before = _parked_by(dict(record.headers))
+    count = before.pop(mark, 0) + 1
     headers = [h for h in record.headers if h[0] not in _OF_PARKING and h[0] != ERROR]
     headers += [(ERROR, error), (PARKED_REASON, reason), (PARKED_ERROR, mark)]
     headers.append((PARKED_COUNT, str(count)))
+    if before:
+        others = islice(before.items(), _ERRORS_KEPT)
+        headers.append((PARKED_BEFORE, ",".join(f"{name}={times}" for name, times in others)))
     key = parking_key(letter, record)
     home = partition_of(key, routes.partitions[routes.parking_lot])
     return Outgoing(routes.parking_lot, key, record.value or b"", headers, home)
@@ -121,6 +127,18 @@ def offset_dealt_with(headers: Headers, offset: int) -> int:
 def parked_count(headers: Mapping[str, str | bytes | None]) -> int:
     """Return how often a letter was parked by the error that parked it last."""
     return _number(headers.get(PARKED_COUNT), 0)
+
+
+def _parked_by(headers: Mapping[str, str | bytes | None]) -> dict[str, int]:
+    """Return how often which error parked a letter, the latest first."""
+    found = {}
+    if last := as_text(headers.get(PARKED_ERROR)):
+        found[last] = parked_count(headers)
+    for entry in as_text(headers.get(PARKED_BEFORE)).split(","):
+        name, _, times = entry.partition("=")
+        if name and name not in found:
+            found[name] = _number(times, 0)
+    return found
 
 
 def read_parked(record: Record) -> Letter | Malformed:

@@ -1,4 +1,6 @@
-"""Fingerprints of errors: the same for errors that differ only in numbers, ids and quoted values.
+"""Fingerprints of errors: the same for errors that differ only in values.
+
+Values are numbers, ids, what is quoted, and what comes after `, found`.
 
 spark_jobs/letter_rows.py computes the same in the JVM; a test holds one against the other.
 """
@@ -8,11 +10,11 @@ from zlib import crc32
 
 # What follows is a colon or nothing at all: of `$` Java and Python think differently.
 CLASS = r"^(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|(?![\s\S]))"
-# Values in quotes, UUIDs, hexadecimal and other numbers; first what all of these begin with, since
-# most characters are none of it.
+# What was found, values in quotes, UUIDs, hexadecimal and other numbers; first what all of these
+# begin with, since most characters are none of it.
 VARIABLE = (
-    r"(?=[\"'0-9a-fA-F])"
-    r"(?:\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"(?=[,\"'0-9a-fA-F])"
+    r"(?:, found [\s\S]*|\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|0x[0-9a-fA-F]+|[0-9]+)"
 )
 LENGTH = 300

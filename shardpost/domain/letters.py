@@ -224,7 +224,11 @@ def error_text(error: BaseException | str) -> str:
     else:
         kind = type(error)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        text = f"{module}{kind.__qualname__}: {error}"
+        try:  # an error's own method may do anything
+            message = str(error)
+        except Exception:
+            message = "its message cannot be read"
+        text = f"{module}{kind.__qualname__}: {message}"
     return text.encode(errors="replace")[:ERROR_BYTES].decode(errors="ignore")
 
 

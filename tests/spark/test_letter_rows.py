@@ -23,6 +23,8 @@ ERRORS = [
     "KeyError: '1f3b5c7d-1f3b-1f3b-1f3b-1f3b5c7d1f3b' 0xAB ümläut",
     "no class here, 3 of 4",
     "ValueError\r",
+    "Undecodable: expected 1, found\u2028x\ry, found z\u0085, found",
+    "Undecodable: expected 1, found x\u2028y\rz, found 2",
     "",
     "x" * 500,
 ]
@@ -52,7 +54,7 @@ def letter(n: int, error: str, topic: str = "positions", attempt: int = 0) -> Ou
 
 def records() -> list[Record]:
     good = [letter(n, error) for n, error in enumerate(ERRORS)]
-    good += [letter(10 + n, "E: x", "clients", attempt) for n, attempt in enumerate((1, 3, 9999))]
+    good += [letter(100 + n, "E: x", "clients", attempt) for n, attempt in enumerate((1, 3, 9999))]
     wrong: list[tuple[str, str | bytes]] = [
         ("attempt", "-1"),
         ("attempt", "10000"),

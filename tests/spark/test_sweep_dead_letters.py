@@ -103,6 +103,12 @@ def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
     assert seen(own) == {("orders-2-17", "1"): 1}
     [retry] = retries(own)
     assert (retry.key, retry.value) == (b"k", b"v")
+    later = {"topic": own.topic_retries, "partition": str(retry.partition), "offset": "0"}
+    headers = [(f"__connect.errors.{name}", value) for name, value in later.items()]
+    put(own, [out._replace(key=retry.key, headers=[*retry.headers, *headers])])
+    assert run(own, 3600) == {"taken_in": 1, "waiting": 1}
+    assert run(own, 7200) == {"retried": 1}
+    assert seen(own) == {("orders-2-17", "1"): 1, ("orders-2-17", "2"): 1}
 
 
 def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) -> None:

@@ -193,7 +193,13 @@ def test_values_for_single_origins_are_read() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["a", "a: x=1", "a: attempts=-1", "a: cap=inf", ": cap=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a", "a: x=1", "a: attempts=-1", "a: attempts=1001", "a: cap=inf", ": cap=1"),
+        *("a: factor=0.5", "a: jitter=2", "a: cap=1; a: cap=2"),
+    ],
+)
 def test_values_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         per_origin(text, Backoff())
@@ -206,8 +212,30 @@ def test_errors_that_differ_in_values_have_one_fingerprint() -> None:
     ]
     assert len({fingerprint(error) for error in same}) == 1
     assert fingerprint(same[0]).startswith("DecodeError-")
+    bare = [f"Undecodable: expected one JSON object, found bad{x}" for x in "GH"]
+    assert fingerprint(bare[0]) == fingerprint(bare[1])
     assert fingerprint("DecodeError: expected text") != fingerprint(same[0])
     assert error_class("it broke: badly") == "error"
+
+
+def test_an_error_that_cannot_say_what_it_is_is_named_by_its_class() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    letter = first_failure(RECORD, MuteError(), NOW)
+    assert letter.error.endswith("MuteError: its message cannot be read")
+
+
+def test_how_often_each_error_parked_a_letter_is_remembered() -> None:
+    routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
+    record, counts = as_read(stored()), []
+    for error in "AABA":
+        letter = first_failure(RECORD, f"{error}: x", NOW)
+        out = dealing.parked(letter, record, "exhausted", routes)
+        record = as_read(out)
+        counts.append(dealing.parked_count(dict(record.headers)))
+    assert counts == [1, 2, 1, 3]
 
 
 def test_a_letter_of_kafka_connect_is_taken_in() -> None:

@@ -47,11 +47,21 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
         ("SHARDPOST_TABLES", "/data/a%20b"),
         ("SHARDPOST_DRIVER_MEMORY", "much"),
         ("SHARDPOST_KAFKA_TIMEOUT", "-1"),
+        ("SHARDPOST_TOPIC_RETRIES", "dead-letters"),
+        ("SHARDPOST_FOREIGN_DEAD_LETTERS", "connect-dlq, dead-letters"),
+        ("SHARDPOST_RETRY_ORIGINS", "orders: topic=parking-lot"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"{name}='{value}'"):
         load({name: value})
+
+
+def test_a_foreign_topic_is_none_that_retries_go_to() -> None:
+    origins = {"SHARDPOST_RETRY_ORIGINS": "orders: topic=orders-retries"}
+    with pytest.raises(UsageError, match="found that of SHARDPOST_RETRY_ORIGINS: orders-retries"):
+        load({**origins, "SHARDPOST_FOREIGN_DEAD_LETTERS": "orders-retries"})
+    assert load({**origins, "SHARDPOST_FOREIGN_DEAD_LETTERS": "orders-dlt"}).retry_origins
 
 
 def test_a_wrong_password_is_not_shown() -> None:
