@@ -60,7 +60,7 @@ class SparkJob(SparkSubmitOperator):
         result = _result_path(settings, context)
         with (
             tempfile.TemporaryDirectory(prefix="shardpost-", ignore_cleanup_errors=True) as folder,
-            class_archive.use_or_make() as archive,
+            class_archive.use_or_make(self.job) as archive,
         ):
             self._describe(settings, result, job_conf(settings, self.job, *archive.java))
             self.env_vars = (self.env_vars or {}) | temporary_files_in(Path(folder))

@@ -1,9 +1,10 @@
 """The class archive of Spark's drivers (class-data sharing of the JVM).
 
 A small run spends a third of its time on reading and verifying some 15,000 classes. The first job
-after `make setup` writes them down when it ends, which takes it some ten seconds more; later ones
-map the file. An archive is for one JVM and one set of jars: its name says which, and another JVM
-makes another one.
+after `make setup` writes them down when it ends, which takes it some twenty seconds more; later
+ones map the file. A compaction loads half as many again as any other job, so the first one makes
+an archive of its own, and all jobs read that one from then on. An archive is for one JVM and one
+set of jars: its name says which, and another JVM makes another one.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from shardpost.adapters.jars import spark_jars
 FOLDER = Path(sys.prefix) / "share" / "shardpost"
 SMALLEST_BYTES = 100_000_000  # of a session; a JVM that started none leaves much less
 ABANDONED_SECONDS = 3600.0
+COMPACTION = "compact_positions"
 
 
 @dataclass(frozen=True)
@@ -45,31 +47,36 @@ class Archive:
 
 
 def use() -> tuple[str, ...]:
-    """Return the JVM's option that reads the archive; none if there is no archive."""
-    return Archive(_path(), None).java
+    """Return the JVM's option that reads the best archive there is; none if there is none."""
+    full, small = _paths()
+    return Archive(full if full.exists() else small, None).java
 
 
 @contextmanager
-def use_or_make() -> Iterator[Archive]:
-    """Give the archive to be read, or to be made and kept if there is none."""
-    path = _path()
-    if path.exists() or not os.access(FOLDER, os.W_OK):
-        yield Archive(path, None)
+def use_or_make(job: str) -> Iterator[Archive]:
+    """Give the best archive to be read, or one to be made and kept if this job makes a better."""
+    full, small = _paths()
+    best = full if full.exists() else small
+    own = full if job == COMPACTION else small
+    if full.exists() or own.exists() or not os.access(FOLDER, os.W_OK):
+        yield Archive(best, None)
         return
     _clear_abandoned()
-    made = path.with_suffix(f".{uuid.uuid4().hex}.new")
+    made = own.with_suffix(f".{uuid.uuid4().hex}.new")
     try:
-        yield Archive(path, made)
+        yield Archive(own, made)
     finally:
         made.unlink(missing_ok=True)
 
 
-def _path() -> Path:
+def _paths() -> tuple[Path, Path]:
+    """Return where a compaction's archive is, and where that of another job."""
     home = os.environ.get("JAVA_HOME")
     java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()
     changed = java.stat().st_mtime_ns if java.exists() else 0
     named = "\n".join((str(java), str(changed), *map(str, spark_jars())))
-    return FOLDER / f"driver-classes.{hashlib.sha256(named.encode()).hexdigest()[:16]}.jsa"
+    of = f"driver-classes.{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+    return FOLDER / f"{of}.full.jsa", FOLDER / f"{of}.small.jsa"
 
 
 def _clear_abandoned() -> None:

@@ -88,7 +88,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
     """
     with (
         tempfile.TemporaryDirectory(prefix="shardpost-", ignore_cleanup_errors=True) as folder,
-        class_archive.use_or_make() as archive,
+        class_archive.use_or_make(job) as archive,
     ):
         result = Path(folder) / "result.json"
         whole = [
