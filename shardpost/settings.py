@@ -168,13 +168,13 @@ class Settings(BaseModel):
     @classmethod
     def _is_a_topic_of_its_own(cls, value: object, field: ValidationInfo) -> object:
         if field.field_name in _TOPIC_FIELDS:
-            _refuse(value, {name: field.data.get(name) for name in _TOPIC_FIELDS})
+            _refuse(value, _topics_so_far(field))
         return value
 
     @field_validator("retry_origins")
     @classmethod
     def _can_be_read(cls, text: str | None, field: ValidationInfo) -> str | None:
-        ours = {n: t for n, t in field.data.items() if n in _TOPIC_FIELDS - _RETRIED_INTO}
+        ours = _topics_so_far(field, but=_RETRIED_INTO)
         for backoff in per_origin(text or "", Backoff()).values():
             _refuse(backoff.topic, ours)
         return text
@@ -182,7 +182,7 @@ class Settings(BaseModel):
     @field_validator("foreign_dead_letters")
     @classmethod
     def _are_foreign(cls, text: str | None, field: ValidationInfo) -> str | None:
-        ours = {n: t for n, t in field.data.items() if n in _TOPIC_FIELDS}
+        ours = _topics_so_far(field)
         of_origins = per_origin(field.data.get("retry_origins") or "", Backoff()).values()
         for topic in names(text or ""):
             _refuse(topic, ours)
@@ -221,6 +221,13 @@ class Settings(BaseModel):
 _TOPIC_FIELDS = frozenset(name for name in Settings.model_fields if name.startswith("topic_"))
 # A retry may go back to where its record came from.
 _RETRIED_INTO = frozenset({"topic_positions", "topic_clients", "topic_exchanges", "topic_retries"})
+
+
+def _topics_so_far(
+    field: ValidationInfo, *, but: frozenset[str] = frozenset()
+) -> dict[str, object]:
+    """Return {setting: name} of our own topics that were read before that field."""
+    return {name: field.data[name] for name in _TOPIC_FIELDS - but if name in field.data}
 
 
 def _refuse(topic: object, ours: Mapping[str, object]) -> None:

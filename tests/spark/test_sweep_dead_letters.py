@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
 from shardpost.adapters import topics
 from shardpost.adapters.delta import rows
 from shardpost.adapters.delta_log import newest_version
+from shardpost.adapters.kafka import admin
 from shardpost.adapters.letters_table import life, standing
 from shardpost.domain.letters import ATTEMPT, ID
 from shardpost.domain.tables import DEAD_LETTERS
@@ -91,8 +93,10 @@ def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(ready: Setting
 
 
 def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
-    foreign = ready.topic_clients
-    own = ready.model_copy(update={"foreign_dead_letters": foreign})
+    foreign = f"{ready.topic_clients}-dlq"
+    client = admin(ready)  # it has to outlive what it does
+    client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
+    own = Settings.model_validate({**ready.model_dump(), "foreign_dead_letters": foreign})
     connect = {"topic": "orders", "partition": "2", "offset": "17", "exception.message": "no"}
     headers = [(f"__connect.errors.{name}", value) for name, value in connect.items()]
     out = failed(own, original(1))._replace(topic=foreign, key=b"k", value=b"v", headers=headers)
