@@ -61,7 +61,11 @@ class Routes:
 
 
 def retry(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
-    """Return the next attempt at a letter: its original key, value and headers."""
+    """Return the next attempt at a letter: its original key, value and headers.
+
+    A value that is there is sent, even if the letter says that it was null.
+    """
+    letter = letter._replace(is_null=letter.is_null and not record.value)
     headers = [h for h in own_headers(record.headers) if h[0] != PARKED_REASON]
     headers += letter_headers(letter, more_attempts=1)
     value = None if letter.is_null else record.value

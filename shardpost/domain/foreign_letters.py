@@ -2,8 +2,10 @@
 
 Connect (KIP-298) writes headers `__connect.errors.*` as text. Spring's
 DeadLetterPublishingRecoverer writes `kafka_dlt-*`: text, and big-endian numbers of 4 and 8 bytes.
-Where a record failed more than once both append, so the first header of a name is of the first
-failure, and the last one of the last.
+Where a record failed before, both append: each failure is a set of such headers, in order. The last
+set is of the failure that is reported. Those before it are of the same record only where it failed
+in a topic of retries or of dead letters; else they came along from another record, which a
+consumer passed on with its headers, or from a life before somebody put it in its topic again.
 """
 
 from collections.abc import Collection, Mapping
@@ -35,6 +37,13 @@ _INT_BYTES, _LONG_BYTES = 4, 8
 _Said = Mapping[str, str | bytes | None]
 
 
+class Known(NamedTuple):
+    """The topics in which a record is on its way again: of retries, and of foreign dead letters."""
+
+    retries: Collection[str]
+    foreign: Collection[str]
+
+
 class _Failure(NamedTuple):
     """What one set of such headers says: of which record, and why."""
 
@@ -43,9 +52,21 @@ class _Failure(NamedTuple):
     offset: int
     error: str
 
+    @property
+    def id(self) -> str:
+        return f"{self.topic}-{self.partition}-{self.offset}"
+
+
+class _Set(NamedTuple):
+    """The headers of one failure, without their prefix, and where they are among all."""
+
+    prefix: str
+    said: dict[str, str | bytes | None]
+    numbers: list[int]
+
 
 def translated(
-    record: Record, now: datetime, store: str, partitions: int, retry_topics: Collection[str]
+    record: Record, now: datetime, store: str, partitions: int, known: Known
 ) -> Outgoing:
     """Return the record of the store that holds a foreign dead letter.
 
@@ -53,13 +74,14 @@ def translated(
     failed `now`. A record that is of neither kind is passed on, to be found malformed, with what is
     wrong as its error.
     """
-    again = _failed_again(record, now, retry_topics)
-    if again is not None:
-        first_set = record._replace(headers=_without_later_sets(record.headers))
-        return as_record(again, first_set, store, partitions)
-    letter = letter_of(record, now)
-    if letter is not None:
-        return as_record(letter, record, store, partitions)
+    sets = _sets(record.headers)
+    failure = _failure(sets, known)
+    if failure is not None:
+        letter = _again(record, failure, now, known)
+        if letter is None:
+            return as_record(_first(record, failure, now), record, store, partitions)
+        headers = _without_retries(record.headers, sets, known)
+        return as_record(letter, record._replace(headers=headers), store, partitions)
     key = record.place.encode()
     headers = [*own_headers(record.headers), (ERROR, _fault(record.headers))]
     if record.key is not None:
@@ -67,66 +89,94 @@ def translated(
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))
 
 
-def letter_of(record: Record, now: datetime) -> Letter | None:
-    """Return the letter that a foreign dead letter is; None if its headers do not say enough."""
-    first = _failure(dict(reversed(record.headers)))
-    if first is None:
-        return None
+def _first(record: Record, failure: _Failure, now: datetime) -> Letter:
     return Letter(
-        id=f"{first.topic}-{first.partition}-{first.offset}",
-        origin_topic=first.topic,
-        origin_partition=first.partition,
-        origin_offset=first.offset,
+        id=failure.id,
+        origin_topic=failure.topic,
+        origin_partition=failure.partition,
+        origin_offset=failure.offset,
         origin_key=record.key,
         attempt=0,
-        error=error_text(first.error),
+        error=error_text(failure.error),
         failed_at=now,
         is_null=record.value is None,
     )
 
 
-def _failed_again(record: Record, now: datetime, retry_topics: Collection[str]) -> Letter | None:
-    """Return the letter of a retry that failed: its last failure was of a retry topic's record."""
-    last = _failure(dict(record.headers))
-    if last is None or last.topic not in retry_topics:
-        return None
-    return failed_again(record, last.error, now)
+def _again(record: Record, failure: _Failure, now: datetime, known: Known) -> Letter | None:
+    """Return the letter of a retry that failed; None for what is no retry.
+
+    Spring can be told to keep the place of the first failure only; then it is the letter's own.
+    """
+    again = failed_again(record, failure.error, now)
+    if again and (failure.topic in known.retries or failure.id == again.id):
+        return again
+    return None
 
 
-def _without_later_sets(headers: Headers) -> list[Header]:
-    """Keep the first failure's set only, or each retry would add one more."""
-    first = {name: number for number, (name, _) in reversed([*enumerate(headers)])}
-    foreign = tuple(_PLACE)
-    return [
-        header
-        for number, header in enumerate(headers)
-        if first[header[0]] == number or not header[0].startswith(foreign)
-    ]
+def _sets(headers: Headers) -> list[_Set]:
+    """Return the failures that headers tell of, in order: a place that is said anew begins one."""
+    found: list[_Set] = []
+    of_prefix: dict[str, _Set] = {}
+    for number, (name, value) in enumerate(headers):
+        prefix = next(filter(name.startswith, _PLACE), None)
+        if prefix is None:
+            continue
+        rest = name.removeprefix(prefix)
+        one = of_prefix.get(prefix)
+        if one is None or (rest in one.said and rest in _PLACE[prefix]):
+            one = of_prefix[prefix] = _Set(prefix, {}, [])
+            found.append(one)
+        one.said[rest] = value
+        one.numbers.append(number)
+    return found
 
 
-def _failure(said: _Said) -> _Failure | None:
-    return _of_connect(said) or _of_spring(said)
+def _failure(sets: list[_Set], known: Known) -> _Failure | None:
+    """Return the failure that is reported; None if its headers do not say enough.
+
+    A record that failed as a dead letter is followed to where it failed before.
+    """
+    failures = [_PARSE[one.prefix](one.said) for one in sets]
+    while len(failures) > 1 and (last := failures[-1]) and last.topic in known.foreign:
+        *failures, before = failures[:-1]
+        failures.append(before and before._replace(error=last.error))
+    return failures[-1] if failures else None
+
+
+def _without_retries(headers: Headers, sets: list[_Set], known: Known) -> list[Header]:
+    """Leave out the sets of retries that failed, or each would add one more."""
+    topics = (as_text(one.said.get(_PLACE[one.prefix][0])) for one in sets)
+    left_out = {
+        number
+        for one, topic in zip(sets, topics, strict=True)
+        if topic in known.retries
+        for number in one.numbers
+    }
+    return [header for number, header in enumerate(headers) if number not in left_out]
 
 
 def _of_connect(said: _Said) -> _Failure | None:
-    topic, partition, offset = (as_text(said.get(_CONNECT + name)) for name in _PLACE[_CONNECT])
+    topic, partition, offset = (as_text(said.get(name)) for name in _PLACE[_CONNECT])
     if not (topic and _is_number(partition) and _is_number(offset)):
         return None
-    names = ("exception.class.name", "exception.message")
-    kind, message = (as_text(said.get(_CONNECT + name)) for name in names)
+    kind, message = (as_text(said.get(f"exception.{name}")) for name in ("class.name", "message"))
     return _Failure(topic, int(partition), int(offset), f"{kind}: {message}")
 
 
 def _of_spring(said: _Said) -> _Failure | None:
-    at_topic, at_partition, at_offset = (said.get(_SPRING + name) for name in _PLACE[_SPRING])
+    at_topic, at_partition, at_offset = (said.get(name) for name in _PLACE[_SPRING])
     topic = as_text(at_topic)
     partition = _big_endian(at_partition, _INT_BYTES)
     offset = _big_endian(at_offset, _LONG_BYTES)
     if not topic or partition is None or offset is None:
         return None
-    names = ("exception-cause-fqcn", "exception-fqcn", "exception-message")
-    cause, kind, message = (as_text(said.get(_SPRING + name)) for name in names)
+    names = ("cause-fqcn", "fqcn", "message")
+    cause, kind, message = (as_text(said.get(f"exception-{name}")) for name in names)
     return _Failure(topic, partition, offset, f"{cause or kind}: {message}")
+
+
+_PARSE = {_CONNECT: _of_connect, _SPRING: _of_spring}
 
 
 def _fault(headers: Headers) -> str:

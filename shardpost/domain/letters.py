@@ -170,7 +170,8 @@ def failed_again(retry: Record, error: BaseException | str, failed_at: datetime)
     headers = [*retry.headers, (ERROR, error_text(error)), (FAILED_AT, failed_at.isoformat())]
     names = dict(retry.headers)
     found = parse(_raw(names.get(ID)), headers, _milliseconds(failed_at))
-    return found if isinstance(found, Letter) else None
+    # What is null is told by the value itself: it may have been mended on its way.
+    return found._replace(is_null=retry.value is None) if isinstance(found, Letter) else None
 
 
 def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> Outgoing:

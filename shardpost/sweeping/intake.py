@@ -14,7 +14,7 @@ from shardpost.adapters.messages import record_of
 from shardpost.adapters.transactions import Consumed, TooLargeError, Transactions
 from shardpost.domain.backoff import names
 from shardpost.domain.dealing import Routes
-from shardpost.domain.foreign_letters import translated
+from shardpost.domain.foreign_letters import Known, translated
 from shardpost.domain.records import Outgoing
 from shardpost.domain.topics import PASSED_ON_BYTES
 from shardpost.settings import Settings
@@ -27,7 +27,7 @@ GROUP = "shardpost-intake"
 
 def take_in(settings: Settings, routes: Routes, now: datetime) -> int:
     """Put all new foreign dead letters into the store; return how many."""
-    topics = sorted(names(settings.foreign_dead_letters or ""))
+    topics = sorted(_foreign(settings))
     if not topics:
         return 0
     marks = kafka.watermarks(settings, kafka.partition_counts(settings, topics), committed=True)
@@ -54,7 +54,8 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
         writer.open()
         start = kafka.committed(settings, reader, topic, partition)
         records = map(record_of, kafka.read_to_end(settings, topic, partition, start=start))
-        into = routes.store, routes.partitions[routes.store], settings.retry_rules.retry_topics
+        known = Known(settings.retry_rules.retry_topics, _foreign(settings))
+        into = routes.store, routes.partitions[routes.store], known
         for batch in batches(records, settings.retry_batch, itself):
             letters = [translated(record, now, *into) for record in batch]
             taken = Consumed(reader, topic, partition, batch[-1].offset + 1)
@@ -67,6 +68,10 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
     if count:
         log.info("%s: %d letters taken in", where, count)
     return count
+
+
+def _foreign(settings: Settings) -> frozenset[str]:
+    return names(settings.foreign_dead_letters or "")
 
 
 def _one(writer: Transactions, letter: Outgoing, taken: Consumed) -> int:

@@ -10,7 +10,7 @@ from shardpost.domain import dealing, letters
 from shardpost.domain.backoff import Backoff, Rules, per_origin
 from shardpost.domain.dealing import Routes
 from shardpost.domain.fingerprints import error_class, fingerprint
-from shardpost.domain.foreign_letters import translated
+from shardpost.domain.foreign_letters import Known, translated
 from shardpost.domain.letters import (
     Letter,
     Malformed,
@@ -256,20 +256,16 @@ def test_a_letter_of_kafka_connect_is_taken_in() -> None:
     )
 
 
-def test_a_letter_of_spring_is_taken_in_by_its_first_failure() -> None:
-    headers = [
-        ("kafka_dlt-original-topic", b"orders"),
-        ("kafka_dlt-original-partition", (2).to_bytes(4, "big")),
-        ("kafka_dlt-original-offset", (17).to_bytes(8, "big")),
-        ("kafka_dlt-exception-fqcn", b"o.s.k.ListenerExecutionFailedException"),
-        ("kafka_dlt-exception-cause-fqcn", b"java.lang.IllegalStateException"),
-        ("kafka_dlt-exception-message", b"no"),
-        ("kafka_dlt-original-topic", b"orders-retry"),
-        ("kafka_dlt-original-offset", (99).to_bytes(8, "big")),
-    ]
-    letter = read(taken_in(Record(None, b"v", headers, 5, "x.DLT", 0, 3)))
+def test_a_letter_of_spring_that_failed_as_a_dead_letter_is_that_of_its_first_failure() -> None:
+    failed = [*in_sets(SPRING, [spring(b"orders", 17, b"one"), spring(b"x.DLT", 99, b"two")])]
+    letter = read(taken_in(Record(None, b"v", failed, 5, "x.DLT.DLT", 0, 3)))
     assert isinstance(letter, Letter)
-    assert (letter.id, letter.error) == ("orders-2-17", "java.lang.IllegalStateException: no")
+    assert (letter.id, letter.error) == ("orders-0-17", "java.E: two")
+    # Spring leaves the error out of all sets but the last.
+    headers = [header for header in failed if header[1] not in (b"java.E", b"one")]
+    assert read(taken_in(Record(None, b"v", headers, 5, "x.DLT.DLT", 0, 3))) == letter._replace(
+        error=": two"
+    )
 
 
 def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
@@ -298,32 +294,92 @@ def connect(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
     return {**place, "exception.class.name": b"java.E", "exception.message": message}
 
 
-@pytest.mark.parametrize(
-    ("prefix", "set_"), [("kafka_dlt-", spring), ("__connect.errors.", connect)]
-)
+SPRING, CONNECT = "kafka_dlt-", "__connect.errors."
+SETS = [(SPRING, spring), (CONNECT, connect)]
+OfSet = Callable[[bytes, int, bytes], dict[str, bytes]]
+
+
+@pytest.mark.parametrize(("prefix", "set_"), SETS)
+@pytest.mark.parametrize(("first_prefix", "first_set"), SETS)
 @pytest.mark.parametrize("passes_on", [True, False])
 def test_a_retry_that_fails_in_a_foreign_consumer_is_the_same_letter_again(
-    prefix: str, set_: Callable[[bytes, int, bytes], dict[str, bytes]], *, passes_on: bool
+    prefix: str, set_: OfSet, first_prefix: str, first_set: OfSet, *, passes_on: bool
 ) -> None:
     routes = Routes("dead-letters", "parking-lot", {"retries": 8})
-    own: list[Header] = [("trace", b"7"), *in_sets(prefix, [set_(b"orders", 17, b"one")])]
+    own = [("trace", b"7"), *in_sets(first_prefix, [first_set(b"orders", 17, b"one")])]
     out = taken_in(Record(b"k", b"v", own, 5, "dlq", 0, 3))
     for attempt in (1, 2, 3):
         letter = read(out)
         assert isinstance(letter, Letter)
         retry = dealing.retry(letter, as_read(out), "retries", routes)
-        before = [h for h in retry.headers if passes_on or not h[0].startswith(prefix)]
+        before = [h for h in retry.headers if passes_on or not h[0].startswith((SPRING, CONNECT))]
         failed = [*before, *in_sets(prefix, [set_(b"retries", 90 + attempt, b"two")])]
         out = taken_in(Record(retry.key, retry.value, failed, 6, "dlq", 0, 3 + attempt))
         again = read(out)
         assert again == letter._replace(attempt=attempt, error="java.E: two")
         assert (out.key, out.value) == (b"orders-0-17", b"v")
+        left = [name for name, _ in out.headers if name.startswith((SPRING, CONNECT))]
+        assert left == [h[0] for h in own[1:]] * passes_on
         assert dict(out.headers)["trace"] == b"7"
-        assert sum(name.startswith(prefix) for name, _ in out.headers) == len(set_(b"", 0, b""))
+
+
+def test_a_retry_of_which_only_the_first_place_is_kept_is_the_same_letter_again() -> None:
+    routes = Routes("dead-letters", "parking-lot", {"retries": 8})
+    own = in_sets(SPRING, [spring(b"orders", 17, b"one")])
+    out = taken_in(Record(b"k", b"v", own, 5, "dlq", 0, 3))
+    letter = read(out)
+    assert isinstance(letter, Letter)
+    retry = dealing.retry(letter, as_read(out), "retries", routes)
+    place = [h for h in retry.headers if "exception" not in h[0]]
+    error: list[Header] = [(SPRING + "exception-message", b"two")]
+    failed = as_read(retry)._replace(headers=[*place, *error])
+    assert read(taken_in(failed)) == letter._replace(attempt=1, error=": two")
+
+
+@pytest.mark.parametrize(("prefix", "set_"), SETS)
+@pytest.mark.parametrize(("old_prefix", "old_set"), SETS)
+def test_a_record_with_headers_of_another_life_is_a_letter_of_its_own(
+    prefix: str, set_: OfSet, old_prefix: str, old_set: OfSet
+) -> None:
+    old = in_sets(old_prefix, [old_set(b"legacy", 7, b"old")])
+    for offset in (50, 51):
+        new = in_sets(prefix, [set_(b"orders", offset, b"new")])
+        letter = read(taken_in(Record(b"k", b"v", [*old, *new], 5, "dlq", 0, offset)))
+        assert isinstance(letter, Letter)
+        assert (letter.id, letter.error) == (f"orders-0-{offset}", "java.E: new")
+
+
+def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
+    sets = in_sets(SPRING, [spring(b"orders", 17, b"one"), spring(b"retries", 5, b"two")])
+    letter = read(taken_in(Record(b"k", b"v", sets, 5, "dlq", 0, 3)))
+    assert isinstance(letter, Letter)
+    assert letter.id == "retries-0-5"
+    assert isinstance(decide(letter, NOW, Rules()), Park)
+
+
+def test_a_foreign_record_whose_last_place_is_none_is_not_taken_for_an_earlier_one() -> None:
+    last = {**connect(b"orders", 18, b"two"), "offset": b"-1"}
+    sets = in_sets(CONNECT, [connect(b"orders", 17, b"one"), last])
+    found = read(taken_in(Record(b"k", b"v", sets, 5, "dlq", 0, 3)))
+    assert isinstance(found, Malformed)
+    assert found.reason.endswith("topic b'orders', partition b'0', offset b'-1'")
+
+
+def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> None:
+    routes = Routes("dead-letters", "parking-lot", {"retries": 8})
+    out = stored(RECORD._replace(value=None))
+    letter = read(out)
+    assert isinstance(letter, Letter)
+    assert dealing.retry(letter, as_read(out), "retries", routes).value is None
+    retry = dealing.retry(letter, as_read(out)._replace(value=b"v"), "retries", routes)
+    assert retry.value == b"v"
+    again = failed_again(as_read(retry), "E: x", NOW)
+    assert again == letter._replace(attempt=1, is_null=False)
 
 
 def taken_in(foreign: Record) -> Outgoing:
-    return translated(foreign, NOW, "dead-letters", 8, {"retries"})
+    known = Known({"retries"}, {"dlq", "x.DLT", "x.DLT.DLT"})
+    return translated(foreign, NOW, "dead-letters", 8, known)
 
 
 def as_read(out: Outgoing) -> Record:
