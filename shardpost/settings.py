@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from shardpost.domain.backoff import Backoff, Rules, names, per_origin
+from shardpost.domain.backoff import Backoff, Rules, circle_of, names, per_origin
 from shardpost.errors import UsageError
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -175,8 +175,11 @@ class Settings(BaseModel):
     @classmethod
     def _can_be_read(cls, text: str | None, field: ValidationInfo) -> str | None:
         ours = _topics_so_far(field, but=_RETRIED_INTO)
-        for backoff in per_origin(text or "", Backoff()).values():
+        found = per_origin(text or "", Backoff())
+        for backoff in found.values():
             _refuse(backoff.topic, ours)
+        if circle := circle_of(found):
+            raise ValueError(f"expected retries that end, found a circle: {' to '.join(circle)}")
         return text
 
     @field_validator("foreign_dead_letters")

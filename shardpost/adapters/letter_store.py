@@ -14,6 +14,7 @@ from shardpost.domain.letter_life import Step, fold
 from shardpost.domain.letter_names import BASE64, keys_of, name_of
 from shardpost.domain.letters import ID, attempt_of
 from shardpost.domain.partitioning import partition_of
+from shardpost.domain.printable import one_line
 from shardpost.domain.records import Record
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -35,7 +36,9 @@ def describe(settings: Settings, letter_id: str) -> dict[str, Any]:
     record = newest(settings, letter_id)
     stands = fold(steps).get(letter_id)
     if stands is None and record is None:
-        raise ShardpostError(f"no letter {letter_id}: `shardpost letters list` names those known")
+        raise ShardpostError(
+            f"no letter {one_line(letter_id)}: `shardpost letters list` names those known"
+        )
     return {
         "letter_id": letter_id,
         "state": str(stands.state) if stands else None,

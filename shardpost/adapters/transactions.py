@@ -19,6 +19,9 @@ _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 )
 FULL_SECONDS = 0.05
+# A commit first waits for all records, also where one was refused and those behind it are stuck:
+# only a new call says so. Longer, and the broker ends the transaction, as if it had been fenced.
+COMMIT_SECONDS = 1.0
 
 
 class TransactionError(ShardpostError):
@@ -160,7 +163,7 @@ class Transactions:
     def _commit(self, deadline: float) -> None:
         while True:
             try:
-                self._producer.commit_transaction(self._settings.kafka_timeout)
+                self._producer.commit_transaction(COMMIT_SECONDS)
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise

@@ -101,6 +101,22 @@ def per_origin(text: str, default: Backoff) -> dict[str, Backoff]:
     return found
 
 
+def circle_of(origins: Mapping[str, Backoff]) -> list[str]:
+    """Return a circle of origins whose retries are records of the next one; empty without any.
+
+    Retries that go back to their own origin are none: there, a consumer knows its own.
+    """
+    leads_to = {origin: one.topic for origin, one in origins.items() if one.topic}
+    for origin, topic in leads_to.items():
+        passed, at = [origin], topic
+        while at in leads_to and at not in passed:
+            passed.append(at)
+            at = leads_to[at]
+        if at == origin and len(passed) > 1:
+            return [*passed, origin]
+    return []
+
+
 def names(text: str) -> frozenset[str]:
     """Return the names in a list separated by commas."""
     return frozenset(filter(None, (name.strip() for name in text.split(","))))

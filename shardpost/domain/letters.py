@@ -31,6 +31,8 @@ UNREADABLE = "all: the name of one is no UTF-8"
 
 # The class of the error by which a compaction rejects a record; no retry of the same value helps.
 UNDECODABLE = "Undecodable"
+# How the error of a letter begins that was parked since it could not be read.
+MALFORMED = "malformed: "
 
 # What every record of a letter says of it, retries too; and what only a letter itself says.
 OF_THE_ORIGIN = (ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_KEY, ORIGIN_NULL)
@@ -247,7 +249,8 @@ def _bounded(headers: list[Header]) -> tuple[list[Header], int]:
 def _id(found: _Found, key: bytes | None) -> str:
     if found.get(ID) is None and (error := _raw(found.get(ERROR))):
         said = error[:ERROR_BYTES].decode(errors="replace")
-        raise _BadHeaderError(f"expected a header {ID}, found none; its error is: {said}")
+        why = "" if said.startswith(MALFORMED) else f"; its error is: {said}"
+        raise _BadHeaderError(f"expected a header {ID}, found none{why}")
     text = _text(found, ID)
     if key is None or text.encode() != key:
         raise _BadHeaderError(f"expected {ID} to be the record's key, found {text[:SHOWN]!r}")

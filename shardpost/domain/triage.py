@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from shardpost.domain.backoff import Rules
 from shardpost.domain.fingerprints import NO_CLASS, error_class
-from shardpost.domain.letters import Letter, Malformed
+from shardpost.domain.letters import MALFORMED, Letter, Malformed
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ Decision = Retry | Wait | Park
 def decide(letter: Letter | Malformed, now: datetime, rules: Rules) -> Decision:
     """Decide what becomes of a letter now; never `Retry` before it is due."""
     if isinstance(letter, Malformed):
-        return Park(f"malformed: {letter.reason}")
+        return Park(MALFORMED + letter.reason)
     backoff = rules.backoff(letter.origin_topic)
     if letter.origin_topic in rules.no_origins:
         return Park(no_origin(letter))

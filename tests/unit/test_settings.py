@@ -64,6 +64,14 @@ def test_a_foreign_topic_is_none_that_retries_go_to() -> None:
     assert load({**origins, "SHARDPOST_FOREIGN_DEAD_LETTERS": "orders-dlt"}).retry_origins
 
 
+def test_retries_that_never_end_are_refused() -> None:
+    circle = "a: topic=b; b: topic=c; c: topic=b"
+    with pytest.raises(UsageError, match="found a circle: b to c to b"):
+        load({"SHARDPOST_RETRY_ORIGINS": circle})
+    for fine in ("a: topic=a", "a: topic=b; b: topic=b", "a: topic=b; b: topic=c; c: attempts=1"):
+        assert load({"SHARDPOST_RETRY_ORIGINS": fine}).retry_origins == fine
+
+
 def test_a_wrong_password_is_not_shown() -> None:
     assert "secret" not in repr(load({"SHARDPOST_SMTP_PASSWORD": "secret"}))
 
