@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from confluent_kafka.admin import NewTopic
 from shardpost.adapters import kafka, topics
 from shardpost.adapters.letter_store import routes_of
 from shardpost.adapters.letters_table import append, opened, standing, unread
+from shardpost.adapters.transactions import TooLargeError, Transactions
 from shardpost.domain.dealing import parked
 from shardpost.domain.letter_names import name_of
 from shardpost.domain.letters import Letter, Malformed, parse
@@ -195,6 +197,24 @@ def test_a_retry_topic_that_takes_only_small_records_stops_nothing(
     assert shardpost.json("letters", "redrive", "--apply", "--why", "x")["done"] == 2
     assert set(seen(ready).values()) == {1}
     assert len(seen(ready)) == 4
+
+
+def test_what_is_too_large_ends_its_transaction_long_before_that_times_out(
+    ready: Settings,
+) -> None:
+    patient = ready.model_copy(update={"kafka_timeout": 800.0})  # half of it: past the test's own
+    topic = patient.topic_retries
+    limit(patient, topic, 1_000_000)
+    config = {"message.max.bytes": 6_000_000}
+    small = [Outgoing(topic, b"k", b"v", [], 0)] * 20
+    large = Outgoing(topic, b"k", b"v" * 2_000_000, [], 0)
+    with closing(Transactions(patient, topic, fenced="fenced", failed="{reason}", **config)) as to:
+        to.open()
+        for _ in range(3):
+            with pytest.raises(TooLargeError):
+                to.write([*small, large, *small])
+        to.write(small)
+    assert len(list(committed(patient, topic))) == len(small)
 
 
 def test_what_not_even_the_parking_lot_takes_is_held_where_it_is(
