@@ -16,6 +16,7 @@ from shardpost.domain.letters import (
     ATTEMPT,
     ERROR,
     MOST_ATTEMPTS,
+    OF_OTHERS,
     Letter,
     Malformed,
     letter_headers,
@@ -63,10 +64,12 @@ class Routes:
 def retry(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
     """Return the next attempt at a letter: its original key, value and headers.
 
-    A value that is there is sent, even if the letter says that it was null.
+    A value that is there is sent, even if the letter says that it was null. Left out is what others
+    wrote on it when it failed: with it, its next failure could not be told from the last one.
     """
     letter = letter._replace(is_null=letter.is_null and not record.value)
-    headers = [h for h in own_headers(record.headers) if h[0] != PARKED_REASON]
+    own = (h for h in own_headers(record.headers) if h[0] != PARKED_REASON)
+    headers = [h for h in own if not h[0].startswith(OF_OTHERS)]
     headers += letter_headers(letter, more_attempts=1)
     value = None if letter.is_null else record.value
     place = BY_KEY

@@ -2,32 +2,35 @@
 
 Connect (KIP-298) writes headers `__connect.errors.*` as text. Spring's
 DeadLetterPublishingRecoverer writes `kafka_dlt-*`: text, and big-endian numbers of 4 and 8 bytes.
-Where a record failed before, both append: each failure is a set of such headers, in order. The last
-set is of the failure that is reported. Those before it are of the same record only where it failed
-in a topic of retries or of dead letters; else they came along from another record, which a
-consumer passed on with its headers, or from a life before somebody put it in its topic again.
+Where a record failed before, both append, so one that carries several places failed in each, in
+that order. The last one is that of the failure that is reported. Those before it are of the same
+record only where it failed in a topic of retries or of dead letters; else they came along from
+another record, which a consumer passed on with its headers, or from a life before somebody put it
+in its topic again.
 """
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from shardpost.domain.backoff import Rules
 from shardpost.domain.dealing import as_text
 from shardpost.domain.letters import (
     ERROR,
+    OF_OTHERS,
     ORIGIN_KEY,
     SHOWN,
     Letter,
     as_record,
+    attempt_of,
     error_text,
     failed_again,
     own_headers,
 )
 from shardpost.domain.partitioning import partition_of
-from shardpost.domain.records import Header, Headers, Outgoing, Record
+from shardpost.domain.records import Headers, Outgoing, Record
 
-_CONNECT = "__connect.errors."
-_SPRING = "kafka_dlt-"
+_CONNECT, _SPRING = OF_OTHERS
 _PLACE = {
     _CONNECT: ("topic", "partition", "offset"),
     _SPRING: ("original-topic", "original-partition", "original-offset"),
@@ -38,31 +41,23 @@ _Said = Mapping[str, str | bytes | None]
 
 
 class Known(NamedTuple):
-    """The topics in which a record is on its way again: of retries, and of foreign dead letters."""
+    """What is known of topics: where retries go, and which have foreign dead letters."""
 
-    retries: Collection[str]
+    rules: Rules
     foreign: Collection[str]
+
+    def is_retried_into(self, topic: str, origin: str) -> bool:
+        """Tell whether a record of a topic can be a retry of that origin's."""
+        return topic in self.rules.no_origins or topic == self.rules.retry_topic(origin)
 
 
 class _Failure(NamedTuple):
-    """What one set of such headers says: of which record, and why."""
+    """Of which record one set of such headers is, and why the last one failed."""
 
     topic: str
     partition: int
     offset: int
     error: str
-
-    @property
-    def id(self) -> str:
-        return f"{self.topic}-{self.partition}-{self.offset}"
-
-
-class _Set(NamedTuple):
-    """The headers of one failure, without their prefix, and where they are among all."""
-
-    prefix: str
-    said: dict[str, str | bytes | None]
-    numbers: list[int]
 
 
 def translated(
@@ -70,18 +65,16 @@ def translated(
 ) -> Outgoing:
     """Return the record of the store that holds a foreign dead letter.
 
-    Nobody says when it failed: both keep the timestamp of the original record. So it counts as
-    failed `now`. A record that is of neither kind is passed on, to be found malformed, with what is
-    wrong as its error.
+    Neither says when it failed, so it counts as failed `now`. A record that is of neither kind is
+    passed on, to be found malformed, with what is wrong as its error.
     """
-    sets = _sets(record.headers)
-    failure = _failure(sets, known)
+    failures = _failures(record.headers)
+    failure = _reported(failures, known)
     if failure is not None:
-        letter = _again(record, failure, now, known)
-        if letter is None:
-            return as_record(_first(record, failure, now), record, store, partitions)
-        headers = _without_retries(record.headers, sets, known)
-        return as_record(letter, record._replace(headers=headers), store, partitions)
+        letter = _again(record, failure, now, known) or _first(record, failure, now)
+        if _is_of_a_retry(failures, known):  # however it went on, it does not go on for ever
+            letter = letter._replace(attempt=attempt_of(record.headers))
+        return as_record(letter, record, store, partitions)
     key = record.place.encode()
     headers = [*own_headers(record.headers), (ERROR, _fault(record.headers))]
     if record.key is not None:
@@ -91,7 +84,7 @@ def translated(
 
 def _first(record: Record, failure: _Failure, now: datetime) -> Letter:
     return Letter(
-        id=failure.id,
+        id=f"{failure.topic}-{failure.partition}-{failure.offset}",
         origin_topic=failure.topic,
         origin_partition=failure.partition,
         origin_offset=failure.offset,
@@ -104,75 +97,69 @@ def _first(record: Record, failure: _Failure, now: datetime) -> Letter:
 
 
 def _again(record: Record, failure: _Failure, now: datetime, known: Known) -> Letter | None:
-    """Return the letter of a retry that failed; None for what is no retry.
-
-    Spring can be told to keep the place of the first failure only; then it is the letter's own.
-    """
+    """Return the letter of a retry that failed; None for what is no retry of its origin's."""
     again = failed_again(record, failure.error, now)
-    if again and (failure.topic in known.retries or failure.id == again.id):
+    if again and known.is_retried_into(failure.topic, again.origin_topic):
         return again
     return None
 
 
-def _sets(headers: Headers) -> list[_Set]:
-    """Return the failures that headers tell of, in order: a place that is said anew begins one."""
-    found: list[_Set] = []
-    of_prefix: dict[str, _Set] = {}
-    for number, (name, value) in enumerate(headers):
-        prefix = next(filter(name.startswith, _PLACE), None)
-        if prefix is None:
-            continue
-        rest = name.removeprefix(prefix)
-        one = of_prefix.get(prefix)
-        if one is None or (rest in one.said and rest in _PLACE[prefix]):
-            one = of_prefix[prefix] = _Set(prefix, {}, [])
-            found.append(one)
-        one.said[rest] = value
-        one.numbers.append(number)
-    return found
+def _is_of_a_retry(failures: list[_Failure | None], known: Known) -> bool:
+    """Tell whether a record failed as a retry before; a retry brings no failures along."""
+    return any(one and one.topic in known.rules.no_origins for one in failures)
 
 
-def _failure(sets: list[_Set], known: Known) -> _Failure | None:
+def _failures(headers: Headers) -> list[_Failure | None]:
+    """Return the failures that headers tell of, in order; None for one without a sound place.
+
+    A place that is said anew begins another. All have the error of the last of their kind: Spring
+    writes an error before its place, Connect after it, and only the last error counts.
+    """
+    said: _Said = dict(headers)
+    found: list[tuple[str, dict[str, str | bytes | None]]] = []
+    of_prefix: dict[str, dict[str, str | bytes | None]] = {}
+    for name, value in headers:
+        for prefix, names in _PLACE.items():
+            if name.startswith(prefix) and (rest := name.removeprefix(prefix)) in names:
+                place = of_prefix.get(prefix)
+                if place is None or rest in place:
+                    place = of_prefix[prefix] = {}
+                    found.append((prefix, place))
+                place[rest] = value
+    return [_PARSE[prefix](place, said) for prefix, place in found]
+
+
+def _reported(failures: list[_Failure | None], known: Known) -> _Failure | None:
     """Return the failure that is reported; None if its headers do not say enough.
 
     A record that failed as a dead letter is followed to where it failed before.
     """
-    failures = [_PARSE[one.prefix](one.said) for one in sets]
-    while len(failures) > 1 and (last := failures[-1]) and last.topic in known.foreign:
-        *failures, before = failures[:-1]
-        failures.append(before and before._replace(error=last.error))
-    return failures[-1] if failures else None
+    left = [*failures]
+    while len(left) > 1 and (last := left[-1]) and last.topic in known.foreign:
+        *left, before = left[:-1]
+        left.append(before and before._replace(error=last.error))
+    return left[-1] if left else None
 
 
-def _without_retries(headers: Headers, sets: list[_Set], known: Known) -> list[Header]:
-    """Leave out the sets of retries that failed, or each would add one more."""
-    topics = (as_text(one.said.get(_PLACE[one.prefix][0])) for one in sets)
-    left_out = {
-        number
-        for one, topic in zip(sets, topics, strict=True)
-        if topic in known.retries
-        for number in one.numbers
-    }
-    return [header for number, header in enumerate(headers) if number not in left_out]
-
-
-def _of_connect(said: _Said) -> _Failure | None:
-    topic, partition, offset = (as_text(said.get(name)) for name in _PLACE[_CONNECT])
+def _of_connect(place: _Said, said: _Said) -> _Failure | None:
+    topic, partition, offset = (as_text(place.get(name)) for name in _PLACE[_CONNECT])
     if not (topic and _is_number(partition) and _is_number(offset)):
         return None
-    kind, message = (as_text(said.get(f"exception.{name}")) for name in ("class.name", "message"))
+    names = ("exception.class.name", "exception.message")
+    kind, message = (as_text(said.get(_CONNECT + name)) for name in names)
     return _Failure(topic, int(partition), int(offset), f"{kind}: {message}")
 
 
-def _of_spring(said: _Said) -> _Failure | None:
-    at_topic, at_partition, at_offset = (said.get(name) for name in _PLACE[_SPRING])
+def _of_spring(place: _Said, said: _Said) -> _Failure | None:
+    at_topic, at_partition, at_offset = (place.get(name) for name in _PLACE[_SPRING])
     topic = as_text(at_topic)
     partition = _big_endian(at_partition, _INT_BYTES)
     offset = _big_endian(at_offset, _LONG_BYTES)
     if not topic or partition is None or offset is None:
         return None
-    names = ("cause-fqcn", "fqcn", "message")
-    cause, kind, message = (as_text(said.get(f"exception-{name}")) for name in names)
+    of = "" if f"{_SPRING}exception-fqcn" in said else "key-"  # a key that cannot be deserialised
+    names = ("exception-cause-fqcn", "exception-fqcn", "exception-message")
+    cause, kind, message = (as_text(said.get(f"{_SPRING}{of}{name}")) for name in names)
     return _Failure(topic, partition, offset, f"{cause or kind}: {message}")
 
 

@@ -39,6 +39,9 @@ OF_THE_ORIGIN = (ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_KEY, 
 OF_THE_FAILURE = (ATTEMPT, ERROR, FAILED_AT)
 RESERVED = frozenset((*OF_THE_ORIGIN, *OF_THE_FAILURE, LEFT_OUT))
 
+# What Kafka Connect and Spring Kafka write on records that failed: domain/foreign_letters.py.
+OF_OTHERS = ("__connect.errors.", "kafka_dlt-")
+
 MOST_ATTEMPTS = 9_999
 MOST_OFFSET = 2**63 - 1
 MOST_PARTITION = 2**31 - 1

@@ -49,12 +49,13 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
         failed=f"{where}: cannot be taken in ({{reason}}): sweep again when Kafka is well",
         **{"message.max.bytes": PASSED_ON_BYTES},
     )
-    count = 0
+    count, taken = 0, None
     with closing(writer), closing(kafka.consumer(settings, GROUP)) as reader:
         writer.open()
         start = kafka.committed(settings, reader, topic, partition)
-        records = map(record_of, kafka.read_to_end(settings, topic, partition, start=start))
-        known = Known(settings.retry_rules.retry_topics, _foreign(settings))
+        found = kafka.read_to_end(settings, topic, partition, start=start, committed=True)
+        records = map(record_of, found)
+        known = Known(settings.retry_rules, _foreign(settings))
         into = routes.store, routes.partitions[routes.store], known
         for batch in batches(records, settings.retry_batch, itself):
             letters = [translated(record, now, *into) for record in batch]
@@ -65,6 +66,8 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
             except TooLargeError:
                 ends = [taken._replace(offset=record.offset + 1) for record in batch]
                 count += sum(map(partial(_one, writer), letters, ends))
+        if taken is None and start is not None:  # Kafka forgets offsets that nobody commits again
+            writer.write([], Consumed(reader, topic, partition, start))
     if count:
         log.info("%s: %d letters taken in", where, count)
     return count

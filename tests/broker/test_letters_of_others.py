@@ -55,6 +55,12 @@ def ready(settings: Settings) -> Settings:
     return made
 
 
+def length(settings: Settings, topic: str) -> int:
+    counts = kafka.partition_counts(settings, [topic])
+    [marks] = kafka.watermarks(settings, counts, committed=False).values()
+    return sum(high for _, high in marks.values())
+
+
 def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object) -> Outgoing:
     headers = more.get("headers", [])
     assert isinstance(headers, list)
@@ -226,6 +232,32 @@ def test_what_not_even_the_parking_lot_takes_is_held_where_it_is(
         assert total(sweep(ready, START)) == found
         assert "too large for the parking lot: 5000 bytes" in caplog.text
     assert states(ready) == {"large": "waiting", "small": "parked"}
+
+
+def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place_fresh(
+    ready: Settings,
+) -> None:
+    foreign = f"{ready.topic_clients}-dlq"
+    admin = kafka.admin(ready)
+    admin.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
+    taking = ready.model_copy(update={"foreign_dead_letters": foreign})
+    others = Producer(kafka.client_config(ready, **{"transactional.id": foreign}))
+    others.init_transactions(30)
+    for value in (b"before", b"within"):
+        others.begin_transaction()
+        others.produce(foreign, key=b"k", value=value)
+        assert others.flush(30) == 0
+        if value == b"before":
+            others.commit_transaction(30)
+    assert take_in(taking, routes_of(taking), START) == 1
+    commits = length(ready, "__consumer_offsets")
+    assert take_in(taking, routes_of(taking), START) == 0
+    assert length(ready, "__consumer_offsets") > commits
+    others.commit_transaction(30)
+    assert take_in(taking, routes_of(taking), START) == 1
+    assert take_in(taking, routes_of(taking), START) == 0
+    values = [letter.value for letter in committed(ready, ready.topic_dead_letters)]
+    assert values == [b"before", b"within"]
 
 
 def test_a_foreign_letter_that_is_too_large_is_named_and_stops_nothing(

@@ -257,15 +257,11 @@ def test_a_letter_of_kafka_connect_is_taken_in() -> None:
 
 
 def test_a_letter_of_spring_that_failed_as_a_dead_letter_is_that_of_its_first_failure() -> None:
-    failed = [*in_sets(SPRING, [spring(b"orders", 17, b"one"), spring(b"x.DLT", 99, b"two")])]
+    place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
+    failed = [*place, *in_sets(SPRING, [spring(b"x.DLT", 99, b"two")])]
     letter = read(taken_in(Record(None, b"v", failed, 5, "x.DLT.DLT", 0, 3)))
     assert isinstance(letter, Letter)
     assert (letter.id, letter.error) == ("orders-0-17", "java.E: two")
-    # Spring leaves the error out of all sets but the last.
-    headers = [header for header in failed if header[1] not in (b"java.E", b"one")]
-    assert read(taken_in(Record(None, b"v", headers, 5, "x.DLT.DLT", 0, 3))) == letter._replace(
-        error=": two"
-    )
 
 
 def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
@@ -284,9 +280,14 @@ def in_sets(prefix: str, sets: list[dict[str, bytes]]) -> list[Header]:
 
 
 def spring(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
-    place = {"original-topic": topic, "original-partition": bytes(4)}
     of_error = {"exception-fqcn": b"java.E", "exception-message": message}
-    return {**place, "original-offset": offset.to_bytes(8, "big"), **of_error}
+    place = {"original-topic": topic, "original-partition": bytes(4)}
+    return {**of_error, **place, "original-offset": offset.to_bytes(8, "big")}
+
+
+def of_place(set_: dict[str, bytes]) -> dict[str, bytes]:
+    """Leave the error out, as Spring does with all but the last."""
+    return {name: value for name, value in set_.items() if "exception" not in name}
 
 
 def connect(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
@@ -297,43 +298,75 @@ def connect(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
 SPRING, CONNECT = "kafka_dlt-", "__connect.errors."
 SETS = [(SPRING, spring), (CONNECT, connect)]
 OfSet = Callable[[bytes, int, bytes], dict[str, bytes]]
+RULES = Rules(of_origin={"shipments": Backoff(topic="shipments")})
+ROUTES = Routes("dead-letters", "parking-lot", {"retries": 8, "shipments": 8})
+
+
+def retried(out: Outgoing) -> tuple[Letter, Outgoing]:
+    letter = read(out)
+    assert isinstance(letter, Letter)
+    topic = RULES.retry_topic(letter.origin_topic)
+    return letter, dealing.retry(letter, as_read(out), topic, ROUTES)
 
 
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
 @pytest.mark.parametrize(("first_prefix", "first_set"), SETS)
-@pytest.mark.parametrize("passes_on", [True, False])
+@pytest.mark.parametrize("origin", ["orders", "shipments"])
 def test_a_retry_that_fails_in_a_foreign_consumer_is_the_same_letter_again(
-    prefix: str, set_: OfSet, first_prefix: str, first_set: OfSet, *, passes_on: bool
+    prefix: str, set_: OfSet, first_prefix: str, first_set: OfSet, origin: str
 ) -> None:
-    routes = Routes("dead-letters", "parking-lot", {"retries": 8})
-    own = [("trace", b"7"), *in_sets(first_prefix, [first_set(b"orders", 17, b"one")])]
-    out = taken_in(Record(b"k", b"v", own, 5, "dlq", 0, 3))
+    first = in_sets(first_prefix, [first_set(origin.encode(), 17, b"one")])
+    out = taken_in(Record(b"k", b"v", [("trace", b"7"), *first], 5, "dlq", 0, 3))
     for attempt in (1, 2, 3):
-        letter = read(out)
-        assert isinstance(letter, Letter)
-        retry = dealing.retry(letter, as_read(out), "retries", routes)
-        before = [h for h in retry.headers if passes_on or not h[0].startswith((SPRING, CONNECT))]
-        failed = [*before, *in_sets(prefix, [set_(b"retries", 90 + attempt, b"two")])]
-        out = taken_in(Record(retry.key, retry.value, failed, 6, "dlq", 0, 3 + attempt))
-        again = read(out)
-        assert again == letter._replace(attempt=attempt, error="java.E: two")
-        assert (out.key, out.value) == (b"orders-0-17", b"v")
-        left = [name for name, _ in out.headers if name.startswith((SPRING, CONNECT))]
-        assert left == [h[0] for h in own[1:]] * passes_on
+        letter, retry = retried(out)
+        assert [name for name, _ in retry.headers if name.startswith((SPRING, CONNECT))] == []
+        sets = in_sets(prefix, [set_(retry.topic.encode(), 90 + attempt, b"two")])
+        out = taken_in(
+            Record(retry.key, retry.value, [*retry.headers, *sets], 6, "dlq", 0, attempt)
+        )
+        assert read(out) == letter._replace(attempt=attempt, error="java.E: two")
+        assert (out.key, out.value) == (f"{origin}-0-17".encode(), b"v")
         assert dict(out.headers)["trace"] == b"7"
 
 
-def test_a_retry_of_which_only_the_first_place_is_kept_is_the_same_letter_again() -> None:
-    routes = Routes("dead-letters", "parking-lot", {"retries": 8})
-    own = in_sets(SPRING, [spring(b"orders", 17, b"one")])
-    out = taken_in(Record(b"k", b"v", own, 5, "dlq", 0, 3))
-    letter = read(out)
+@pytest.mark.parametrize(("prefix", "set_"), SETS)
+def test_what_a_retry_was_made_into_is_a_letter_of_its_own(prefix: str, set_: OfSet) -> None:
+    first = in_sets(prefix, [set_(b"orders", 17, b"one")])
+    _, retry = retried(taken_in(Record(b"k", b"v", first, 5, "dlq", 0, 3)))
+    for offset in (9, 10):  # with the headers of what it was made of, in a topic with retries
+        sets = in_sets(prefix, [set_(b"shipments", offset, b"two")])
+        out = taken_in(Record(b"s", b"w", [*retry.headers, *sets], 6, "dlq", 0, offset))
+        letter = read(out)
+        assert isinstance(letter, Letter)
+        assert (letter.id, letter.attempt) == (f"shipments-0-{offset}", 0)
+
+
+def test_a_retry_that_goes_on_through_topics_of_others_does_not_go_on_for_ever() -> None:
+    first = in_sets(SPRING, [spring(b"orders.retry", 1, b"one")])
+    out = taken_in(Record(b"k", b"v", first, 5, "dlq", 0, 3))
+    for attempt in range(1, 9):
+        letter, retry = retried(out)
+        sets = [of_place(spring(b"retries", attempt, b"")), spring(b"orders.retry", attempt, b"x")]
+        headers = [*retry.headers, *in_sets(SPRING, sets)]
+        out = taken_in(Record(b"k", b"v", headers, 6, "dlq", 0, 3))
+        again = read(out)
+        assert again == letter._replace(
+            id=f"orders.retry-0-{attempt}",
+            origin_offset=attempt,
+            attempt=attempt,
+            error="java.E: x",
+        )
+    assert isinstance(again, Letter)
+    assert isinstance(decide(again, NOW, RULES), Park)
+
+
+def test_an_error_of_a_key_is_told() -> None:
+    names = ("key-exception-fqcn", "key-exception-message")
+    of_error: list[Header] = [(SPRING + name, b"no key") for name in names]
+    place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
+    letter = read(taken_in(Record(b"k", b"v", [*of_error, *place], 5, "dlq", 0, 3)))
     assert isinstance(letter, Letter)
-    retry = dealing.retry(letter, as_read(out), "retries", routes)
-    place = [h for h in retry.headers if "exception" not in h[0]]
-    error: list[Header] = [(SPRING + "exception-message", b"two")]
-    failed = as_read(retry)._replace(headers=[*place, *error])
-    assert read(taken_in(failed)) == letter._replace(attempt=1, error=": two")
+    assert letter.error == "no key: no key"
 
 
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
@@ -378,7 +411,7 @@ def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> N
 
 
 def taken_in(foreign: Record) -> Outgoing:
-    known = Known({"retries"}, {"dlq", "x.DLT", "x.DLT.DLT"})
+    known = Known(RULES, {"dlq", "x.DLT", "x.DLT.DLT"})
     return translated(foreign, NOW, "dead-letters", 8, known)
 
 
