@@ -21,7 +21,7 @@ _FENCED = frozenset(
 FULL_SECONDS = 0.05
 # A commit first waits for all records, also where one was refused and those behind it are stuck:
 # only a new call says so. Longer, and the broker ends the transaction, as if it had been fenced.
-COMMIT_SECONDS = 1.0
+COMMIT_SECONDS = 5.0
 
 
 class TransactionError(ShardpostError):
@@ -163,7 +163,7 @@ class Transactions:
     def _commit(self, deadline: float) -> None:
         while True:
             try:
-                self._producer.commit_transaction(COMMIT_SECONDS)
+                self._producer.commit_transaction(min(COMMIT_SECONDS, self._settings.kafka_timeout))
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
