@@ -48,18 +48,16 @@ class Archive:
 
 def use() -> tuple[str, ...]:
     """Return the JVM's option that reads the best archive there is; none if there is none."""
-    full, small = _paths()
-    return Archive(full if full.exists() else small, None).java
+    return Archive(_best(), None).java
 
 
 @contextmanager
 def use_or_make(job: str) -> Iterator[Archive]:
     """Give the best archive to be read, or one to be made and kept if this job makes a better."""
     full, small = _paths()
-    best = full if full.exists() else small
     own = full if job == COMPACTION else small
     if full.exists() or own.exists() or not os.access(FOLDER, os.W_OK):
-        yield Archive(best, None)
+        yield Archive(_best(), None)
         return
     _clear_abandoned()
     made = own.with_suffix(f".{uuid.uuid4().hex}.new")
@@ -67,6 +65,11 @@ def use_or_make(job: str) -> Iterator[Archive]:
         yield Archive(own, made)
     finally:
         made.unlink(missing_ok=True)
+
+
+def _best() -> Path:
+    full, small = _paths()
+    return full if full.exists() else small
 
 
 def _paths() -> tuple[Path, Path]:

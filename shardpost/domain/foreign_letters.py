@@ -23,8 +23,8 @@ from shardpost.domain.letters import (
     Letter,
     as_record,
     attempt_of,
-    error_text,
     failed_again,
+    first_failure,
     own_headers,
 )
 from shardpost.domain.partitioning import partition_of
@@ -71,9 +71,9 @@ def translated(
     failures = _failures(record.headers)
     failure = _reported(failures, known)
     if failure is not None:
-        letter = _again(record, failure, now, known) or _first(record, failure, now)
-        if _is_of_a_retry(failures, known):  # however it went on, it does not go on for ever
-            letter = letter._replace(attempt=attempt_of(record.headers))
+        # However a retry went on from where it failed, it does not go on for ever.
+        attempt = attempt_of(record.headers) if _is_of_a_retry(failures, known) else 0
+        letter = _again(record, failure, now, known) or _first(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
     key = record.place.encode()
     headers = [*own_headers(record.headers), (ERROR, _fault(record.headers))]
@@ -82,18 +82,12 @@ def translated(
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))
 
 
-def _first(record: Record, failure: _Failure, now: datetime) -> Letter:
-    return Letter(
-        id=f"{failure.topic}-{failure.partition}-{failure.offset}",
-        origin_topic=failure.topic,
-        origin_partition=failure.partition,
-        origin_offset=failure.offset,
-        origin_key=record.key,
-        attempt=0,
-        error=error_text(failure.error),
-        failed_at=now,
-        is_null=record.value is None,
+def _first(record: Record, failure: _Failure, now: datetime, attempt: int) -> Letter:
+    """Return the letter of the original record, of which the foreign one has key and value."""
+    original = record._replace(
+        topic=failure.topic, partition=failure.partition, offset=failure.offset
     )
+    return first_failure(original, failure.error, now)._replace(attempt=attempt)
 
 
 def _again(record: Record, failure: _Failure, now: datetime, known: Known) -> Letter | None:

@@ -360,6 +360,15 @@ def test_a_retry_that_goes_on_through_topics_of_others_does_not_go_on_for_ever()
     assert isinstance(decide(again, NOW, RULES), Park)
 
 
+def test_an_error_of_spring_is_named_by_its_cause() -> None:
+    of_error = {"exception-fqcn": b"o.s.k.ListenerExecutionFailedException"}
+    cause = {"exception-cause-fqcn": b"java.lang.IllegalStateException"}
+    set_ = {**spring(b"orders", 17, b"no"), **of_error, **cause}
+    letter = read(taken_in(Record(None, b"v", in_sets(SPRING, [set_]), 5, "dlq", 0, 3)))
+    assert isinstance(letter, Letter)
+    assert (letter.id, letter.error) == ("orders-0-17", "java.lang.IllegalStateException: no")
+
+
 def test_an_error_of_a_key_is_told() -> None:
     names = ("key-exception-fqcn", "key-exception-message")
     of_error: list[Header] = [(SPRING + name, b"no key") for name in names]
@@ -399,12 +408,11 @@ def test_a_foreign_record_whose_last_place_is_none_is_not_taken_for_an_earlier_o
 
 
 def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> None:
-    routes = Routes("dead-letters", "parking-lot", {"retries": 8})
     out = stored(RECORD._replace(value=None))
     letter = read(out)
     assert isinstance(letter, Letter)
-    assert dealing.retry(letter, as_read(out), "retries", routes).value is None
-    retry = dealing.retry(letter, as_read(out)._replace(value=b"v"), "retries", routes)
+    assert dealing.retry(letter, as_read(out), "retries", ROUTES).value is None
+    retry = dealing.retry(letter, as_read(out)._replace(value=b"v"), "retries", ROUTES)
     assert retry.value == b"v"
     again = failed_again(as_read(retry), "E: x", NOW)
     assert again == letter._replace(attempt=1, is_null=False)
