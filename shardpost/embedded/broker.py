@@ -92,12 +92,21 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
 
 
 def _wait(settings: Settings, daemon: Daemon) -> None:
-    wait_until(
-        lambda: ports.accepts(settings.kafka_port) and answers(settings, STATE_SECONDS),
-        f"Kafka at {settings.bootstrap}",
-        START_SECONDS,
-        [daemon],
-    )
+    try:
+        wait_until(
+            lambda: ports.accepts(settings.kafka_port) and answers(settings, STATE_SECONDS),
+            f"Kafka at {settings.bootstrap}",
+            START_SECONDS,
+            [daemon],
+        )
+    except ShardpostError as error:
+        if "UnsupportedVersionException" not in str(error):
+            raise
+        raise ShardpostError(
+            f"Kafka at {settings.bootstrap} cannot read {settings.home / 'kafka' / 'data'}, which a"
+            " newer Kafka has written: set SHARDPOST_HOME to another folder, where all begins anew;"
+            f" {log_end(daemon.log, 1)}"
+        ) from None
 
 
 def _silent(settings: Settings, daemon: Daemon) -> str:

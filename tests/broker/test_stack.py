@@ -16,6 +16,7 @@ from shardpost.adapters.kafka import partition_counts, read_to_end
 from shardpost.domain.topics import STARTER_COUNTRIES
 from shardpost.embedded import broker, sink, stack
 from shardpost.embedded.process import wait_until
+from shardpost.errors import ShardpostError
 from shardpost.settings import Settings, load
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
@@ -181,3 +182,23 @@ def test_a_port_that_was_changed_under_a_running_broker_is_said_at_once(
     found = json.loads(run("status", "--json", **other).stdout)["kafka"]
     assert found["state"] == "unhealthy"
     assert broker.state(settings)["state"] == "up"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("UnsupportedVersionException: Can't read version 4", "SHARDPOST_HOME to another folder"),
+        ("java.lang.OutOfMemoryError", "kafka ended while starting"),
+    ],
+)
+def test_a_broker_that_ends_at_once_says_why_and_what_to_do(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, said: str, expected: str
+) -> None:
+    java = settings.home / "java"
+    (settings.home / "kafka" / "data").mkdir(parents=True)
+    java.write_text(f'#!/bin/sh\necho "{said}"\nexit 1\n')
+    java.chmod(0o755)
+    monkeypatch.setattr(broker, "java", lambda: str(java))
+    with pytest.raises(ShardpostError, match=expected) as raised:
+        broker.start(settings)
+    assert said in str(raised.value)
