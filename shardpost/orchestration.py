@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from airflow.sdk import Asset, BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from shardpost.adapters import class_archive
+from shardpost.adapters.job_folder import job_folder
 from shardpost.adapters.packages import packages_zip
 from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_conf, job_file, temporary_files_in
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION
@@ -59,11 +59,11 @@ class SparkJob(SparkSubmitOperator):
         settings = load()
         result = _result_path(settings, context)
         with (
-            tempfile.TemporaryDirectory(prefix="shardpost-", ignore_cleanup_errors=True) as folder,
+            job_folder() as folder,
             class_archive.use_or_make(self.job) as archive,
         ):
             self._describe(settings, result, job_conf(settings, self.job, *archive.java))
-            self.env_vars = (self.env_vars or {}) | temporary_files_in(Path(folder))
+            self.env_vars = (self.env_vars or {}) | temporary_files_in(folder)
             try:
                 super().execute(context)
             except AirflowException as error:

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from shardpost.adapters import class_archive
 from shardpost.adapters.jars import spark_jars
+from shardpost.adapters.job_folder import job_folder
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 
@@ -87,10 +87,10 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
     own. The job ends with this process, however this one ends.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="shardpost-", ignore_cleanup_errors=True) as folder,
+        job_folder() as folder,
         class_archive.use_or_make(job) as archive,
     ):
-        result = Path(folder) / "result.json"
+        result = folder / "result.json"
         whole = [
             *command(settings, job_conf(settings, job, *archive.java)),
             str(job_file(job)),
@@ -100,7 +100,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
         ]
         code = subprocess.run(
             whole,
-            env=environment(settings) | temporary_files_in(Path(folder)),
+            env=environment(settings) | temporary_files_in(folder),
             cwd=folder,  # Spark leaves empty folders where it runs
             stdout=sys.stderr,
             check=False,

@@ -1,10 +1,8 @@
 """`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it."""
 
 import json
-import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -67,10 +65,11 @@ def _known(code: int) -> int:
 
 
 def _dry_run(arguments: list[str], *, as_json: bool) -> int:
+    from shardpost.adapters.job_folder import job_folder
     from shardpost.adapters.spark_submit import submit
 
-    with tempfile.TemporaryDirectory(prefix="shardpost-") as folder:
-        recipients = Path(folder) / "recipients"
+    with job_folder() as folder:
+        recipients = folder / "recipients"
         more = ["--dry-run", "--recipients", str(recipients)]
         code, result = submit(load(), "weekly_email", [*arguments, *more])
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
