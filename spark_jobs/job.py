@@ -5,6 +5,7 @@ Arguments in, one JSON result out, one line for a known failure.
 
 import json
 import logging
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -27,6 +28,7 @@ def run(parser: ArgumentParser, body: Callable[[Namespace, Settings], Outcome]) 
     """Run a job's body and exit with its code; the result goes to the path given as --result."""
     parser.add_argument("--result", type=Path, help="where the JSON result is written")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # with it the JVM ends too, and cannot be asked
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )

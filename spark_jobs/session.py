@@ -2,6 +2,10 @@
 
 import logging
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -38,7 +42,17 @@ def start(app: str, *, at_once: int | None = None) -> SparkSession:
     if at_once is not None and _submitted_master() == "local[*]":
         builder = builder.master(f"local[{max(at_once, os.cpu_count() or 1)}]")
         builder = builder.config("spark.python.daemon.module", "spark_jobs.worker_daemon")
-    return builder.getOrCreate()
+    with _own_handling_of_interrupts():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _own_handling_of_interrupts() -> Iterator[None]:
+    """Leave Ctrl-C as it is; PySpark would ask a JVM that the same Ctrl-C has ended."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 def _submitted_master() -> str | None:

@@ -19,7 +19,7 @@ from shardpost.adapters.messages import record_of
 from shardpost.domain.as_of import text
 from shardpost.domain.dealing import State
 from shardpost.domain.letter_life import Step, fold, in_order, step_of
-from shardpost.domain.offsets import Range
+from shardpost.domain.offsets import Range, ends
 from shardpost.domain.tables import DEAD_LETTERS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -160,6 +160,23 @@ def unread(settings: Settings, table: DeltaTable | None = None) -> list[Range]:
         _unread(table, topic, partition, mark)
         for topic, partitions in marks.items()
         for partition, mark in partitions.items()
+    ]
+    return [one for one in found if one.first < one.until]
+
+
+def held_back(settings: Settings) -> list[Range]:
+    """Return the offsets of dead-letters and parking-lot behind an open transaction.
+
+    Nobody can see what is there before that transaction ends.
+    """
+    topics = [settings.topic_dead_letters, settings.topic_parking_lot]
+    counts = kafka.partition_counts(settings, topics)
+    stable = ends(kafka.watermarks(settings, counts, committed=True))
+    every = ends(kafka.watermarks(settings, counts, committed=False))
+    found = [
+        Range(topic, partition, stable[topic][partition], end)
+        for topic, partitions in every.items()
+        for partition, end in partitions.items()
     ]
     return [one for one in found if one.first < one.until]
 

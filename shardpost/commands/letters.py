@@ -41,15 +41,23 @@ def command() -> None:
 @AS_JSON
 def list_command(as_json: bool, **asked: Any) -> int:
     """Print where all letters stand: counted by state, origin and error; as JSON one by one."""
-    from shardpost.adapters.letters_table import standing
+    from shardpost.adapters.letters_table import held_back, standing
     from shardpost.settings import load
 
-    found = [step for step in standing(load()).values() if _is_asked(step, asked)]
+    settings = load()
+    found = [step for step in standing(settings).values() if _is_asked(step, asked)]
     found.sort(key=lambda step: (step.at, step.id))
     if as_json:
         click.echo(json.dumps([step.as_json() for step in found]))
     else:
         click.echo(_counted(found))
+    for place in held_back(settings):
+        click.echo(
+            f"not to be seen yet: {place.topic}[{place.partition}], offsets {place.first} to"
+            f" {place.until - 1}, from an open transaction on (docs/dead-letters.md: When something"
+            " is wrong)",
+            err=True,
+        )
     return 0
 
 

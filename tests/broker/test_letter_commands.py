@@ -1,12 +1,14 @@
 """`shardpost letters` as people use it on what is parked: plan, apply, and what is recorded."""
 
 import getpass
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from shardpost.adapters import topics
+from shardpost.adapters.kafka import transactional_producer
 from shardpost.domain.letters import ATTEMPT
 from shardpost.domain.records import Outgoing
 from shardpost.domain.verdict import VALUE_BYTES
@@ -14,6 +16,7 @@ from shardpost.settings import Settings
 from tests.command_line import CommandLine
 from tests.letter_world import (
     START,
+    committed,
     decisions,
     failed,
     header,
@@ -62,6 +65,26 @@ def test_a_plan_changes_nothing_and_apply_sends_all_of_it_back(
     states = {one["state"] for one in shardpost.json("letters", "list")}
     assert states == {"redriven"}
     assert shardpost.json("letters", "redrive", "--apply", "--why", "again")["done"] == 0
+
+
+def test_the_list_names_what_an_open_transaction_hides(
+    ready: Settings, shardpost: CommandLine
+) -> None:
+    put(ready, [failed(ready, original(7))])
+    [letter] = committed(ready, ready.topic_dead_letters)
+    stranger = transactional_producer(ready, f"stranger-{ready.topic_dead_letters}")
+    stranger.init_transactions(10)
+    stranger.begin_transaction()
+    stranger.produce(letter.topic, b"v", b"other", letter.partition)
+    stranger.flush(10)
+    put(ready, [failed(ready, original(8))])
+    listed = shardpost.run("letters", "list", "--json")
+    assert [one["letter_id"] for one in json.loads(listed.stdout)] == ["positions-0-7"]
+    assert f"{letter.topic}[{letter.partition}], offsets 1 to 2, from an open" in listed.stderr
+    stranger.abort_transaction(10)
+    listed = shardpost.run("letters", "list", "--json")
+    assert len(json.loads(listed.stdout)) == 2
+    assert "open transaction" not in listed.stderr
 
 
 def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: CommandLine) -> None:

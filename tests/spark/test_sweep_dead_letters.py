@@ -1,5 +1,8 @@
 """The sweep as a job: its table, and real processes that are killed, halted, and started twice."""
 
+import os
+import signal
+import subprocess
 from argparse import Namespace
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -9,7 +12,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import topics
+from shardpost.adapters import spark_submit, topics
 from shardpost.adapters.delta import rows
 from shardpost.adapters.delta_log import newest_version
 from shardpost.adapters.kafka import admin
@@ -20,7 +23,8 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from spark_jobs.delta_files import read
 from spark_jobs.sweep_dead_letters import sweep_dead_letters
-from tests.job_process import Job
+from tests.command_line import SHARDPOST
+from tests.job_process import Job, wait_for
 from tests.letter_world import at, failed, header, live, original, put, retries, seen
 
 pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
@@ -192,3 +196,31 @@ def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
     run(small)
     each_once(small)
     assert {header(r, ATTEMPT) for r in retries(small) if header(r, ID)} == {"1"}
+
+
+@pytest.mark.timeout(600)
+def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Settings) -> None:
+    count = 3000
+    small = ready.model_copy(update={"retry_batch": 1})
+    put(small, [failed(small, original(n, b"k%d" % n)) for n in range(count)])
+    command = subprocess.Popen(
+        [str(SHARDPOST), "letters", "sweep"],
+        env=spark_submit.environment(small),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for(lambda: len(retries(small)) > 20, "some retries")
+        os.killpg(command.pid, signal.SIGINT)  # as a terminal does
+        out, said = command.communicate(timeout=60)
+    finally:
+        command.kill()
+    assert (command.returncode, out) == (1, "")
+    assert "Traceback" not in said
+    assert said.splitlines()[-1] == "shardpost: interrupted"
+    assert len(retries(small)) < count
+    run(ready)
+    assert set(seen(ready).values()) == {1}
+    assert len(seen(ready)) == count
