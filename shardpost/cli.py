@@ -3,6 +3,7 @@
 Finds a command, runs it, and turns errors into one line and an exit code.
 """
 
+import errno
 import importlib
 import logging
 import sys
@@ -14,6 +15,8 @@ import click
 from shardpost import __version__
 from shardpost.domain.printable import harmless
 from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # command -> module under shardpost.commands whose `command` it is; imported only when it is called.
 COMMANDS: dict[str, str] = {
@@ -79,6 +82,9 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         return COULD_NOT
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            where = error.filename or "what it prints to"
+            return _say(f"no room for {where}: {error.strerror}; make room, run again", COULD_NOT)
         return _say(_unexpected(error), COULD_NOT)
     return code if isinstance(code, int) else 0
 
