@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyarrow.lib import ArrowException
 from pyspark.errors import PySparkException
 
+from shardpost.adapters.parent import end_with_parent
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.settings import Settings, load
 
@@ -29,6 +30,7 @@ def run(parser: ArgumentParser, body: Callable[[Namespace, Settings], Outcome]) 
     parser.add_argument("--result", type=Path, help="where the JSON result is written")
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # with it the JVM ends too, and cannot be asked
+    end_with_parent()  # without its JVM it can do nothing but what it does before Spark's part
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )

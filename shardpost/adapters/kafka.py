@@ -115,7 +115,8 @@ def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
     if missing:
         raise ShardpostError(
             f"Kafka at {settings.bootstrap} has no topic {', '.join(missing)}:"
-            " create it (`shardpost topics apply` creates the declared ones)"
+            " create it (`shardpost topics apply` creates the declared ones), or correct the"
+            " setting that names it"
         )
     return {topic: len(known[topic].partitions) for topic in topics}
 

@@ -1,9 +1,7 @@
 """Run a file of spark_jobs/ through spark-submit, the same way from a command as from a DAG."""
 
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,11 +11,11 @@ from typing import Any
 from shardpost.adapters import class_archive
 from shardpost.adapters.jars import spark_jars
 from shardpost.adapters.job_folder import job_folder
+from shardpost.adapters.parent import end_with_parent
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 
 CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 JOBS = Path(__file__).parents[2] / "spark_jobs"
 
 # A usual run is over before the optimising compiler has paid for itself; a long one takes twice as
@@ -104,7 +102,7 @@ def submit(settings: Settings, job: str, args: list[str]) -> tuple[int, Any]:
             cwd=folder,  # Spark leaves empty folders where it runs
             stdout=sys.stderr,
             check=False,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
         ).returncode
         if code in (DONE, NEEDS_ATTENTION):
             archive.keep()
@@ -124,10 +122,6 @@ def temporary_files_in(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", str(folder)),
         "SPARK_SUBMIT_OPTS": f'{java} "-Djava.io.tmpdir={folder}"'.strip(),
     }
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]:

@@ -73,7 +73,9 @@ class Transactions:
         except KafkaException as error:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None
-            raise unreachable(self._settings, error) from None
+            failure = unreachable(self._settings, error)
+            self._broken = TransactionError(str(failure))
+            raise failure from None
 
     def write(
         self,

@@ -252,8 +252,9 @@ def _bounded(headers: list[Header]) -> tuple[list[Header], int]:
 def _id(found: _Found, key: bytes | None) -> str:
     if found.get(ID) is None and (error := _raw(found.get(ERROR))):
         said = error[:ERROR_BYTES].decode(errors="replace")
-        why = "" if said.startswith(MALFORMED) else f"; its error is: {said}"
-        raise _BadHeaderError(f"expected a header {ID}, found none{why}")
+        known = said.removeprefix(MALFORMED)  # it was parked, with what is wrong as its error
+        why = f"expected a header {ID} beside its error: {said}" if known == said else known
+        raise _BadHeaderError(why)
     text = _text(found, ID)
     if key is None or text.encode() != key:
         raise _BadHeaderError(f"expected {ID} to be the record's key, found {text[:SHOWN]!r}")

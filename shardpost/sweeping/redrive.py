@@ -86,7 +86,7 @@ def plan(settings: Settings, routes: Routes, verdict: Verdict, limits: Limits) -
             found.groups[group] += 1
             found.samples.setdefault(group, letter.id)
     for key in sorted(missing):
-        life = f"`shardpost letters show {key}` tells its life"
+        life = f"`shardpost letters show {key}` tells its life, if it has one"
         found.refuse(key, f"expected a parked letter, found none; {life}")
     return found
 

@@ -8,16 +8,18 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import spark_submit, topics
+from shardpost.adapters import kafka, spark_submit, topics
 from shardpost.adapters.delta import rows
 from shardpost.adapters.delta_log import newest_version
 from shardpost.adapters.kafka import admin
 from shardpost.adapters.letters_table import life, standing
 from shardpost.domain.letters import ATTEMPT, ID
+from shardpost.domain.records import Outgoing
 from shardpost.domain.tables import DEAD_LETTERS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -25,7 +27,7 @@ from spark_jobs.delta_files import read
 from spark_jobs.sweep_dead_letters import sweep_dead_letters
 from tests.command_line import SHARDPOST
 from tests.job_process import Job, wait_for
-from tests.letter_world import at, failed, header, live, original, put, retries, seen
+from tests.letter_world import at, committed, failed, header, live, original, put, retries, seen
 
 pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
 
@@ -198,22 +200,27 @@ def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
     assert {header(r, ATTEMPT) for r in retries(small) if header(r, ID)} == {"1"}
 
 
-@pytest.mark.timeout(600)
-def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Settings) -> None:
-    count = 3000
-    small = ready.model_copy(update={"retry_batch": 1})
-    put(small, [failed(small, original(n, b"k%d" % n)) for n in range(count)])
-    command = subprocess.Popen(
+def sweeping(settings: Settings) -> "subprocess.Popen[str]":
+    """Start the command as a terminal does: it and all that it starts are one group."""
+    return subprocess.Popen(
         [str(SHARDPOST), "letters", "sweep"],
-        env=spark_submit.environment(small),
+        env=spark_submit.environment(settings),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+
+
+@pytest.mark.timeout(600)
+def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Settings) -> None:
+    count = 3000
+    small = ready.model_copy(update={"retry_batch": 1})
+    put(small, [failed(small, original(n, b"k%d" % n)) for n in range(count)])
+    command = sweeping(small)
     try:
         wait_for(lambda: len(retries(small)) > 20, "some retries")
-        os.killpg(command.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(command.pid, signal.SIGINT)
         out, said = command.communicate(timeout=60)
     finally:
         command.kill()
@@ -224,3 +231,35 @@ def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Setti
     run(ready)
     assert set(seen(ready).values()) == {1}
     assert len(seen(ready)) == count
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+def test_a_command_that_is_ended_alone_takes_its_driver_along(
+    ready: Settings, sign: signal.Signals
+) -> None:
+    count = 1000
+    foreign = f"{ready.topic_dead_letters}-foreign"
+    client = admin(ready)
+    client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
+    slow = ready.model_copy(update={"retry_batch": 1, "foreign_dead_letters": foreign})
+    put(slow, [Outgoing(foreign, b"k", b"v", [], 0) for _ in range(count)])
+    store = {slow.topic_dead_letters: 2}
+    command = sweeping(slow)
+    try:
+        wait_for(lambda: any_there(slow, store), "the first letters taken in")
+        tree = psutil.Process(command.pid).children(recursive=True)
+        command.send_signal(sign)
+        command.communicate(timeout=60)
+        _, alive = psutil.wait_procs(tree, timeout=60)
+        assert alive == []
+    finally:
+        command.kill()
+    taken_in = sum(1 for _ in committed(slow, slow.topic_dead_letters))
+    assert taken_in < count
+    assert run(ready.model_copy(update={"foreign_dead_letters": foreign}))["parked"] == count
+
+
+def any_there(settings: Settings, store: dict[str, int]) -> bool:
+    marks = kafka.watermarks(settings, store, committed=True)
+    return any(low < high for ends in marks.values() for low, high in ends.values())

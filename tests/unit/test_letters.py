@@ -275,6 +275,23 @@ def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
     )
 
 
+def test_what_is_wrong_with_a_malformed_letter_is_said_of_it_parked_too_and_tells_its_kind() -> (
+    None
+):
+    marks = set()
+    for headers in ([("kafka_dlt-original-offset", b"17")], [("mine", b"1")]):
+        out = taken_in(Record(b"k", b"v", headers, 5, "dlq", 0, 3))
+        found = read(out)
+        assert isinstance(found, Malformed)
+        park = decide(found, NOW, Rules())
+        assert isinstance(park, Park)
+        routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
+        lot = dealing.parked(found, as_read(out), park.reason, routes)
+        assert read(lot) == found
+        marks.add(dict(lot.headers)[dealing.PARKED_ERROR])
+    assert len(marks) == 2
+
+
 def in_sets(prefix: str, sets: list[dict[str, bytes]]) -> list[Header]:
     return [(prefix + name, value) for one in sets for name, value in one.items()]
 
