@@ -81,6 +81,16 @@ def put(settings: Settings, records: Iterable[Outgoing]) -> None:
     assert producer.flush(60) == 0
 
 
+def open_transaction_behind(settings: Settings, letter: Record) -> Producer:
+    """Open a stranger's transaction on a letter's partition, for the test to end."""
+    stranger = kafka.transactional_producer(settings, f"stranger-{letter.topic}")
+    stranger.init_transactions(10)
+    stranger.begin_transaction()
+    stranger.produce(letter.topic, b"v", b"other", letter.partition)
+    stranger.flush(10)
+    return stranger
+
+
 def _delivered(error: object, _message: Message) -> None:
     assert error is None
 

@@ -3,9 +3,6 @@
 Kafka 4.3 and 4.4 fail this about every third time (docs/decisions/0015).
 """
 
-import json
-import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -17,8 +14,8 @@ from confluent_kafka import KafkaException
 
 from shardpost.adapters import kafka, topics
 from shardpost.embedded import broker, ports
-from shardpost.embedded.process import stat_of
 from shardpost.settings import Settings, load
+from tests.broker_process import kill_broker
 from tests.conftest import environ
 from tests.job_process import wait_for
 
@@ -53,13 +50,6 @@ def commit_on(settings: Settings, gone: threading.Event, writer: int, done: Coun
         assert gone.is_set()
 
 
-def kill(settings: Settings) -> None:
-    pid = json.loads((settings.home / "kafka" / "kafka.pid").read_text())["pid"]
-    os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: stat_of(pid) is None, "the broker's end")
-    wait_for(lambda: ports.is_free(settings.kafka_port), "its port")
-
-
 def open_partitions(settings: Settings) -> list[tuple[str, int]]:
     every = kafka.watermarks(settings, TOPICS, committed=False)
     stable = kafka.watermarks(settings, TOPICS, committed=True)
@@ -74,7 +64,7 @@ def test_every_transaction_ends_though_the_broker_was_killed_amid_many(alone: Se
         writing = [pool.submit(commit_on, alone, gone, n, done) for n in range(WRITERS)]
         wait_for(lambda: len(done) == WRITERS and min(done.values()) > 5, "some commits")
         gone.set()
-        kill(alone)
+        kill_broker(alone)
         broker.start(alone)
         for writer in range(WRITERS):
             kafka.transactional_producer(alone, f"writer/{writer}").init_transactions(60)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from shardpost.adapters import topics
-from shardpost.adapters.kafka import transactional_producer
 from shardpost.domain.letters import ATTEMPT
 from shardpost.domain.records import Outgoing
 from shardpost.domain.verdict import VALUE_BYTES
@@ -21,6 +20,7 @@ from tests.letter_world import (
     failed,
     header,
     live,
+    open_transaction_behind,
     original,
     put,
     retries,
@@ -72,11 +72,7 @@ def test_the_list_names_what_an_open_transaction_hides(
 ) -> None:
     put(ready, [failed(ready, original(7))])
     [letter] = committed(ready, ready.topic_dead_letters)
-    stranger = transactional_producer(ready, f"stranger-{ready.topic_dead_letters}")
-    stranger.init_transactions(10)
-    stranger.begin_transaction()
-    stranger.produce(letter.topic, b"v", b"other", letter.partition)
-    stranger.flush(10)
+    stranger = open_transaction_behind(ready, letter)
     put(ready, [failed(ready, original(8))])
     listed = shardpost.run("letters", "list", "--json")
     assert [one["letter_id"] for one in json.loads(listed.stdout)] == ["positions-0-7"]

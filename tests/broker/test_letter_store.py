@@ -1,8 +1,5 @@
 """The store over time, on a broker of its own: it shrinks, and outlives a broker that goes away."""
 
-import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,9 +11,9 @@ import pytest
 from shardpost.adapters import kafka, topics
 from shardpost.domain.records import NOW
 from shardpost.embedded import broker, ports
-from shardpost.embedded.process import stat_of
 from shardpost.settings import Settings, load
 from shardpost.sweeping.partition import Report
+from tests.broker_process import kill_broker
 from tests.conftest import environ
 from tests.job_process import wait_for
 from tests.kafka_configs import configure_broker, configure_topic
@@ -41,14 +38,6 @@ def letters(settings: Settings, count: int) -> None:
     put(settings, [failed(settings, original(n, b"k%d" % n)) for n in range(count)])
 
 
-def kill(settings: Settings) -> None:
-    """SIGKILL the broker."""
-    who = json.loads((settings.home / "kafka" / "kafka.pid").read_text())
-    os.kill(who["pid"], signal.SIGKILL)
-    wait_for(lambda: stat_of(who["pid"]) is None, "the broker's end")
-    wait_for(lambda: ports.is_free(settings.kafka_port), "its port")
-
-
 def sent(settings: Settings) -> int:
     topic = settings.topic_retries
     marks = kafka.watermarks(settings, {topic: 1}, committed=True)[topic]
@@ -70,7 +59,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
         sweeper.start()
         wait_for(lambda there=there, r=reports: bool(r) or sent(alone) > there + 20, "retries")
         assert reports == []
-        kill(alone)
+        kill_broker(alone)
         if settings is hasty:
             sweeper.join(40)
             [report] = reports
@@ -101,7 +90,7 @@ def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
         reading = [pool.submit(read) for _ in range(4)]
         try:
             wait_for(lambda: len(counts) > 4, "some reads")
-            kill(alone)
+            kill_broker(alone)
             broker.start(alone)
             enough = len(counts) + 4
             wait_for(lambda: len(counts) > enough or any(r.done() for r in reading), "more reads")

@@ -18,6 +18,7 @@ from tests.letter_world import (
     header,
     live,
     milliseconds,
+    open_transaction_behind,
     original,
     put,
     retries,
@@ -272,11 +273,7 @@ def test_what_a_dead_sweep_left_in_an_open_transaction_does_not_count(ready: Set
 def test_a_strangers_open_transaction_is_waited_for_within_a_bound(ready: Settings) -> None:
     put(ready, [failed(ready, original(7))])
     [letter] = committed(ready, ready.topic_dead_letters)
-    stranger = transactional_producer(ready, f"stranger-{ready.topic_dead_letters}")
-    stranger.init_transactions(10)
-    stranger.begin_transaction()
-    stranger.produce(letter.topic, b"v", b"other", letter.partition)
-    stranger.flush(10)
+    stranger = open_transaction_behind(ready, letter)
     impatient = ready.model_copy(update={"kafka_timeout": 2.0})
     reports = sweep(impatient, at(60))
     [error] = [report.error for report in reports if report.error]
