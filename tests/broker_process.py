@@ -1,13 +1,28 @@
-"""The embedded broker as a process that tests kill."""
+"""A broker that a test has to itself, and may kill."""
 
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from shardpost.embedded import ports
+from shardpost.adapters import topics
+from shardpost.embedded import broker, ports
 from shardpost.embedded.process import stat_of
-from shardpost.settings import Settings
+from shardpost.settings import Settings, load
+from tests.conftest import environ
 from tests.job_process import wait_for
+
+
+@contextmanager
+def own_broker(home: Path, **given: object) -> Iterator[Settings]:
+    """Give settings of a broker that nobody else uses, with all topics."""
+    settings = load(environ(home=home, kafka_port=ports.choose(), kafka_timeout=30, **given))
+    broker.start(settings)
+    topics.apply(settings)
+    yield settings
+    broker.stop(settings)
 
 
 def kill_broker(settings: Settings) -> None:

@@ -19,7 +19,7 @@ from shardpost.adapters.messages import record_of
 from shardpost.domain.as_of import text
 from shardpost.domain.dealing import State
 from shardpost.domain.letter_life import Step, fold, in_order, step_of
-from shardpost.domain.offsets import Range, ends
+from shardpost.domain.offsets import Range, Watermarks, ends
 from shardpost.domain.tables import DEAD_LETTERS
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -154,11 +154,9 @@ def unread(settings: Settings, table: DeltaTable | None = None) -> list[Range]:
     """
     if table is None and exists(settings, DEAD_LETTERS):
         table = DeltaTable(path_of(settings, DEAD_LETTERS))
-    topics = [settings.topic_dead_letters, settings.topic_parking_lot]
-    marks = kafka.watermarks(settings, kafka.partition_counts(settings, topics), committed=True)
     found = [
         _unread(table, topic, partition, mark)
-        for topic, partitions in marks.items()
+        for topic, partitions in _marks(settings, committed=True).items()
         for partition, mark in partitions.items()
     ]
     return [one for one in found if one.first < one.until]
@@ -169,16 +167,20 @@ def held_back(settings: Settings) -> list[Range]:
 
     Nobody can see what is there before that transaction ends.
     """
-    topics = [settings.topic_dead_letters, settings.topic_parking_lot]
-    counts = kafka.partition_counts(settings, topics)
-    stable = ends(kafka.watermarks(settings, counts, committed=True))
-    every = ends(kafka.watermarks(settings, counts, committed=False))
+    every = ends(_marks(settings, committed=False))
+    stable = ends(_marks(settings, committed=True))  # asked last: what ended meanwhile is none
     found = [
         Range(topic, partition, stable[topic][partition], end)
         for topic, partitions in every.items()
         for partition, end in partitions.items()
     ]
     return [one for one in found if one.first < one.until]
+
+
+def _marks(settings: Settings, *, committed: bool) -> Watermarks:
+    topics = [settings.topic_dead_letters, settings.topic_parking_lot]
+    counts = kafka.partition_counts(settings, topics)
+    return kafka.watermarks(settings, counts, committed=committed)
 
 
 def _unread(table: DeltaTable | None, topic: str, partition: int, mark: tuple[int, int]) -> Range:

@@ -1,6 +1,6 @@
 """A broker that is killed keeps what it has said of transactions: all that began have an end.
 
-Kafka 4.3 and 4.4 fail this about every third time (docs/decisions/0015).
+Kafka 4.3.1 fails this about every third time (docs/decisions/0015).
 """
 
 import threading
@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from shardpost.adapters import kafka, topics
-from shardpost.embedded import broker, ports
-from shardpost.settings import Settings, load
-from tests.broker_process import kill_broker
-from tests.conftest import environ
+from shardpost.adapters import kafka
+from shardpost.embedded import broker
+from shardpost.settings import Settings
+from tests.broker_process import kill_broker, own_broker
 from tests.job_process import wait_for
 
 WRITERS = 8  # with so many at once, some commit is under way at any moment
@@ -26,12 +25,8 @@ TOPICS = {"dead-letters": 2, "retries": 2}
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Settings]:
     """Give settings of a broker that nobody else uses."""
-    free = {"kafka_port": ports.choose(), "partitions": 2}
-    made = load(environ(home=tmp_path / "home", kafka_timeout=30, **free))
-    broker.start(made)
-    topics.apply(made)
-    yield made
-    broker.stop(made)
+    with own_broker(tmp_path / "home", partitions=2) as settings:
+        yield settings
 
 
 def commit_on(settings: Settings, gone: threading.Event, writer: int, done: Counter[int]) -> None:

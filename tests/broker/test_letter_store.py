@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.adapters import kafka, topics
+from shardpost.adapters import kafka
 from shardpost.domain.records import NOW
-from shardpost.embedded import broker, ports
-from shardpost.settings import Settings, load
+from shardpost.embedded import broker
+from shardpost.settings import Settings
 from shardpost.sweeping.partition import Report
-from tests.broker_process import kill_broker
-from tests.conftest import environ
+from tests.broker_process import kill_broker, own_broker
 from tests.job_process import wait_for
 from tests.kafka_configs import configure_broker, configure_topic
 from tests.letter_world import at, committed, failed, live, original, put, seen, sweep, total
@@ -26,12 +25,8 @@ MANY = 3000  # in pairs: sent in seconds, so that it can be stopped midway
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Settings]:
     """Give settings of a broker that nobody else uses."""
-    free = {"kafka_port": ports.choose(), "partitions": 1, "retry_jitter": 0.0}
-    made = load(environ(home=tmp_path / "home", kafka_timeout=30, **free))
-    broker.start(made)
-    topics.apply(made)
-    yield made
-    broker.stop(made)
+    with own_broker(tmp_path / "home", partitions=1, retry_jitter=0.0) as settings:
+        yield settings
 
 
 def letters(settings: Settings, count: int) -> None:
