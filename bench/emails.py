@@ -15,9 +15,9 @@ from bench.measured import Measured, run
 from bench.ours import Ours
 from bench.stream import Record
 from bench.table import Case, markdown
-from shardpost.domain.weeks import IsoWeek
 from shardpost.embedded import ports, sink
 from shardpost.settings import Settings
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 TO = re.compile(rb"^To: .*?(c\d+)@", re.MULTILINE)
 EXCHANGES = ("NASDAQ", "NYSE")

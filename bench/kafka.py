@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from bench.stream import Record
-from shardpost.adapters import kafka
 from shardpost.embedded.process import wait_until
+from shardpost.kafka import clients, offsets, reading
 from shardpost.settings import Settings
 
 PARTITIONS = 8
@@ -28,7 +28,7 @@ FAST = {
 
 def create(settings: Settings, topic: str) -> bool:
     """Create a topic; False if it was there."""
-    admin = kafka.admin(settings)
+    admin = clients.admin(settings)
     if topic in admin.list_topics(timeout=15).topics:
         return False
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=KEPT)])[topic].result(30)
@@ -37,7 +37,7 @@ def create(settings: Settings, topic: str) -> bool:
 
 def delete(settings: Settings, topics: Iterable[str]) -> None:
     """Delete topics, those that there are, and return when they are gone."""
-    admin = kafka.admin(settings)
+    admin = clients.admin(settings)
     doomed = set(topics) & set(admin.list_topics(timeout=15).topics)
     if doomed:
         for done in admin.delete_topics(list(doomed)).values():
@@ -51,7 +51,7 @@ def delete(settings: Settings, topics: Iterable[str]) -> None:
 
 def produce(settings: Settings, topic: str, stream: Iterable[Record]) -> None:
     """Put records into a topic, placed as Java clients place them."""
-    producer = Producer(kafka.client_config(settings, **FAST))
+    producer = Producer(clients.client_config(settings, **FAST))
     for number, (key, value, at) in enumerate(stream):
         while True:
             try:
@@ -67,7 +67,7 @@ def produce(settings: Settings, topic: str, stream: Iterable[Record]) -> None:
 
 def length(settings: Settings, topic: str) -> int:
     """Return how many offsets a topic has."""
-    marks = kafka.watermarks(settings, {topic: PARTITIONS}, committed=False)[topic]
+    marks = offsets.watermarks(settings, {topic: PARTITIONS}, committed=False)[topic]
     return sum(high - low for low, high in marks.values())
 
 
@@ -75,7 +75,7 @@ def latest(settings: Settings, topic: str) -> dict[str, list[int]]:
     """Return {key: ids} of a topic of holders, ours or the peer's, as its records leave it."""
     found: dict[str, list[int]] = {}
     for partition in range(PARTITIONS):
-        for message in kafka.read_to_end(settings, topic, partition):
+        for message in reading.read_to_end(settings, topic, partition):
             client, value = (message.key() or b"").decode(), message.value()
             if value is None:
                 found.pop(client, None)
@@ -92,7 +92,7 @@ def _ids(form: Any) -> list[int]:
 def read_raw(settings: Settings, topic: str) -> int:
     """Read a whole topic with a plain consumer, the floor; return how many records it has."""
     reader = Consumer(
-        kafka.client_config(
+        clients.client_config(
             settings,
             **{
                 "group.id": "bench-floor",
@@ -117,7 +117,7 @@ def read_raw(settings: Settings, topic: str) -> int:
 
 def forget(settings: Settings, groups: Iterable[str]) -> None:
     """Delete consumer groups, those that there are."""
-    admin = kafka.admin(settings)  # it has to outlive what it does
+    admin = clients.admin(settings)  # it has to outlive what it does
     for done in admin.delete_consumer_groups(list(groups)).values():
         with suppress(KafkaException):
             done.result(30)

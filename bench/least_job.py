@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from bench.raw_copy import records_of, written
 from bench.stream import COUNTING
-from spark_jobs import session
+from shardpost.spark import session
 
 FORM = "Client STRING, Ticker STRING, Amount DOUBLE, Exchange STRING"
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from shardpost.domain.dealing import Routes, State, retry, tombstone
-from shardpost.domain.letters import Letter, as_record, first_failure
-from shardpost.domain.records import Outgoing, Record
+from shardpost.dead_letters.model.letters import Letter, as_record, first_failure
+from shardpost.dead_letters.model.transitions import LetterState, Routes, retry, tombstone
+from shardpost.kafka.records import Outgoing, Record
 
 PARTITIONS = 8
 ERROR = "bench.DecodeError: expected a number for Amount, found '1,5'"
@@ -24,7 +24,7 @@ def dealt_with(number: int, now: datetime, store: str, retries: str) -> tuple[Ou
     stored = as_record(letter, record, store, PARTITIONS)
     held = Record(stored.key, record.value, [], 0, store, stored.partition, 0)
     again = retry(letter, record, retries, Routes(store, "", {}))
-    return again, tombstone(held, 0, State.RETRIED, now)
+    return again, tombstone(held, 0, LetterState.RETRIED, now)
 
 
 def _letter(number: int, failed_at: datetime) -> tuple[Record, Letter]:

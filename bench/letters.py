@@ -15,13 +15,15 @@ from bench.letter_stream import PARTITIONS, letters
 from bench.measured import Measured, run
 from bench.ours import AT, SHARDPOST
 from bench.table import Case, markdown
-from shardpost.adapters import topics
-from shardpost.adapters.kafka import client_config, read_to_end
-from shardpost.adapters.messages import headers_of
-from shardpost.domain.dealing import as_text
-from shardpost.domain.letters import ATTEMPT, ID
-from shardpost.domain.topics import DECLARED, OF_LETTERS
-from shardpost.settings import CHECKOUT, Settings
+from shardpost.checkout import CHECKOUT
+from shardpost.dead_letters.model.letters import ATTEMPT, ID
+from shardpost.dead_letters.model.transitions import as_text
+from shardpost.kafka.clients import client_config
+from shardpost.kafka.messages import headers_of
+from shardpost.kafka.reading import read_to_end
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.topics.declared import DECLARED, OF_LETTERS
 
 DUE, LATER = timedelta(hours=-1), timedelta(hours=1)
 FEW = 1_000
@@ -87,14 +89,14 @@ def _fresh(settings: Settings) -> Settings:
     }
     more = {"home": home, "bootstrap_servers": settings.bootstrap, "partitions": PARTITIONS}
     made = settings.model_copy(update=more | names)
-    topics.apply(made)
+    apply_topics(made)
     return made
 
 
 def _put(settings: Settings, first: int, until: int, when: timedelta) -> None:
     producer = Producer(client_config(settings, **kafka.FAST))
     failed_at = datetime.now(UTC) + when
-    for record in letters(first, until, failed_at, settings.topic_dead_letters):
+    for record in letters(first, until, failed_at, settings.topic("dead-letters")):
         at = int(failed_at.timestamp() * 1000)
         while True:
             try:
@@ -112,7 +114,7 @@ def _sweep(settings: Settings) -> Measured:
 
 
 def _bare(settings: Settings, count: int) -> Measured:
-    names = [f"{settings.topic_dead_letters}-bare", f"{settings.topic_retries}-bare"]
+    names = [f"{settings.topic('dead-letters')}-bare", f"{settings.topic('retries')}-bare"]
     for name in names:
         kafka.create(settings, name)
     sizes = [str(count), str(settings.retry_batch)]
@@ -127,7 +129,7 @@ def _check(settings: Settings, count: int) -> None:
     seen: set[str] = set()
     total = 0
     for partition in range(PARTITIONS):
-        for message in read_to_end(settings, settings.topic_retries, partition):
+        for message in read_to_end(settings, settings.topic("retries"), partition):
             headers = dict(headers_of(message))
             total += headers[ATTEMPT] == b"1"
             seen.add(as_text(headers[ID]))

@@ -11,8 +11,12 @@ from pathlib import Path
 
 from bench import kafka
 from bench.measured import Measured, kill_when, run
-from shardpost.adapters import class_archive, spark_submit, topics
-from shardpost.settings import CHECKOUT, Settings
+from shardpost.checkout import CHECKOUT
+from shardpost.settings import Settings
+from shardpost.spark import class_archive
+from shardpost.spark import submit as spark_submit
+from shardpost.topic_names import TopicName
+from shardpost.topics.creation import apply_topics
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 STEP = re.compile(r"^(\S+ \S+) INFO step: (.+)$", re.MULTILINE)
@@ -41,10 +45,10 @@ class Ours:
         """Start from nothing: no tables, empty output; NASDAQ, NYSE and AMEX count."""
         shutil.rmtree(self.settings.home, ignore_errors=True)
         self.settings.home.mkdir(parents=True)
-        own = ("clients", "exchanges", "share-holders", "weekly-emails")
+        own: tuple[TopicName, ...] = ("clients", "exchanges", "share-holders", "weekly-emails")
         kafka.delete(self.settings, [self.settings.topic(name) for name in own])
         kafka.forget(self.settings, ("shardpost-publish", "shardpost-compaction"))
-        topics.apply(self.settings)
+        apply_topics(self.settings)
 
     def warm_up(self) -> None:
         """Compact what stands there at the start: the first job after set-up makes an archive."""

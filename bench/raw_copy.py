@@ -7,11 +7,11 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
-from shardpost.adapters import kafka
-from shardpost.domain.offsets import ranges_to_read
+from shardpost.holders.model.offset_ranges import ranges_to_read
+from shardpost.kafka import offsets
 from shardpost.settings import load
-from spark_jobs import session
-from spark_jobs.kafka_source import read_ranges
+from shardpost.spark import session
+from shardpost.spark.kafka_source import read_ranges
 
 
 def main(topic: str, folder: str) -> None:
@@ -22,7 +22,9 @@ def main(topic: str, folder: str) -> None:
 def records_of(spark: SparkSession, topic: str) -> DataFrame:
     """Return all committed records of a topic."""
     settings = load()
-    marks = kafka.watermarks(settings, kafka.partition_counts(settings, [topic]), committed=True)
+    marks = offsets.watermarks(
+        settings, offsets.partition_counts(settings, [topic]), committed=True
+    )
     return read_ranges(spark, settings, ranges_to_read({}, marks))
 
 

@@ -19,6 +19,7 @@ from datetime import timedelta
 
 from airflow.sdk import dag
 
+from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
 
 
@@ -35,7 +36,7 @@ def compact_positions() -> None:
     """Compact once."""
     SparkJob(
         task_id="compact",
-        job="compact_positions",
+        job=COMPACT_POSITIONS,
         outlets=[HOLDERS],
         execution_timeout=timedelta(hours=3),
         doc_md="The Spark job `compact_positions`: read, fold, commit, publish.",

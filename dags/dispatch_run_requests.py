@@ -47,7 +47,7 @@ REQUESTS = Asset(
 )
 def dispatch() -> dict[str, Any]:
     """Dispatch once; return what was done, in numbers."""
-    from shardpost.dispatching.dispatch import dispatch as dispatch_now
+    from shardpost.run_requests.dispatch import dispatch as dispatch_now
 
     tally = dispatch_now(load(), datetime.now(UTC))
     (log.error if tally.lost else log.info)(tally.in_words())

@@ -19,6 +19,7 @@ from datetime import timedelta
 
 from airflow.sdk import dag
 
+from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.orchestration import DEFAULTS, SparkJob
 
 
@@ -35,7 +36,7 @@ def sweep_dead_letters() -> None:
     """Sweep once."""
     SparkJob(
         task_id="sweep",
-        job="sweep_dead_letters",
+        job=SWEEP_DEAD_LETTERS,
         execution_timeout=timedelta(hours=1),
         doc_md="The Spark job `sweep_dead_letters`: take in, sweep, append to the table.",
     )

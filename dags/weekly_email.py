@@ -26,9 +26,10 @@ from airflow.sdk import Context, Param, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 
-from shardpost.domain.shards import label, parse
-from shardpost.domain.weeks import IsoWeek
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
+from shardpost.weekly_email.job import WEEKLY_EMAIL
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.shards import label, parse
 
 log = logging.getLogger(__name__)
 
@@ -153,14 +154,14 @@ def weekly_email() -> None:
     """Freeze the audience, send shard by shard, report."""
     frozen: Any = SparkJob(
         task_id="freeze",
-        job="weekly_email",
+        job=WEEKLY_EMAIL,
         arguments=asked,
         inlets=[HOLDERS],
         doc_md="Writes down, once for the week, who gets a mail and what is in it.",
     ).output
     send = SparkJob.partial(
         task_id="send",
-        job="weekly_email",
+        job=WEEKLY_EMAIL,
         map_index_template="{{ task.part }}",
         max_active_tis_per_dagrun=AT_ONCE,
         execution_timeout=timedelta(hours=12),  # a slow rate and many clients take their time

@@ -8,8 +8,9 @@ import sys
 import tempfile
 from typing import Any
 
+from shardpost.checkout import CHECKOUT
 from shardpost.embedded.airflow_home import environment
-from shardpost.settings import CHECKOUT, load
+from shardpost.settings import load
 
 PAGE = CHECKOUT / "docs" / "dags.md"
 HEAD = """# The DAGs

@@ -9,8 +9,8 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import UTC, DateTime, instance, now
 
-from shardpost.domain.weeks import IsoWeek
 from shardpost.settings import load
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 # A run comes so long after its week: the records of Sunday evening have been compacted by then.
 AFTER = timedelta(hours=8)

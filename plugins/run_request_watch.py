@@ -42,9 +42,9 @@ class RunRequestWatch(BaseEventTrigger):
 
 
 async def _news() -> AsyncIterator[dict[int, int]]:
-    from shardpost.adapters.run_watch import RunWatch
+    from shardpost.run_requests.request_watch import RequestWatch
 
-    watch = await asyncio.to_thread(RunWatch, load())
+    watch = await asyncio.to_thread(RequestWatch, load())
     try:
         while True:
             ends = await asyncio.to_thread(watch.news)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 import click
 
 from shardpost import __version__
-from shardpost.domain.printable import harmless
 from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
+from shardpost.printable import harmless
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shardpost.adapters.messages import headers_once_more, record_of
-from shardpost.domain import letters
-from shardpost.domain.backoff import Backoff
-from shardpost.domain.letters import Letter, Malformed
+from shardpost.dead_letters.model import letters
+from shardpost.dead_letters.model.letters import Letter, Malformed
+from shardpost.kafka.messages import headers_once_more, record_of
+from shardpost.retry_settings import RetrySettings
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -22,7 +22,7 @@ __all__ = ["Letter", "Malformed", "is_exhausted", "make_letter", "read_letter"]
 
 STORE = "dead-letters"
 RETRY_TOPICS = ("retries",)
-ATTEMPTS = Backoff().attempts
+ATTEMPTS = RetrySettings().attempts
 
 
 def make_letter(

@@ -18,12 +18,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseHook, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from shardpost.adapters import class_archive
-from shardpost.adapters.job_folder import job_folder
-from shardpost.adapters.packages import packages_zip
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, job_conf, job_file, temporary_files_in
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION
 from shardpost.settings import Settings, load
+from shardpost.spark import class_archive
+from shardpost.spark.job_folder import job_folder
+from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.packages import packages_zip
+from shardpost.spark.submit import LOOPBACK_CONF, job_conf, job_file, temporary_files_in
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ Arguments = list[str] | Callable[..., list[str]]
 class SparkJob(SparkSubmitOperator):
     """A job of spark_jobs/, run through the connection `spark_default`; returns its JSON result.
 
-    `job` is the file's stem; `arguments` may be a function of the run (`context`, `jinja_env`) that
+    `arguments` may be a function of the run (`context`, `jinja_env`) that
     returns them; `part` names a mapped task. The job's exit code decides: 3 (done, but something
     needs a person) is success, so that it is not tried again: the result says what. 2 (bad usage)
     fails at once. Any other but 0 is tried again.
@@ -47,9 +48,9 @@ class SparkJob(SparkSubmitOperator):
     template_fields = (*SparkSubmitOperator.template_fields, "arguments")
 
     def __init__(
-        self, *, job: str, arguments: Arguments | None = None, part: str = "", **rest: Any
+        self, *, job: JobSpec, arguments: Arguments | None = None, part: str = "", **rest: Any
     ) -> None:
-        super().__init__(name=f"shardpost {job}", **rest)
+        super().__init__(name=f"shardpost {job.name}", **rest)
         self.job = job
         self.arguments = arguments or []
         self.part = part
@@ -105,9 +106,9 @@ class SparkJob(SparkSubmitOperator):
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
         if code == NEEDS_ATTENTION:
-            log.warning("%s: done, and something needs a person's attention", self.job)
+            log.warning("%s: done, and something needs a person's attention", self.job.name)
             return
-        text = f"{self.job} ended with {code}: {_said(str(error))}"
+        text = f"{self.job.name} ended with {code}: {_said(str(error))}"
         if code == BAD_USAGE:
             raise AirflowFailException(text) from None
         raise AirflowException(text) from None

@@ -21,10 +21,17 @@ from pydantic import (
     field_validator,
 )
 
-from shardpost.domain.backoff import Backoff, Rules, circle_of, names, per_origin
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
+from shardpost.retry_settings import (
+    RetryRules,
+    RetrySettings,
+    find_cycle,
+    parse_origins,
+    split_names,
+)
+from shardpost.topic_names import TopicName
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 PREFIX = "SHARDPOST_"
 CLIENT_PREFIX = "SHARDPOST_KAFKA__"
 
@@ -175,10 +182,10 @@ class Settings(BaseModel):
     @classmethod
     def _can_be_read(cls, text: str | None, field: ValidationInfo) -> str | None:
         ours = _topics_so_far(field, but=_RETRIED_INTO)
-        found = per_origin(text or "", Backoff())
+        found = parse_origins(text or "", RetrySettings())
         for backoff in found.values():
             _refuse(backoff.topic, ours)
-        if circle := circle_of(found):
+        if circle := find_cycle(found):
             raise ValueError(f"expected retries that end, found a circle: {' to '.join(circle)}")
         return text
 
@@ -186,30 +193,30 @@ class Settings(BaseModel):
     @classmethod
     def _are_foreign(cls, text: str | None, field: ValidationInfo) -> str | None:
         ours = _topics_so_far(field)
-        of_origins = per_origin(field.data.get("retry_origins") or "", Backoff()).values()
-        for topic in names(text or ""):
+        of_origins = parse_origins(field.data.get("retry_origins") or "", RetrySettings()).values()
+        for topic in split_names(text or ""):
             _refuse(topic, ours)
             for backoff in of_origins:
                 _refuse(topic, {"retry_origins": backoff.topic})
         return text
 
     @property
-    def retry_rules(self) -> Rules:
+    def retry_rules(self) -> RetryRules:
         """When a letter of which origin is tried again, and which never are."""
-        default = Backoff(
+        default = RetrySettings(
             self.retry_first_delay,
             self.retry_factor,
             self.retry_cap,
             self.retry_jitter,
             self.retry_attempts,
         )
-        of_origin = per_origin(self.retry_origins or "", default)
-        fatal = names(self.retry_fatal or "")
-        return Rules(default, of_origin, fatal, self.topic_retries)
+        of_origin = parse_origins(self.retry_origins or "", default)
+        fatal = split_names(self.retry_fatal or "")
+        return RetryRules(default, of_origin, fatal, self.topic_retries)
 
-    def topic(self, table: str) -> str:
-        """Return the topic's name in this installation for its name in the contract."""
-        return str(getattr(self, "topic_" + table.replace("-", "_")))
+    def topic(self, name: TopicName) -> str:
+        """Return a topic's name in this installation for its name in the contract."""
+        return str(getattr(self, "topic_" + name.replace("-", "_")))
 
     def environ(self) -> dict[str, str]:
         """Return the variables that make another process load these very settings."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shardpost.adapters import topics
 from shardpost.embedded import broker, ports
 from shardpost.embedded.process import stat_of
 from shardpost.settings import Settings, load
+from shardpost.topics.creation import apply_topics
 from tests.conftest import environ
 from tests.job_process import wait_for
 
@@ -20,7 +20,7 @@ def own_broker(home: Path, **given: object) -> Iterator[Settings]:
     """Give settings of a broker that nobody else uses, with all topics."""
     settings = load(environ(home=home, kafka_port=ports.choose(), kafka_timeout=30, **given))
     broker.start(settings)
-    topics.apply(settings)
+    apply_topics(settings)
     yield settings
     broker.stop(settings)
 

@@ -88,7 +88,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 def settings(kafka: Settings, tmp_path: Path) -> Settings:
     """Give settings with a home and topic names of this test's own, on the one real broker.
 
-    No topic exists yet: `shardpost.adapters.topics.apply(settings)` makes them, with 4 partitions.
+    No topic exists yet: `shardpost.topics.creation.apply(settings)` makes them, with 4 partitions.
     """
     return settings_of_its_own(kafka, tmp_path)
 

@@ -11,19 +11,19 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from shardpost.adapters import snapshots
-from shardpost.adapters.delta import path_of
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.position_ids import sort_key
-from shardpost.domain.snapshot import Counts, Snapshot
-from shardpost.domain.tables import (
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.table import Table
+from shardpost.holders.model.position_order import position_sort_key
+from shardpost.holders.model.tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
     POSITION_EVENTS,
     POSITIONS,
     SHARE_HOLDERS,
-    Table,
 )
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
@@ -166,7 +166,7 @@ def holders_of(history: History, as_of: datetime | None = None) -> dict[str, lis
     for key, record in latest(before).items():
         if record.client is not None and countries.get(record.exchange or "") == "US":
             found.setdefault(record.client, []).append(key)
-    return {client: sorted(ids, key=sort_key) for client, ids in found.items()}
+    return {client: sorted(ids, key=position_sort_key) for client, ids in found.items()}
 
 
 def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, str | None]:

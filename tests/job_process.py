@@ -8,8 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from shardpost.adapters import spark_submit
 from shardpost.settings import Settings
+from shardpost.spark import submit
+from shardpost.spark.job_spec import JobSpec
 
 PAUSING = Path(__file__).parent / "spark" / "pausing_job.py"
 PAUSING_ANYWHERE = Path(__file__).parent / "spark" / "pausing"
@@ -21,7 +22,7 @@ class Job:
     def __init__(
         self,
         settings: Settings,
-        job: str,
+        job: JobSpec,
         args: list[str],
         pause_at: str | None = None,
         pause_anywhere_at: str | None = None,
@@ -33,14 +34,12 @@ class Job:
             paused = settings.home / f"paused-{time.monotonic_ns()}"
             more = {"PYTHONPATH": str(PAUSING_ANYWHERE), "PAUSE_AT": pause_anywhere_at}
             more |= {"PAUSE_AT_TIME": str(nth_time), "PAUSED": str(paused)}
-        file = str(spark_submit.job_file(job))
+        file = str(submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
-        self.log = settings.home / f"{job}-{time.monotonic_ns()}.log"
+        self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         self._process = subprocess.Popen(
-            [*spark_submit.command(settings), *script, *args],
-            env=spark_submit.environment(settings)
-            | spark_submit.temporary_files_in(settings.home)
-            | more,
+            [*submit.command(settings), *script, *args],
+            env=submit.environment(settings) | submit.temporary_files_in(settings.home) | more,
             cwd=settings.home,
             stdin=subprocess.DEVNULL,
             stdout=self.log.open("wb"),

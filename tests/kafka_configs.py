@@ -9,7 +9,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from shardpost.adapters.kafka import admin
+from shardpost.kafka.clients import admin
 from shardpost.settings import Settings
 
 

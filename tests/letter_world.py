@@ -9,16 +9,16 @@ from typing import Any
 
 from confluent_kafka import Message, Producer
 
-from shardpost.adapters import kafka
-from shardpost.adapters.letter_store import routes_of
-from shardpost.adapters.messages import record_of
-from shardpost.domain import letters
-from shardpost.domain.dealing import Routes
-from shardpost.domain.records import Outgoing, Record
-from shardpost.domain.verdict import Choice, Verdict
+from shardpost.dead_letters.letter_details import routes_of
+from shardpost.dead_letters.model import letters
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.redrive import RedriveLimits, RedriveResult, carry_out
+from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
+from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.messages import record_of
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
-from shardpost.sweeping.partition import Report, Sweep, sweep_partition
-from shardpost.sweeping.redrive import Done, Limits, carry_out
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -44,10 +44,10 @@ def failed(
 ) -> Outgoing:
     """Return the letter of a record, or of a retry, whose processing failed."""
     letter = None
-    if record.topic == settings.topic_retries:
+    if record.topic == settings.topic("retries"):
         letter = letters.failed_again(record, error, when)
     letter = letter or letters.first_failure(record, error, when)
-    store = settings.topic_dead_letters
+    store = settings.topic("dead-letters")
     out = letters.as_record(letter, record, store, _count(settings.bootstrap, store))
     return out._replace(timestamp=milliseconds(when))
 
@@ -56,17 +56,21 @@ def failed(
 def _count(bootstrap: str, topic: str) -> int:
     """Return how many partitions a topic has, asked for once and not for every letter."""
     settings = Settings(bootstrap_servers=bootstrap)
-    return kafka.partition_counts(settings, [topic])[topic]
+    return offsets.partition_counts(settings, [topic])[topic]
 
 
 def partitions(settings: Settings) -> dict[str, int]:
-    names = [settings.topic_dead_letters, settings.topic_parking_lot, settings.topic_retries]
-    return kafka.partition_counts(settings, names)
+    names = [
+        settings.topic("dead-letters"),
+        settings.topic("parking-lot"),
+        settings.topic("retries"),
+    ]
+    return offsets.partition_counts(settings, names)
 
 
 def put(settings: Settings, records: Iterable[Outgoing]) -> None:
     producer = Producer(
-        kafka.client_config(
+        clients.client_config(
             settings,
             **{
                 "partitioner": "murmur2_random",
@@ -83,7 +87,7 @@ def put(settings: Settings, records: Iterable[Outgoing]) -> None:
 
 def open_transaction_behind(settings: Settings, letter: Record) -> Producer:
     """Open a stranger's transaction on a letter's partition, for the test to end."""
-    stranger = kafka.transactional_producer(settings, f"stranger-{letter.topic}")
+    stranger = clients.transactional_producer(settings, f"stranger-{letter.topic}")
     stranger.init_transactions(10)
     stranger.begin_transaction()
     stranger.produce(letter.topic, b"v", b"other", letter.partition)
@@ -95,24 +99,26 @@ def _delivered(error: object, _message: Message) -> None:
     assert error is None
 
 
-def sweep(settings: Settings, now: datetime, **more: Any) -> list[Report]:
+def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionReport]:
     """Sweep every partition in this process, one after the other."""
     counts = partitions(settings)
-    routes = Routes(settings.topic_dead_letters, settings.topic_parking_lot, counts)
+    routes = Routes(settings.topic("dead-letters"), settings.topic("parking-lot"), counts)
     job = Sweep(settings, routes, now, **more)
-    return [sweep_partition(job, n) for n in range(counts[settings.topic_dead_letters])]
+    return [sweep_partition(job, n) for n in range(counts[settings.topic("dead-letters")])]
 
 
 def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool = True) -> int:
     """Redrive or discard all that is parked, as `letters redrive --apply` does; return how many."""
     now = datetime.now(UTC)
-    verdict = Verdict(Choice(), is_redrive, who="me", why="comma", now=now, again=True, value=value)
-    done = Done()
-    carry_out(settings, routes_of(settings), verdict, Limits(), done)
+    verdict = RedriveRequest(
+        Selection(), is_redrive, who="me", why="comma", now=now, again=True, value=value
+    )
+    done = RedriveResult()
+    carry_out(settings, routes_of(settings), verdict, RedriveLimits(), done)
     return done.count
 
 
-def total(reports: Iterable[Report]) -> dict[str, int]:
+def total(reports: Iterable[PartitionReport]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for report in reports:
         assert report.error is None, report.error
@@ -122,14 +128,14 @@ def total(reports: Iterable[Report]) -> dict[str, int]:
 
 def committed(settings: Settings, topic: str) -> Iterator[Record]:
     """Yield all committed records of a topic, partition by partition."""
-    count = kafka.partition_counts(settings, [topic])[topic]
+    count = offsets.partition_counts(settings, [topic])[topic]
     for partition in range(count):
-        for message in kafka.read_to_end(settings, topic, partition):
+        for message in reading.read_to_end(settings, topic, partition):
             yield record_of(message)
 
 
 def retries(settings: Settings) -> list[Record]:
-    return list(committed(settings, settings.topic_retries))
+    return list(committed(settings, settings.topic("retries")))
 
 
 def live(settings: Settings, topic: str) -> dict[bytes | None, Record]:
@@ -157,5 +163,5 @@ def seen(settings: Settings) -> Counter[tuple[str | None, str | None]]:
 def decisions(settings: Settings) -> list[dict[str, Any]]:
     return [
         json.loads(record.value or b"{}") | {"About": (record.key or b"").decode()}
-        for record in committed(settings, settings.topic_decisions)
+        for record in committed(settings, settings.topic("decisions"))
     ]

@@ -10,8 +10,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from shardpost.adapters import kafka
-from shardpost.domain.position_ids import sort_key
+from shardpost.holders.model.position_order import position_sort_key
+from shardpost.kafka import clients, offsets, reading
 from shardpost.settings import Settings
 
 POSITION = {"Client": str, "Ticker": str, "Amount": (int, float), "Exchange": str}
@@ -107,7 +107,7 @@ class Fold:
 
     def holders(self, country: str = "US") -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for key in sorted(self.positions, key=sort_key):
+        for key in sorted(self.positions, key=position_sort_key):
             if self.countries.get(self.positions[key]["Exchange"]) == country:
                 found.setdefault(self.positions[key]["Client"], []).append(key)
         return found
@@ -123,7 +123,7 @@ def produce(settings: Settings, records: Iterable[Raw]) -> dict[int, tuple[int, 
     Return where each came to: {its id(): (partition, offset)}.
     """
     places: dict[int, tuple[int, int]] = {}
-    producer = kafka.producer(settings)
+    producer = clients.producer(settings)
     for record in records:
         send(producer, settings, record, places)
     assert producer.flush(30) == 0
@@ -146,9 +146,9 @@ def produce_retry(
         "attempt": "1",
     }
     named = {name.replace("_", "-"): value for name, value in more.items()}
-    producer = kafka.producer(settings)
+    producer = clients.producer(settings)
     producer.produce(
-        settings.topic_retries,
+        settings.topic("retries"),
         key=retry.origin.key if other_key is None else other_key,
         value=retry.value,
         headers=list((headers | named).items()),
@@ -188,8 +188,8 @@ def published(settings: Settings) -> dict[str, list[str]]:
     """Return what a reader of the topic share-holders knows."""
     found: dict[str, list[str]] = {}
     topic = settings.topic("share-holders")
-    for shard in range(kafka.partition_counts(settings, [topic])[topic]):
-        for message in kafka.read_to_end(settings, topic, shard):
+    for shard in range(offsets.partition_counts(settings, [topic])[topic]):
+        for message in reading.read_to_end(settings, topic, shard):
             client, value = message.key().decode(), message.value()
             if value is None:
                 found.pop(client, None)

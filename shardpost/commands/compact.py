@@ -5,16 +5,17 @@ from typing import Any
 
 import click
 
-from shardpost.adapters.spark_submit import submit
 from shardpost.errors import DONE
+from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import load
+from shardpost.spark.submit import submit
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 def command(as_json: bool) -> int:
     """Catch up with the input topics, commit one snapshot, publish the changes."""
-    code, result = submit(load(), "compact_positions", [])
+    code, result = submit(load(), COMPACT_POSITIONS, [])
     if code != DONE or result is None:
         return code or 1
     if as_json:

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from shardpost.commands.options import AS_JSON
-from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import load
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 COUNTS = ("shard", "sent", "failed", "unknown", "suppressed", "open")
 
@@ -49,9 +49,10 @@ def _passed_on(asked: dict[str, Any]) -> Iterator[str]:
 
 
 def _send(arguments: list[str], *, as_json: bool) -> int:
-    from shardpost.adapters.spark_submit import submit
+    from shardpost.spark.submit import submit
+    from shardpost.weekly_email.job import WEEKLY_EMAIL
 
-    code, result = submit(load(), "weekly_email", arguments)
+    code, result = submit(load(), WEEKLY_EMAIL, arguments)
     if result is not None:
         click.echo(json.dumps(result) if as_json else counts_in_words(result))
     return _known(code) or (DONE if result is not None else COULD_NOT)
@@ -65,13 +66,14 @@ def _known(code: int) -> int:
 
 
 def _dry_run(arguments: list[str], *, as_json: bool) -> int:
-    from shardpost.adapters.job_folder import job_folder
-    from shardpost.adapters.spark_submit import submit
+    from shardpost.spark.job_folder import job_folder
+    from shardpost.spark.submit import submit
+    from shardpost.weekly_email.job import WEEKLY_EMAIL
 
     with job_folder() as folder:
         recipients = folder / "recipients"
         more = ["--dry-run", "--recipients", str(recipients)]
-        code, result = submit(load(), "weekly_email", [*arguments, *more])
+        code, result = submit(load(), WEEKLY_EMAIL, [*arguments, *more])
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return _known(code) or COULD_NOT
         with recipients.open() as lines:

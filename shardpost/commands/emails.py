@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from shardpost.commands.options import AS_JSON, Key
-from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.settings import Settings, load
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 
 @click.command()
@@ -31,10 +31,10 @@ def command(week: str, client: str | None, as_json: bool) -> int:
 
 
 def _all(settings: Settings, week: IsoWeek, *, as_json: bool) -> int:
-    from shardpost.adapters.week_ledger import stands
     from shardpost.commands.email import counts_in_words
+    from shardpost.weekly_email.delivery_status import status_by_shard
 
-    found = stands(settings, week, _shards(settings))
+    found = status_by_shard(settings, week, _shards(settings))
     shards = [
         {
             "shard": stand.shard,
@@ -53,8 +53,8 @@ def _all(settings: Settings, week: IsoWeek, *, as_json: bool) -> int:
 
 
 def _one(settings: Settings, week: IsoWeek, client: str, *, as_json: bool) -> int:
-    from shardpost.adapters.ledger import rows_of
-    from shardpost.domain.partitioning import partition_of
+    from shardpost.kafka.partitioning import partition_of
+    from shardpost.weekly_email.ledger_topic import rows_of
 
     found = rows_of(settings, week, partition_of(client, _shards(settings)), client)
     why = _why(settings, week, client, found)
@@ -71,7 +71,7 @@ def _one(settings: Settings, week: IsoWeek, client: str, *, as_json: bool) -> in
 
 def _why(settings: Settings, week: IsoWeek, client: str, found: list[dict[str, Any]]) -> str:
     """Say in one sentence why the client got an e-mail or did not."""
-    from shardpost.adapters import frozen_weeks
+    from shardpost.weekly_email import frozen_weeks
 
     last = found[-1] if found else {"state": "open"}
     match last["state"]:
@@ -97,7 +97,7 @@ def _reason(row: dict[str, Any]) -> str:
 
 
 def _shards(settings: Settings) -> int:
-    from shardpost.adapters.kafka import partition_counts
+    from shardpost.kafka.offsets import partition_counts
 
     topic = settings.topic("weekly-emails")
     return partition_counts(settings, [topic])[topic]

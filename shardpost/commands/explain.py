@@ -6,7 +6,7 @@ import click
 
 from shardpost.commands.options import AS_JSON, SNAPSHOT, Key, chosen
 from shardpost.commands.text_table import text_table
-from shardpost.domain.explain import Transition
+from shardpost.holders.model.explain import Transition
 
 HEADING = ("position", "change", "record", "timestamp", "why")
 
@@ -21,7 +21,7 @@ def command(client: str, position: str | None, number: int | None, as_json: bool
 
     A position of the client that never counted is told with its latest record, and why.
     """
-    from shardpost.adapters.explanations import explanation
+    from shardpost.holders.explanation import explanation
     from shardpost.settings import load
 
     settings = load()

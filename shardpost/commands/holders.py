@@ -21,13 +21,13 @@ def command(
 
     As of a TIME: by the records with a timestamp before it.
     """
-    from shardpost.adapters import holders
+    from shardpost.holders import holders_query
     from shardpost.settings import load
 
     settings = load()
     snapshot = chosen(settings, number)
-    question = holders.Question(client, shard, as_of)
-    found = holders.holders(settings, snapshot, question)
+    question = holders_query.HoldersQuery(client, shard, as_of)
+    found = holders_query.holders(settings, snapshot, question)
     click.echo(json.dumps(found) if as_json else _in_words(found))
     return 0
 

@@ -11,18 +11,18 @@ import click
 
 from shardpost.commands.options import AS_JSON, Instant, Key, person
 from shardpost.commands.text_table import text_table
-from shardpost.domain.dealing import State
-from shardpost.domain.letter_life import Step
-from shardpost.domain.printable import harmless, one_line
-from shardpost.domain.verdict import VALUE_BYTES, Choice, Verdict
+from shardpost.dead_letters.model.life import Step
+from shardpost.dead_letters.model.redrive_request import VALUE_BYTES, RedriveRequest, Selection
+from shardpost.dead_letters.model.transitions import LetterState
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.printable import harmless, one_line
 
 if TYPE_CHECKING:
-    from shardpost.domain.dealing import Routes
+    from shardpost.dead_letters.model.transitions import Routes
+    from shardpost.dead_letters.redrive import RedriveLimits, RedrivePlan
     from shardpost.settings import Settings
-    from shardpost.sweeping.redrive import Limits, Plan
 
-STATES = [str(state) for state in State if state is not State.DROPPED]
+STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 DECIDED = ("when", "kind", "who", "why")
 COUNTS = ("state", "origin", "error", "letters", "oldest", "such as")
 
@@ -41,7 +41,7 @@ def command() -> None:
 @AS_JSON
 def list_command(as_json: bool, **asked: Any) -> int:
     """Print where all letters stand: counted by state, origin and error; as JSON one by one."""
-    from shardpost.adapters.letters_table import held_back, standing
+    from shardpost.dead_letters.letters_table import held_back, standing
     from shardpost.settings import load
 
     settings = load()
@@ -66,7 +66,7 @@ def list_command(as_json: bool, **asked: Any) -> int:
 @AS_JSON
 def show_command(letter_id: str, as_json: bool) -> int:
     """Print one letter: its headers, its value, and its life so far."""
-    from shardpost.adapters.letter_store import describe
+    from shardpost.dead_letters.letter_details import describe
     from shardpost.settings import load
 
     found = describe(load(), letter_id)
@@ -82,10 +82,11 @@ def sweep_command(as_json: bool) -> int:
     Exit code 3: done, and letters were held: too many of one error (SHARDPOST_RETRY_FLOOD), or too
     large to be parked.
     """
-    from shardpost.adapters.spark_submit import submit
+    from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
     from shardpost.settings import load
+    from shardpost.spark.submit import submit
 
-    code, result = submit(load(), "sweep_dead_letters", [])
+    code, result = submit(load(), SWEEP_DEAD_LETTERS, [])
     if result is None:
         return code or COULD_NOT
     click.echo(json.dumps(result) if as_json else _swept(result))
@@ -163,23 +164,25 @@ def _read(file: BinaryIO) -> bytes:
 
 
 def _decide(asked: dict[str, Any], **more: Any) -> int:
-    from shardpost.adapters.letter_store import routes_of
-    from shardpost.adapters.locks import exclusive
+    from shardpost.dead_letters import redrive
+    from shardpost.dead_letters.letter_details import routes_of
+    from shardpost.locks import exclusive
     from shardpost.settings import load
-    from shardpost.sweeping import redrive
 
     if asked["is_real"] and not (asked["why"] or "").strip():
         raise UsageError("--apply needs --why: it is recorded with your name")
     settings = load()
     routes = routes_of(settings)
     filters = {name: asked[name] for name in ("origin", "error", "since", "until")}
-    choice = Choice(frozenset(asked["ids"]), **filters)
-    verdict = Verdict(choice, who=person(), why=asked["why"] or "", now=datetime.now(UTC), **more)
-    limits = redrive.Limits(asked["canary"], asked["rate"])
+    choice = Selection(frozenset(asked["ids"]), **filters)
+    verdict = RedriveRequest(
+        choice, who=person(), why=asked["why"] or "", now=datetime.now(UTC), **more
+    )
+    limits = redrive.RedriveLimits(asked["canary"], asked["rate"])
     plan = redrive.plan(settings, routes, verdict, limits)
     done = None
     if asked["is_real"]:
-        with exclusive(settings.home / "locks" / "parking_lot", "`letters redrive` or `discard`"):
+        with exclusive(settings, "parking_lot", "`letters redrive` or `discard`"):
             done = _carried_out(settings, routes, verdict, limits, plan)
     click.echo(
         json.dumps(_as_json(plan, verdict, done))
@@ -190,12 +193,16 @@ def _decide(asked: dict[str, Any], **more: Any) -> int:
 
 
 def _carried_out(
-    settings: "Settings", routes: "Routes", verdict: Verdict, limits: "Limits", plan: "Plan"
+    settings: "Settings",
+    routes: "Routes",
+    verdict: RedriveRequest,
+    limits: "RedriveLimits",
+    plan: "RedrivePlan",
 ) -> int:
     """Return how many letters have moved; what did not is refused in the plan."""
-    from shardpost.sweeping import redrive
+    from shardpost.dead_letters import redrive
 
-    done = redrive.Done()
+    done = redrive.RedriveResult()
     try:
         redrive.carry_out(settings, routes, verdict, limits, done)
     except KeyboardInterrupt:
@@ -207,7 +214,7 @@ def _carried_out(
     return done.count
 
 
-def _as_json(plan: "Plan", verdict: Verdict, done: int | None) -> dict[str, Any]:
+def _as_json(plan: "RedrivePlan", verdict: RedriveRequest, done: int | None) -> dict[str, Any]:
     groups = [
         {"origin": origin, "error": error, "letters": count, "such_as": plan.samples[origin, error]}
         for (origin, error), count in plan.groups.most_common()
@@ -217,7 +224,7 @@ def _as_json(plan: "Plan", verdict: Verdict, done: int | None) -> dict[str, Any]
     return {"decision": verdict.kind, **counts, "groups": groups, "refusals": refused}
 
 
-def _planned(plan: "Plan", verdict: Verdict, done: int | None) -> str:
+def _planned(plan: "RedrivePlan", verdict: RedriveRequest, done: int | None) -> str:
     rows = [(*group, str(count), plan.samples[group]) for group, count in plan.groups.most_common()]
     lines = [text_table(("origin", "error", "letters", "such as"), rows)] if rows else []
     lines += [one_line(f"refused: {key}: {reason}") for key, reason in plan.refused.items()]

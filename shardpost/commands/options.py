@@ -6,9 +6,9 @@ from getpass import getuser
 
 import click
 
-from shardpost.domain.instants import parse_instant
-from shardpost.domain.snapshot import Snapshot
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
+from shardpost.instants import parse_instant
 from shardpost.settings import Settings
 
 
@@ -57,8 +57,8 @@ SNAPSHOT = click.option(
 
 def chosen(settings: Settings, number: int | None) -> Snapshot:
     """Return the snapshot of that number, or the newest; ShardpostError if there is none."""
-    from shardpost.adapters import snapshots
+    from shardpost.delta import snapshots
 
     if number is None:
         return snapshots.current(settings)
-    return snapshots.numbered(settings, number, now=datetime.now(UTC))
+    return snapshots.get(settings, number, now=datetime.now(UTC))

@@ -33,7 +33,7 @@ def request_command(key: str, as_json: bool, **asked: Any) -> int:
     If a run of that key is on its way, nothing happens; with another payload it is a conflict. With
     --wait, prints which of these it was; exit code 3: a conflict, or refused.
     """
-    from shardpost.adapters import run_fates
+    from shardpost.run_requests.request_client import ask
 
     settings = load()
     form = {
@@ -43,7 +43,7 @@ def request_command(key: str, as_json: bool, **asked: Any) -> int:
     }
     if not key:
         raise UsageError("run key: expected at least one character")
-    lies = run_fates.ask(settings, key, form)
+    lies = ask(settings, key, form)
     where = f"{settings.topic('run-requests')}[{lies.partition}]@{lies.offset}"
     if not asked["wait"]:
         result = {"key": key, "partition": lies.partition, "offset": lies.offset}
@@ -66,10 +66,10 @@ def _object(text: str) -> dict[str, Any]:
 
 def _awaited(settings: Settings, lies: Any, where: str) -> Any:
     """Return the settled fate; ShardpostError, with what is known, at the deadline."""
-    from shardpost.adapters import run_fates
+    from shardpost.run_requests.request_client import request_status
 
     deadline = time.monotonic() + settings.request_wait
-    while (fate := run_fates.fate(settings, lies)) is None or not fate.settled:
+    while (fate := request_status(settings, lies)) is None or not fate.settled:
         if time.monotonic() > deadline:
             stands = "is not taken up" if fate is None else "has won, and its run is not started"
             raise ShardpostError(
@@ -108,7 +108,7 @@ def _in_words(key: str, fate: Any) -> str:
 @AS_JSON
 def list_command(as_json: bool) -> int:
     """Print the commands in force, their runs and ages, then the conflicts of the last days."""
-    from shardpost.adapters.run_list import listed
+    from shardpost.run_requests.run_list import listed
 
     rows = listed(load())
     if as_json:
@@ -153,8 +153,8 @@ def dispatch_command(as_json: bool) -> int:
     Exit code 1 if a command could not be started: it is committed, and the next dispatch starts it.
     3 if Kafka removed requests before they were read.
     """
-    from shardpost.dispatching.dispatch import dispatch
     from shardpost.embedded.airflow_home import with_login
+    from shardpost.run_requests.dispatch import dispatch
 
     tally = dispatch(with_login(load()), datetime.now(UTC))
     click.echo(json.dumps(vars(tally)) if as_json else tally.in_words())
@@ -167,7 +167,7 @@ def dispatch_command(as_json: bool) -> int:
 @BY
 def release_command(key: str, why: str, by: str | None) -> int:
     """Free a key whose run never ends; its run in Airflow goes on, if there is one."""
-    from shardpost.dispatching.release import release
+    from shardpost.run_requests.release import release
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")

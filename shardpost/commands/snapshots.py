@@ -7,7 +7,7 @@ import click
 
 from shardpost.commands.options import AS_JSON
 from shardpost.commands.text_table import text_table
-from shardpost.domain.snapshot import Snapshot
+from shardpost.delta.snapshot import Snapshot
 
 HEADING = ("snapshot", "committed at", "looked at", "records", "positions", "holders", "rejected")
 
@@ -20,10 +20,10 @@ def command(as_json: bool) -> int:
     `looked at` is when the inputs were found to hold no more than this view; `records` the sum of
     the end offsets.
     """
-    from shardpost.adapters import snapshots
+    from shardpost.delta import snapshots
     from shardpost.settings import load
 
-    found = snapshots.every(load())
+    found = snapshots.list_all(load())
     if as_json:
         click.echo(json.dumps([snapshot.as_json() for snapshot in found]))
     else:

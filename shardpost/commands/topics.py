@@ -16,10 +16,10 @@ def command() -> None:
 @AS_JSON
 def apply_command(as_json: bool) -> int:
     """Create the declared topics that are missing; those that are there stay as they are."""
-    from shardpost.adapters import topics
     from shardpost.settings import load
+    from shardpost.topics.creation import apply_topics
 
-    applied = topics.apply(load())
+    applied = apply_topics(load())
     if as_json:
         click.echo(json.dumps([one.as_json() for one in applied]))
     else:

@@ -8,8 +8,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shardpost.domain.weeks import IsoWeek
-from shardpost.settings import CHECKOUT, Settings
+from shardpost.checkout import DAGS, PLUGINS
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 HOST = "127.0.0.1"
 USER = "admin"
@@ -38,8 +39,8 @@ def environment(settings: Settings) -> dict[str, str]:
     home = settings.home / "airflow"
     return {
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(CHECKOUT / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(CHECKOUT / "plugins"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": str(AT_ONCE),

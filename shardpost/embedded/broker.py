@@ -6,11 +6,11 @@ down and up.
 
 from pathlib import Path
 
-from shardpost.adapters.kafka import answers
 from shardpost.embedded import broker_home, ports
 from shardpost.embedded.java import java
 from shardpost.embedded.process import Daemon, log_end, wait_until
 from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import answers
 from shardpost.settings import Settings
 
 HEAP = "1g"

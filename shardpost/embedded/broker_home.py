@@ -8,10 +8,10 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from shardpost.adapters.jars import broker_jars
 from shardpost.embedded import ports
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from shardpost.spark.jars import broker_jars
 
 LOGGING = "-Dlog4j2.configurationFile=log4j2.properties"
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}

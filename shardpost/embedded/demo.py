@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from shardpost.adapters.airflow_api import log_in
 from shardpost.embedded import ports, stack, story
+from shardpost.run_requests.airflow_api import log_in
 from shardpost.settings import Settings
 
 Say = Callable[[str], None]

@@ -8,18 +8,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardpost.adapters import topics
-from shardpost.adapters.jars import broker_jars, spark_jars
-from shardpost.adapters.kafka import answers
-from shardpost.adapters.locks import LockedError, exclusive
 from shardpost.embedded import airflow, broker, ports, sink
 from shardpost.embedded.java import java
 from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import answers
+from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
+from shardpost.spark.jars import broker_jars, spark_jars
+from shardpost.topics.creation import apply_topics
 
 FREE_BYTES = 1024**3
 FOREIGN_SECONDS = 5.0
 UP, DOWN = "up", "down"
+LOCK = "stack"
 KAFKA, SMTP, AIRFLOW = "kafka", "smtp", "airflow"
 Say = Callable[[str], None]
 State = dict[str, str]
@@ -126,13 +127,13 @@ def status(settings: Settings) -> dict[str, State]:
 @contextmanager
 def _alone(settings: Settings, say: Say) -> Iterator[None]:
     """Hold the stack's lock; say for whom we wait."""
-    path, what = settings.home / "stack.lock", "`shardpost up` or `down`"
+    what = "`shardpost up` or `down`"
     with ExitStack() as held:
         try:
-            held.enter_context(exclusive(path, what))
+            held.enter_context(exclusive(settings, LOCK, what))
         except LockedError as error:
             say(str(error))
-            held.enter_context(exclusive(path, what, wait=settings.lock_wait))
+            held.enter_context(exclusive(settings, LOCK, what, wait=settings.lock_wait))
         yield
 
 
@@ -144,7 +145,7 @@ def _start(settings: Settings, part: Part, say: Say) -> None:
 
 
 def _apply_topics(settings: Settings, say: Say) -> None:
-    for one in topics.apply(settings):
+    for one in apply_topics(settings):
         if one.created or one.starter:
             say(one.as_text())
 

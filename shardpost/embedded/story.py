@@ -11,14 +11,17 @@ from email import policy
 from pathlib import Path
 from typing import Any
 
-from shardpost.adapters import holders, kafka, snapshots
-from shardpost.adapters.airflow_api import AirflowApi
-from shardpost.domain.weeks import IsoWeek
+from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
+from shardpost.holders import holders_query
+from shardpost.kafka import clients
+from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 Say = Callable[[str], None]
-Record = tuple[str, str, Mapping[str, Any] | None]
+Record = tuple[TopicName, str, Mapping[str, Any] | None]
 
 RUN_SECONDS = 300.0
 
@@ -64,7 +67,7 @@ def tell(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
 
 
 def _produce(settings: Settings, records: Iterable[Record], say: Say) -> None:
-    producer = kafka.producer(settings)
+    producer = clients.producer(settings)
     for topic, key, form in records:
         value = None if form is None else json.dumps(form)
         say(f"  {topic}: {key} {value or 'null'}")
@@ -81,7 +84,7 @@ def _run(api: AirflowApi, dag: str, params: dict[str, Any], say: Say) -> None:
 
 def _show_holders(settings: Settings, say: Say) -> None:
     snapshot = snapshots.current(settings)
-    found = holders.holders(settings, snapshot, holders.Question())
+    found = holders_query.holders(settings, snapshot, holders_query.HoldersQuery())
     say(f"\nwho holds {settings.country} stock (snapshot {snapshot.number}):")
     for client, ids in found.items():
         say(f"  {client}: {', '.join(ids)}")

@@ -6,11 +6,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from shardpost.adapters import decisions, run_topics
-from shardpost.adapters.kafka import producer
-from shardpost.dispatching.dispatch import dispatch
-from shardpost.dispatching.tally import Tally
-from shardpost.domain.run_commands import Entry
+from shardpost.decisions import decisions_topic
+from shardpost.kafka.clients import producer
+from shardpost.run_requests import request_topics
+from shardpost.run_requests.dispatch import dispatch
+from shardpost.run_requests.model.commands import CommandEntry
+from shardpost.run_requests.model.dispatch_counts import DispatchCounts
 from shardpost.settings import Settings
 
 KEY = "weekly_email/2026-W47"
@@ -23,7 +24,7 @@ def ask(settings: Settings, key: str | bytes | None, value: object, **more: Any)
     if settings.bootstrap not in _CLIENTS:
         _CLIENTS[settings.bootstrap] = producer(settings)
     client = _CLIENTS[settings.bootstrap]
-    client.produce(settings.topic_run_requests, raw, key, **more)
+    client.produce(settings.topic("run-requests"), raw, key, **more)
     assert client.flush(30) == 0
 
 
@@ -33,22 +34,24 @@ def request(
     return {"Dag": dag, "Conf": conf or {}, "RequestedBy": by}
 
 
-def run(settings: Settings) -> Tally:
+def run(settings: Settings) -> DispatchCounts:
     return dispatch(settings, datetime.now(UTC))
 
 
-def history(settings: Settings) -> list[Entry]:
+def history(settings: Settings) -> list[CommandEntry]:
     return [
         entry
-        for partition in range(run_topics.partitions(settings))
-        for entry in run_topics.command_entries(settings, partition)
+        for partition in range(request_topics.partitions(settings))
+        for entry in request_topics.command_entries(settings, partition)
     ]
 
 
 def decided(settings: Settings) -> list[tuple[str, str]]:
-    return sorted((str(one.kind), one.about.decode()) for one, _ in decisions.every(settings))
+    return sorted(
+        (str(one.kind), one.about.decode()) for one, _ in decisions_topic.list_all(settings)
+    )
 
 
 def why(settings: Settings) -> str:
-    [(one, _)] = decisions.every(settings)
+    [(one, _)] = decisions_topic.list_all(settings)
     return one.why

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardpost.adapters import topics
-from shardpost.domain.topics import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
 from shardpost.settings import Settings
+from shardpost.topics import creation
+from shardpost.topics.creation import apply_topics
+from shardpost.topics.declared import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
 from tests.airflow_server import AirflowServer, airflow_server
 from tests.command_line import CommandLine
 
@@ -27,7 +28,7 @@ def airflow() -> Iterator[AirflowServer]:
 def askable(
     settings: Settings, airflow: AirflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> Settings:
-    monkeypatch.setattr(topics, "DECLARED", (RUN_REQUESTS, RUN_COMMANDS, DECISIONS))
+    monkeypatch.setattr(creation, "DECLARED", (RUN_REQUESTS, RUN_COMMANDS, DECISIONS))
     own = settings.model_copy(update={"partitions": 1, **airflow.environ()})
-    topics.apply(own)
+    apply_topics(own)
     return own

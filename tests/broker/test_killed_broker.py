@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 
-from shardpost.adapters import kafka
 from shardpost.embedded import broker
+from shardpost.kafka import clients, offsets
 from shardpost.settings import Settings
 from tests.broker_process import kill_broker, own_broker
 from tests.job_process import wait_for
@@ -31,7 +31,7 @@ def alone(tmp_path: Path) -> Iterator[Settings]:
 
 def commit_on(settings: Settings, gone: threading.Event, writer: int, done: Counter[int]) -> None:
     """Commit small transactions over all partitions until Kafka is gone."""
-    producer = kafka.transactional_producer(settings, f"writer/{writer}")
+    producer = clients.transactional_producer(settings, f"writer/{writer}")
     producer.init_transactions(30)
     try:
         while True:
@@ -46,8 +46,8 @@ def commit_on(settings: Settings, gone: threading.Event, writer: int, done: Coun
 
 
 def open_partitions(settings: Settings) -> list[tuple[str, int]]:
-    every = kafka.watermarks(settings, TOPICS, committed=False)
-    stable = kafka.watermarks(settings, TOPICS, committed=True)
+    every = offsets.watermarks(settings, TOPICS, committed=False)
+    stable = offsets.watermarks(settings, TOPICS, committed=True)
     places = [(topic, partition) for topic, count in TOPICS.items() for partition in range(count)]
     return [(t, p) for t, p in places if every[t][p] != stable[t][p]]
 
@@ -62,6 +62,6 @@ def test_every_transaction_ends_though_the_broker_was_killed_amid_many(alone: Se
         kill_broker(alone)
         broker.start(alone)
         for writer in range(WRITERS):
-            kafka.transactional_producer(alone, f"writer/{writer}").init_transactions(60)
+            clients.transactional_producer(alone, f"writer/{writer}").init_transactions(60)
     assert [one.exception() for one in writing] == [None] * WRITERS
     wait_for(lambda: open_partitions(alone) == [], "the end of all transactions", seconds=60)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.adapters import topics
-from shardpost.domain.letters import ATTEMPT
-from shardpost.domain.records import Outgoing
-from shardpost.domain.verdict import VALUE_BYTES
+from shardpost.dead_letters.model.letters import ATTEMPT
+from shardpost.dead_letters.model.redrive_request import VALUE_BYTES
+from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from tests.command_line import CommandLine
 from tests.letter_world import (
     START,
@@ -35,7 +35,7 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 2, "retry_attempts": 0, "kafka_timeout": 10.0, "lock_wait": 1.0}
     )
-    topics.apply(made)
+    apply_topics(made)
     return made
 
 
@@ -52,11 +52,11 @@ def test_a_plan_changes_nothing_and_apply_sends_all_of_it_back(
     [group] = plan["groups"]
     assert (group["origin"], group["letters"], plan["done"]) == ("positions", 3, None)
     assert retries(ready) == []
-    assert len(live(ready, ready.topic_parking_lot)) == 3
+    assert len(live(ready, ready.topic("parking-lot"))) == 3
     done = shardpost.json("letters", "redrive", "--apply", "--why", "schema is mended")
     assert done["done"] == 3
     assert seen(ready) == {(f"positions-0-{n}", "1"): 1 for n in range(3)}
-    assert live(ready, ready.topic_parking_lot) == {}
+    assert live(ready, ready.topic("parking-lot")) == {}
     said = decisions(ready)
     assert {one["About"] for one in said} == {f"positions-0-{n}" for n in range(3)}
     assert {(one["Kind"], one["Who"], one["Why"]) for one in said} == {
@@ -71,7 +71,7 @@ def test_the_list_names_what_an_open_transaction_hides(
     ready: Settings, shardpost: CommandLine
 ) -> None:
     put(ready, [failed(ready, original(7))])
-    [letter] = committed(ready, ready.topic_dead_letters)
+    [letter] = committed(ready, ready.topic("dead-letters"))
     stranger = open_transaction_behind(ready, letter)
     put(ready, [failed(ready, original(8))])
     listed = shardpost.run("letters", "list", "--json")
@@ -91,12 +91,12 @@ def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: Co
     assert shardpost.json("letters", "redrive", "--canary", "2", "--rate", "50", *why)["done"] == 2
     for choice in (("--error", "OSError-00000000"), ("--since", "2999-01-01")):
         assert shardpost.json("letters", "discard", *choice, *why)["done"] == 0
-    left = sorted((key or b"").decode() for key in live(ready, ready.topic_parking_lot))
+    left = sorted((key or b"").decode() for key in live(ready, ready.topic("parking-lot")))
     assert shardpost.json("letters", "discard", "--canary", "2")["letters"] == 2
     said = shardpost("letters", "discard", "--canary", "9")
     assert said.splitlines()[-1] == "5 would be discarded; --apply does it"
     assert shardpost.json("letters", "discard", "--id", left[0], *why)["done"] == 1
-    assert sorted((k or b"").decode() for k in live(ready, ready.topic_parking_lot)) == left[1:]
+    assert sorted((k or b"").decode() for k in live(ready, ready.topic("parking-lot"))) == left[1:]
     assert len(retries(ready)) == 2
     kinds = [one["Kind"] for one in decisions(ready)]
     assert sorted(kinds) == ["discarded", "redriven", "redriven"]
@@ -118,7 +118,7 @@ def test_an_id_that_is_not_parked_is_refused_and_the_others_go_on(
     other = ("--id", "positions-0-2", "--origin", "clients")
     [left_out] = shardpost.json("letters", "discard", *other, *why, code=3)["refusals"]
     assert "parked, but --origin" in left_out["reason"]
-    assert list(live(ready, ready.topic_parking_lot)) == [b"positions-0-2"]
+    assert list(live(ready, ready.topic("parking-lot"))) == [b"positions-0-2"]
 
 
 def test_an_edited_value_is_sent_and_recorded_as_such(
@@ -184,21 +184,21 @@ def test_a_letter_that_one_error_parked_twice_is_refused_unless_told_again(
 
 
 def test_a_malformed_letter_can_only_be_discarded(ready: Settings, shardpost: CommandLine) -> None:
-    put(ready, [Outgoing(ready.topic_dead_letters, b"junk", b"v", [], 0)])
+    put(ready, [Outgoing(ready.topic("dead-letters"), b"junk", b"v", [], 0)])
     assert total(sweep(ready, START)) == {"parked": 1}
     refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
     assert (refused["done"], refused["refused"]) == (0, 1)
     assert shardpost.json("letters", "discard", "--apply", "--why", "junk")["done"] == 1
-    assert live(ready, ready.topic_parking_lot) == {}
+    assert live(ready, ready.topic("parking-lot")) == {}
 
 
 def test_a_letter_of_a_retry_topic_is_parked_and_can_only_be_discarded(
     ready: Settings, shardpost: CommandLine
 ) -> None:
     patient = ready.model_copy(update={"retry_attempts": 8})
-    put(ready, [failed(ready, original(0, topic=ready.topic_retries))])
+    put(ready, [failed(ready, original(0, topic=ready.topic("retries")))])
     assert total(sweep(patient, START)) == {"parked": 1}
-    [parked] = live(ready, ready.topic_parking_lot).values()
+    [parked] = live(ready, ready.topic("parking-lot")).values()
     assert (header(parked, "parked-reason") or "").startswith("its origin is not known: expected")
     refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
     assert (refused["done"], refused["letters"], refused["refused"]) == (0, 0, 1)

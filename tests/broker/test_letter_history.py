@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shardpost.adapters import topics
-from shardpost.domain.letters import ATTEMPT, FAILED_AT, ID
-from shardpost.domain.records import Outgoing, Record
+from shardpost.dead_letters.model.letters import ATTEMPT, FAILED_AT, ID
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from tests.letter_world import (
     at,
     committed,
@@ -86,7 +86,7 @@ class History:
         put(self.settings, reports)
 
     def _new(self) -> list[Record]:
-        retries = committed(self.settings, self.settings.topic_retries)
+        retries = committed(self.settings, self.settings.topic("retries"))
         found = [r for r in retries if r.offset >= self.read.get(r.partition, 0)]
         for record in found:
             self.read[record.partition] = record.offset + 1
@@ -94,8 +94,8 @@ class History:
 
     def check(self) -> dict[str, int]:
         """Hold every letter against where it is: in one place, each attempt once."""
-        waiting = names(live(self.settings, self.settings.topic_dead_letters))
-        parked = names(live(self.settings, self.settings.topic_parking_lot))
+        waiting = names(live(self.settings, self.settings.topic("dead-letters")))
+        parked = names(live(self.settings, self.settings.topic("parking-lot")))
         assert set(self.seen.values()) <= {1}
         assert waiting | parked | self.processed == self.ids
         assert len(waiting) + len(parked) + len(self.processed) == len(self.ids)
@@ -114,7 +114,7 @@ def test_at_every_moment_each_letter_is_in_one_place(
     few = settings.model_copy(
         update={"partitions": 1, "retry_attempts": 3, "retry_batch": 100, "retry_jitter": 0.3}
     )
-    topics.apply(few)
+    apply_topics(few)
     history = History(few, random.Random(count))  # noqa: S311 - the same each time
     history.begin(count)
     assert history.check() == {"waiting": count, "parked": 0, "processed": 0}

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.adapters import kafka
-from shardpost.domain.records import NOW
+from shardpost.dead_letters.sweep_partition import PartitionReport
 from shardpost.embedded import broker
+from shardpost.kafka import offsets
+from shardpost.kafka import reading as kafka
+from shardpost.kafka.records import NOW
 from shardpost.settings import Settings
-from shardpost.sweeping.partition import Report
 from tests.broker_process import kill_broker, own_broker
 from tests.job_process import wait_for
 from tests.kafka_configs import configure_broker, configure_topic
@@ -34,8 +35,8 @@ def letters(settings: Settings, count: int) -> None:
 
 
 def sent(settings: Settings) -> int:
-    topic = settings.topic_retries
-    marks = kafka.watermarks(settings, {topic: 1}, committed=True)[topic]
+    topic = settings.topic("retries")
+    marks = offsets.watermarks(settings, {topic: 1}, committed=True)[topic]
     return sum(high - low for low, high in marks.values())
 
 
@@ -49,7 +50,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
     patient = alone.model_copy(update={"retry_batch": 2, "kafka_timeout": 120.0})
     for settings in (hasty, patient):
         there = sent(alone)
-        reports: list[Report] = []
+        reports: list[PartitionReport] = []
         sweeper = threading.Thread(target=lambda s=settings, r=reports: r.extend(sweep(s, at(60))))
         sweeper.start()
         wait_for(lambda there=there, r=reports: bool(r) or sent(alone) > there + 20, "retries")

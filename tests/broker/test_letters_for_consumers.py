@@ -3,16 +3,16 @@
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from shardpost.adapters import topics
 from shardpost.letters import Letter, Malformed, is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from tests.letter_world import START, at, sweep, total
 
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
     made = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
-    topics.apply(made)
+    apply_topics(made)
     return made
 
 
@@ -40,14 +40,16 @@ def produce(settings: Settings, **record: object) -> None:
 
 
 def test_from_a_failure_over_a_retry_to_the_same_letter(ready: Settings) -> None:
-    store, retries = ready.topic_dead_letters, ready.topic_retries
+    store, retries = ready.topic("dead-letters"), ready.topic("retries")
     more = {"partitions": 1, "topic": store, "retry_topics": [retries]}
-    produce(ready, topic=ready.topic_clients, key=b"k", value=b"v", headers=[("a", b"b")])
-    letter = make_letter(first(ready, ready.topic_clients), KeyError("x"), failed_at=START, **more)
+    produce(ready, topic=ready.topic("clients"), key=b"k", value=b"v", headers=[("a", b"b")])
+    letter = make_letter(
+        first(ready, ready.topic("clients")), KeyError("x"), failed_at=START, **more
+    )
     produce(ready, **letter)
     read = read_letter(first(ready, store))
     assert isinstance(read, Letter)
-    assert (read.id, read.attempt) == (f"{ready.topic_clients}-0-0", 0)
+    assert (read.id, read.attempt) == (f"{ready.topic('clients')}-0-0", 0)
     assert total(sweep(ready, at(60))) == {"retried": 1}
     retry = first(ready, retries)
     assert (retry.key(), retry.value()) == (b"k", b"v")
@@ -61,15 +63,15 @@ def test_from_a_failure_over_a_retry_to_the_same_letter(ready: Settings) -> None
 
 
 def test_what_is_no_letter_says_why(ready: Settings) -> None:
-    produce(ready, topic=ready.topic_dead_letters, key=b"k", value=b"v")
-    read = read_letter(first(ready, ready.topic_dead_letters))
+    produce(ready, topic=ready.topic("dead-letters"), key=b"k", value=b"v")
+    read = read_letter(first(ready, ready.topic("dead-letters")))
     assert read == Malformed("expected a header letter-id, found none")
-    assert not is_exhausted(first(ready, ready.topic_dead_letters), 1)
+    assert not is_exhausted(first(ready, ready.topic("dead-letters")), 1)
 
 
 def test_what_it_is_told_wrong_is_refused(ready: Settings) -> None:
-    produce(ready, topic=ready.topic_clients, key=b"k", value=b"v")
-    message = first(ready, ready.topic_clients)
+    produce(ready, topic=ready.topic("clients"), key=b"k", value=b"v")
+    message = first(ready, ready.topic("clients"))
     with pytest.raises(ValueError, match="expected the number of partitions"):
         make_letter(message, "E: x", partitions=0, failed_at=START)
     with pytest.raises(ValueError, match="expected failed_at with its zone"):
@@ -77,7 +79,7 @@ def test_what_it_is_told_wrong_is_refused(ready: Settings) -> None:
 
 
 def test_an_error_of_the_client_is_not_made_a_letter(ready: Settings) -> None:
-    gone = first(ready, ready.topic_clients)
+    gone = first(ready, ready.topic("clients"))
     assert gone.error().code() == KafkaError._PARTITION_EOF
     with pytest.raises(ValueError, match="expected a record"):
         make_letter(gone, "E: x", partitions=1, failed_at=START)

@@ -11,18 +11,19 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from shardpost.adapters import kafka, topics
-from shardpost.adapters.letter_store import routes_of
-from shardpost.adapters.letters_table import append, opened, standing, unread
-from shardpost.adapters.transactions import TooLargeError, Transactions
-from shardpost.domain.dealing import parked
-from shardpost.domain.letter_names import name_of
-from shardpost.domain.letters import Letter, Malformed, parse
-from shardpost.domain.records import Outgoing, Record
+from shardpost.dead_letters import redrive
+from shardpost.dead_letters.intake import take_in
+from shardpost.dead_letters.letter_details import routes_of
+from shardpost.dead_letters.letters_table import append, opened, standing, unread
+from shardpost.dead_letters.model.letter_names import name_of
+from shardpost.dead_letters.model.letters import Letter, Malformed, parse
+from shardpost.dead_letters.model.transitions import parked
+from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
-from shardpost.sweeping import redrive
-from shardpost.sweeping.intake import take_in
+from shardpost.topics.creation import apply_topics
 from tests.command_line import SHARDPOST, CommandLine
 from tests.job_process import wait_for
 from tests.kafka_configs import configure_topic
@@ -51,20 +52,20 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 1, "retry_jitter": 0.0, "kafka_timeout": 10.0, "lock_wait": 1.0}
     )
-    topics.apply(made)
+    apply_topics(made)
     return made
 
 
 def length(settings: Settings, topic: str) -> int:
-    counts = kafka.partition_counts(settings, [topic])
-    [marks] = kafka.watermarks(settings, counts, committed=False).values()
+    counts = offsets.partition_counts(settings, [topic])
+    [marks] = offsets.watermarks(settings, counts, committed=False).values()
     return sum(high for _, high in marks.values())
 
 
 def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object) -> Outgoing:
     headers = more.get("headers", [])
     assert isinstance(headers, list)
-    return Outgoing(settings.topic_dead_letters, key, value, headers, 0)
+    return Outgoing(settings.topic("dead-letters"), key, value, headers, 0)
 
 
 def states(settings: Settings) -> dict[str, str]:
@@ -84,13 +85,13 @@ def test_a_header_whose_name_is_no_text_stops_nothing(
     ready: Settings, shardpost: CommandLine
 ) -> None:
     produce_raw(
-        ready, ready.topic_dead_letters, b"odd", b"v", [(b"letter-id", b"odd"), (b"\xff", b"")]
+        ready, ready.topic("dead-letters"), b"odd", b"v", [(b"letter-id", b"odd"), (b"\xff", b"")]
     )
     put(ready, [failed(ready, original(1))])
     assert total(sweep(ready, at(60))) == {"parked": 1, "retried": 1}
     for _ in range(30):  # an interpreter that has grown used to a call makes it in another way
-        assert len(list(committed(ready, ready.topic_dead_letters))) == 4
-    [letter] = live(ready, ready.topic_parking_lot).values()
+        assert len(list(committed(ready, ready.topic("dead-letters")))) == 4
+    [letter] = live(ready, ready.topic("parking-lot")).values()
     assert (letter.key, letter.value) == (b"odd", b"v")
     assert header(letter, "headers-left-out") == "all: the name of one is no UTF-8"
     assert states(ready) == {"odd": "parked", "positions-0-1": "retried"}
@@ -99,16 +100,16 @@ def test_a_header_whose_name_is_no_text_stops_nothing(
 
 
 def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Settings) -> None:
-    produce_raw(ready, ready.topic_clients, b"k", b"v", [(b"\xff", b"1")])
-    [message] = kafka.read_to_end(ready, ready.topic_clients, 0)
-    topic = ready.topic_dead_letters
+    produce_raw(ready, ready.topic("clients"), b"k", b"v", [(b"\xff", b"1")])
+    [message] = reading.read_to_end(ready, ready.topic("clients"), 0)
+    topic = ready.topic("dead-letters")
     for _ in range(30):  # an interpreter that has grown used to a call makes it in another way
         letter = make_letter(message, "E: x", failed_at=START, partitions=1, topic=topic)
         assert not is_exhausted(message, 1)
         assert read_letter(message) == Malformed("expected a header letter-id, found none")
     put(ready, [Outgoing(**letter)])
-    [stored] = live(ready, ready.topic_dead_letters).values()
-    assert (stored.value, header(stored, "letter-id")) == (b"v", f"{ready.topic_clients}-0-0")
+    [stored] = live(ready, ready.topic("dead-letters")).values()
+    assert (stored.value, header(stored, "letter-id")) == (b"v", f"{ready.topic('clients')}-0-0")
     assert header(stored, "headers-left-out") == "all: the name of one is no UTF-8"
 
 
@@ -130,7 +131,7 @@ def test_a_letter_under_any_key_is_told_from_its_first_step_to_its_last(
     assert shardpost.json("letters", "show", name)["value"] == "v2"
     assert total(sweep(ready, START)) == {"parked": 1}
     assert states(ready) == {name: "parked"}
-    assert live(ready, ready.topic_dead_letters) == {}
+    assert live(ready, ready.topic("dead-letters")) == {}
     shown = shardpost.json("letters", "show", name)
     assert (shown["letter_id"], shown["value"], shown["state"]) == (name, "v2", "parked")
     [refused] = shardpost.json("letters", "redrive", "--id", name, code=3)["refusals"]
@@ -182,7 +183,7 @@ def test_what_is_too_large_to_be_retried_is_parked_and_the_others_go_on(ready: S
     put(ready, [wide._replace(headers=[*wide.headers, error])])
     assert total(sweep(ready, at(60))) == {"parked": 1, "retried": 2}
     assert sorted(seen(ready)) == [("positions-0-2", "1"), ("positions-0-3", "1")]
-    [letter] = live(ready, ready.topic_parking_lot).values()
+    [letter] = live(ready, ready.topic("parking-lot")).values()
     assert (letter.key, letter.value) == (b"positions-0-1", b"v" * LARGE)
     reason = "too large for its retry topic, with its original key"
     assert header(letter, "parked-reason") == reason
@@ -192,14 +193,14 @@ def test_what_is_too_large_to_be_retried_is_parked_and_the_others_go_on(ready: S
 def test_a_retry_topic_that_takes_only_small_records_stops_nothing(
     ready: Settings, shardpost: CommandLine
 ) -> None:
-    limit(ready, ready.topic_retries, 2_000)
+    limit(ready, ready.topic("retries"), 2_000)
     put(ready, [failed(ready, original(n, b"k", b"v" * (5_000 * (n % 2)))) for n in range(4)])
     assert total(sweep(ready, at(60))) == {"parked": 2, "retried": 2}
     assert sorted(seen(ready)) == [("positions-0-0", "1"), ("positions-0-2", "1")]
     done = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
     assert (done["done"], done["refused"]) == (0, 2)
     assert done["refusals"][0]["reason"] == "too large for its retry topic"
-    limit(ready, ready.topic_retries, 20_000)
+    limit(ready, ready.topic("retries"), 20_000)
     assert shardpost.json("letters", "redrive", "--apply", "--why", "x")["done"] == 2
     assert set(seen(ready).values()) == {1}
     assert len(seen(ready)) == 4
@@ -209,7 +210,7 @@ def test_what_is_too_large_ends_its_transaction_long_before_that_times_out(
     ready: Settings,
 ) -> None:
     patient = ready.model_copy(update={"kafka_timeout": 800.0})  # half of it: past the test's own
-    topic = patient.topic_retries
+    topic = patient.topic("retries")
     limit(patient, topic, 1_000_000)
     config = {"message.max.bytes": 6_000_000}
     small = [Outgoing(topic, b"k", b"v", [], 0)] * 20
@@ -226,7 +227,7 @@ def test_what_is_too_large_ends_its_transaction_long_before_that_times_out(
 def test_what_not_even_the_parking_lot_takes_is_held_where_it_is(
     ready: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limit(ready, ready.topic_parking_lot, 2_000)
+    limit(ready, ready.topic("parking-lot"), 2_000)
     put(ready, [in_store(ready, b"large", b"v" * 5_000), in_store(ready, b"small", b"v")])
     for found in ({"parked": 1, "held": 1}, {"held": 1}):
         assert total(sweep(ready, START)) == found
@@ -237,11 +238,11 @@ def test_what_not_even_the_parking_lot_takes_is_held_where_it_is(
 def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place_fresh(
     ready: Settings,
 ) -> None:
-    foreign = f"{ready.topic_clients}-dlq"
-    admin = kafka.admin(ready)
+    foreign = f"{ready.topic('clients')}-dlq"
+    admin = clients.admin(ready)
     admin.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     taking = ready.model_copy(update={"foreign_dead_letters": foreign})
-    others = Producer(kafka.client_config(ready, **{"transactional.id": foreign}))
+    others = Producer(clients.client_config(ready, **{"transactional.id": foreign}))
     others.init_transactions(30)
     for value in (b"before", b"within"):
         others.begin_transaction()
@@ -256,25 +257,25 @@ def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place
     others.commit_transaction(30)
     assert take_in(taking, routes_of(taking), START) == 1
     assert take_in(taking, routes_of(taking), START) == 0
-    values = [letter.value for letter in committed(ready, ready.topic_dead_letters)]
+    values = [letter.value for letter in committed(ready, ready.topic("dead-letters"))]
     assert values == [b"before", b"within"]
 
 
 def test_a_foreign_letter_that_is_too_large_is_named_and_stops_nothing(
     ready: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    foreign = f"{ready.topic_clients}-dlq"
-    admin = kafka.admin(ready)
+    foreign = f"{ready.topic('clients')}-dlq"
+    admin = clients.admin(ready)
     large = {"max.message.bytes": "6000000"}
     admin.create_topics([NewTopic(foreign, 1, 1, config=large)])[foreign].result(30)
-    producer = Producer(kafka.client_config(ready, **{"message.max.bytes": 6_000_000}))
+    producer = Producer(clients.client_config(ready, **{"message.max.bytes": 6_000_000}))
     for size in (10, 4_000_000, 20):
         producer.produce(foreign, key=b"k", value=b"x" * size)
     assert producer.flush(30) == 0
     taking = ready.model_copy(update={"foreign_dead_letters": foreign})
     assert take_in(taking, routes_of(taking), START) == 2
     assert take_in(taking, routes_of(taking), START) == 0
-    sizes = [len(letter.value or b"") for letter in committed(ready, ready.topic_dead_letters)]
+    sizes = [len(letter.value or b"") for letter in committed(ready, ready.topic("dead-letters"))]
     assert sizes == [10, 20]
     assert f"{foreign}[0]@1: too large for a letter" in caplog.text
 
@@ -291,7 +292,7 @@ def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
     letter = parse(stored.key, stored.headers, stored.timestamp)
     assert isinstance(letter, Letter)
     record = parked(letter, stored, "exhausted", routes_of(once))
-    sweeping = kafka.transactional_producer(once, f"{once.topic_dead_letters}/other")
+    sweeping = clients.transactional_producer(once, f"{once.topic_dead_letters}/other")
     sweeping.init_transactions(10)
     as_it_is = redrive.reread
 

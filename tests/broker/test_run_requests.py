@@ -8,14 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from shardpost.adapters import decisions, topics
-from shardpost.adapters.kafka import admin, producer
-from shardpost.adapters.run_list import held, listed
-from shardpost.dispatching.release import release
-from shardpost.dispatching.tally import Tally
-from shardpost.domain.run_commands import State
+from shardpost.decisions import decisions_topic
 from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import admin, producer
+from shardpost.run_requests.model.commands import CommandState
+from shardpost.run_requests.model.dispatch_counts import DispatchCounts
+from shardpost.run_requests.release import release
+from shardpost.run_requests.run_list import held, listed
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from tests.airflow_server import AirflowServer
 from tests.broker.asking import KEY, ask, decided, history, request, run, why
 
@@ -40,7 +41,7 @@ def test_the_first_request_wins_and_the_same_again_changes_nothing(
         "RunId": airflow.started[0],
     }
     assert started.command == issued.command.started
-    assert run(askable) == Tally()
+    assert run(askable) == DispatchCounts()
     assert len(airflow.started) == 1
 
 
@@ -51,7 +52,7 @@ def test_another_payload_is_a_conflict_that_is_kept_and_not_run(
     ask(askable, KEY, request({"week": "2026-W46"}, by="ben"))
     assert run(askable).conflicts == 1
     assert len(airflow.runs) == 1
-    [(decision, headers)] = decisions.every(askable)
+    [(decision, headers)] = decisions_topic.list_all(askable)
     assert decision.about == KEY.encode()
     assert "asked for by anna" in decision.why
     assert json.loads(headers["request"]) == request({"week": "2026-W46"}, by="ben")
@@ -165,7 +166,7 @@ def test_what_cannot_run_is_refused_with_the_reason_and_the_key_is_free(
     for key, (asked, _) in REFUSED.items():
         ask(askable, key, asked)
     assert run(askable).refused == len(REFUSED)
-    found = {one.about.decode(): one.why for one, _ in decisions.every(askable)}
+    found = {one.about.decode(): one.why for one, _ in decisions_topic.list_all(askable)}
     assert found.keys() == REFUSED.keys()
     for key, (_, reason) in REFUSED.items():
         assert reason in found[key], key
@@ -201,10 +202,10 @@ def test_malformed_requests_are_refused_and_block_nothing(
     ask(askable, "good", request())
     tally = run(askable)
     assert (tally.refused, tally.issued, tally.started) == (len(bad), 1, 1)
-    found = list(decisions.every(askable))
+    found = list(decisions_topic.list_all(askable))
     assert len(found) == len(bad)
-    assert all(f"{askable.topic_run_requests}[0]@" in one.why for one, _ in found)
-    assert run(askable) == Tally()
+    assert all(f"{askable.topic('run-requests')}[0]@" in one.why for one, _ in found)
+    assert run(askable) == DispatchCounts()
 
 
 def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
@@ -212,7 +213,7 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
 ) -> None:
     names = {"topic_run_requests": "wider-requests", "topic_run_commands": "wider-commands"}
     wider = askable.model_copy(update={"partitions": 2, **names})
-    topics.apply(wider)
+    apply_topics(wider)
     for partition in (0, 1):
         ask(wider, KEY, request(), partition=partition)
     tally = run(wider)
@@ -232,19 +233,19 @@ def test_a_command_that_cannot_be_read_holds_its_key(
     askable: Settings, airflow: AirflowServer
 ) -> None:
     client = producer(askable)
-    client.produce(askable.topic_run_commands, b"?", KEY)
+    client.produce(askable.topic("run-commands"), b"?", KEY)
     client.flush(30)
     ask(askable, KEY, request())
     assert run(askable).conflicts == 1
     assert airflow.runs == {}
     assert [str(entry.command.state) for entry in held(askable) if entry.command] == [
-        str(State.UNREADABLE)
+        str(CommandState.UNREADABLE)
     ]
 
 
 def test_a_tombstone_that_lies_alone_is_read(askable: Settings) -> None:
     client = producer(askable)
-    client.produce(askable.topic_run_commands, None, KEY)
+    client.produce(askable.topic("run-commands"), None, KEY)
     client.flush(30)
     assert [(entry.key, entry.command) for entry in history(askable)] == [(KEY, None)]
 
@@ -255,7 +256,7 @@ def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: Airflow
     freed = release(askable, KEY, "ben", "it hangs", datetime.now(UTC))
     assert freed.run_id == airflow.started[0]
     assert held(askable) == []
-    [(decision, _)] = decisions.every(askable)
+    [(decision, _)] = decisions_topic.list_all(askable)
     assert (decision.kind, decision.who, decision.why) == ("released", "ben", "it hangs")
     with pytest.raises(ShardpostError, match="nothing runs under the key"):
         release(askable, KEY, "ben", "again", datetime.now(UTC))
@@ -264,7 +265,7 @@ def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: Airflow
 
 
 def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:
-    name, client = f"{askable.topic_run_commands}-3", admin(askable)
+    name, client = f"{askable.topic('run-commands')}-3", admin(askable)
     client.create_topics([NewTopic(name, 3, 1)])[name].result()
     with pytest.raises(ShardpostError, match=r"has 1 partitions and .* 3, expected as many"):
         run(askable.model_copy(update={"topic_run_commands": name}))
@@ -277,7 +278,7 @@ def test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundr
         client = producer(askable)
         for n in range(125):
             key = f"weekly_email/{(number * 125 + n) % 100}"
-            client.produce(askable.topic_run_requests, json.dumps(request()).encode(), key)
+            client.produce(askable.topic("run-requests"), json.dumps(request()).encode(), key)
         assert client.flush(30) == 0
 
     with ThreadPoolExecutor(9) as pool:

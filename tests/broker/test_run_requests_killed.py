@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardpost.adapters.run_list import held
-from shardpost.dispatching.partition import FRESH_SECONDS
+from shardpost.run_requests.partition_dispatch import FRESH_SECONDS
+from shardpost.run_requests.run_list import held
 from shardpost.settings import Settings
 from tests.airflow_server import AirflowServer
 from tests.broker.asking import KEY, ask, decided, history, request, run

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shardpost.adapters import decisions
-from shardpost.adapters.run_watch import RunWatch
+from shardpost.decisions import decisions_topic
+from shardpost.run_requests.request_watch import RequestWatch
 from shardpost.settings import Settings
 from tests.airflow_server import AirflowServer
 from tests.broker.asking import KEY, ask, request, run
@@ -25,7 +25,7 @@ def asked(*more: str) -> tuple[str, ...]:
 
 def told(command: CommandLine, askable: Settings, *more: str, code: int = 0) -> Any:
     """Ask and wait for the fate, while another dispatches."""
-    watch = RunWatch(askable)
+    watch = RequestWatch(askable)
     watch.news()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(command.json, *asked("--wait", *more), code=code)
@@ -54,7 +54,7 @@ def test_a_request_is_told_its_fate(
 def test_a_request_that_nobody_dispatches_is_told_so_at_the_deadline(askable: Settings) -> None:
     hasty = CommandLine(askable.environ() | {"SHARDPOST_REQUEST_WAIT": "0.1"})
     line = hasty.refused(*asked("--wait"), code=1)
-    assert f"{askable.topic_run_requests}[0]@0 is not taken up after 0.1 s" in line
+    assert f"{askable.topic('run-requests')}[0]@0 is not taken up after 0.1 s" in line
     assert "it stays asked for" in line
     assert run(askable).issued == 1
 
@@ -63,7 +63,7 @@ def test_what_is_listed_dispatched_and_released(
     command: CommandLine, askable: Settings, airflow: AirflowServer
 ) -> None:
     assert command.json("runs", "list") == []
-    assert command(*asked()) == f"asked: {askable.topic_run_requests}[0]@0\n"
+    assert command(*asked()) == f"asked: {askable.topic('run-requests')}[0]@0\n"
     airflow.breaks = True
     assert "1 commands are committed and not started" in command.refused("runs", "dispatch", code=1)
     airflow.breaks = False
@@ -73,7 +73,7 @@ def test_what_is_listed_dispatched_and_released(
     assert "started  " in command("runs", "list")
     assert "is not touched" in command("runs", "release", KEY, "--why", "it hangs", "--by", "ben")
     assert command.json("runs", "list") == []
-    [(decision, _)] = decisions.every(askable)
+    [(decision, _)] = decisions_topic.list_all(askable)
     assert (decision.who, decision.why) == ("ben", "it hangs")
     assert "nothing runs under the key" in command.refused(
         "runs", "release", KEY, "--why", "again", code=1
@@ -100,13 +100,13 @@ def test_bad_usage_is_refused(command: CommandLine, arguments: tuple[str, ...]) 
 def test_the_watch_tells_of_what_waits_once_and_of_nothing_that_was_dispatched(
     askable: Settings, airflow: AirflowServer
 ) -> None:
-    watch = RunWatch(askable)
+    watch = RequestWatch(askable)
     assert watch.news() is None
     ask(askable, KEY, request())
     assert watch.news() == {0: 1}
     assert watch.news() is None
     ask(askable, KEY, request())
-    assert RunWatch(askable).news() == {0: 2}  # one that starts later sees it all the same
+    assert RequestWatch(askable).news() == {0: 2}  # one that starts later sees it all the same
     run(askable)
     assert watch.news() is None
-    assert RunWatch(askable).news() is None
+    assert RequestWatch(askable).news() is None

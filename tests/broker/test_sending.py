@@ -9,15 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardpost.adapters import ledger, topics
-from shardpost.adapters.ledger import Ledger
-from shardpost.adapters.transactions import FencedError
-from shardpost.domain.ledger import Entry, Policy, State, fold
-from shardpost.domain.message import Letterhead
-from shardpost.domain.weeks import IsoWeek
-from shardpost.sending.job import SendingJob, send_shard
-from shardpost.sending.tally import Report
+from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Policy, fold
+from shardpost.weekly_email.model.message import Letterhead
+from shardpost.weekly_email.progress import ShardReport
+from shardpost.weekly_email.send_shard import SendingJob, send_shard
 from tests.mail_server import (
     DROP,
     EHLO,
@@ -67,7 +68,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
-    topics.apply(settings)
+    apply_topics(settings)
     return quick(settings)
 
 
@@ -88,7 +89,7 @@ def run(
     *,
     policy: Policy = HOLD,
     rate: float | None = None,
-) -> Report:
+) -> ShardReport:
     if server is not None:
         settings = settings.model_copy(update={"smtp_port": server.port})
     chosen = members if members is not None else [member(client) for client in CLIENTS]
@@ -111,12 +112,12 @@ def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
 def states(settings: Settings) -> dict[str, str]:
     return {
         client: str(entry.state)
-        for client, entry in fold(ledger.read(settings, WEEK, SHARD)).items()
+        for client, entry in fold(ledger_topic.read(settings, WEEK, SHARD)).items()
     }
 
 
 def history(settings: Settings, client: str) -> list[str]:
-    return [row["state"] for row in ledger.rows_of(settings, WEEK, SHARD, client)]
+    return [row["state"] for row in ledger_topic.rows_of(settings, WEEK, SHARD, client)]
 
 
 def only(client: str, stage: str, *replies: str | None) -> Script:
@@ -137,8 +138,8 @@ def each_once(server: MailServer, clients: list[str] = CLIENTS) -> bool:
 @pytest.mark.usefixtures("either_way")
 def test_everybody_gets_one_and_a_second_run_mails_nobody(ready: Settings) -> None:
     with mail_server() as server:
-        assert run(ready, server) == Report(SHARD, sent=10)
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
         assert server.connections <= 4
     assert states(ready) == dict.fromkeys(CLIENTS, "sent")
@@ -169,20 +170,20 @@ def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(ready: Settings) -> 
         member("client5", email=None),
     ]
     with mail_server() as server:
-        assert run(ready, server, members) == Report(SHARD, sent=1, failed=3, suppressed=2)
+        assert run(ready, server, members) == ShardReport(SHARD, sent=1, failed=3, suppressed=2)
         assert run(ready, server, members).failed == 3
         assert each_once(server, ["client0"])
-    rows = ledger.rows_of(ready, WEEK, SHARD, "client2")
+    rows = ledger_topic.rows_of(ready, WEEK, SHARD, "client2")
     assert [row["state"] for row in rows] == ["failed"]
     assert "nonsense" in rows[0]["reason"]
 
 
 def test_failed_is_final_until_told_to_try_again(ready: Settings) -> None:
     with mail_server(only("client3", "RCPT", "550 no such user")) as server:
-        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
-        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
+        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
+        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert to("client3") not in server.taken
-        assert run(ready, server, policy=Policy(again_failed=True)) == Report(SHARD, sent=10)
+        assert run(ready, server, policy=Policy(again_failed=True)) == ShardReport(SHARD, sent=10)
         assert each_once(server)
     assert history(ready, "client3") == ["sending", "failed", "sending", "sent"]
 
@@ -194,7 +195,7 @@ def test_a_4xx_comes_back_later_and_goes_through(ready: Settings, stage: str, re
     ready = quick(ready, mail_connections=1)
     with mail_server(only("client3" if stage != "MAIL" else "", stage, reply)) as server:
         server.script = only("client3", stage, reply) if stage != "MAIL" else nth_mail(4, reply)
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
     late = history(ready, "client3") if stage != "MAIL" else None
     assert late in (None, ["sending", "open", "sending", "sent"])
@@ -224,9 +225,9 @@ def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
         return "451 busy" if (stage, recipient) == ("RCPT", to("client3")) else None
 
     with mail_server(script) as server:
-        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
+        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert server.seen["RCPT", to("client3")] == 3
-    reason = ledger.rows_of(ready, WEEK, SHARD, "client3")[-1]["reason"]
+    reason = ledger_topic.rows_of(ready, WEEK, SHARD, "client3")[-1]["reason"]
     assert reason == "451 busy (at attempt 3 of 3)"
 
 
@@ -235,7 +236,7 @@ def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
 def test_a_5xx_fails_that_one_mail(ready: Settings, stage: str) -> None:
     script = nth_mail(4, "550 no") if stage == "MAIL" else only("client3", stage, "550 no")
     with mail_server(script) as server:
-        assert run(ready, server) == Report(SHARD, sent=9, failed=1)
+        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert sum(server.taken.values()) == 9
 
 
@@ -246,14 +247,14 @@ def test_a_connection_lost_before_the_final_dot_is_no_doubt(
     ready: Settings, stage: str, does: str
 ) -> None:
     with mail_server(only("client3", stage, does)) as server:
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
 
 
 def test_a_connection_dropped_between_mails_is_opened_again(ready: Settings) -> None:
     script = only("client3", "end", "250 taken" + SAY_AND_DROP)
     with mail_server(script) as server:
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
         assert server.connections == 5
 
@@ -264,7 +265,7 @@ def test_a_connection_dropped_between_mails_is_opened_again(ready: Settings) -> 
 )
 def test_no_answer_after_the_final_dot_is_unknown_and_held(ready: Settings, does: str) -> None:
     with mail_server(only("client3", "end", does)) as server:
-        doubt = Report(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
+        doubt = ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
         assert run(ready, server) == doubt
         assert run(ready, server) == doubt
         assert server.taken[to("client3")] == does.startswith("take")
@@ -274,7 +275,7 @@ def test_no_answer_after_the_final_dot_is_unknown_and_held(ready: Settings, does
 def test_what_is_held_is_resent_under_the_same_message_id_when_told(ready: Settings) -> None:
     with mail_server(only("client3", "end", TAKE_AND_DROP)) as server:
         run(ready, server)
-        assert run(ready, server, policy=Policy(resend_unknown=True)) == Report(SHARD, sent=10)
+        assert run(ready, server, policy=Policy(resend_unknown=True)) == ShardReport(SHARD, sent=10)
         assert server.taken[to("client3")] == 2
         assert len(server.message_ids[to("client3")]) == 1
 
@@ -314,7 +315,7 @@ def test_a_server_that_refuses_all_connections_fails_nobody(
 def test_a_server_that_comes_back_in_time_is_waited_for(ready: Settings) -> None:
     refusals = iter([*["421 busy" + SAY_AND_DROP] * 4])
     with mail_server(lambda at, _: next(refusals, None) if at == "connect" else None) as server:
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
 
 
 def test_a_server_with_fewer_connections_than_wanted_is_used_as_far_as_it_goes(
@@ -330,7 +331,7 @@ def test_a_server_with_fewer_connections_than_wanted_is_used_as_far_as_it_goes(
             return None if allowed[0] >= 0 else "421 too many" + SAY_AND_DROP
 
     with mail_server(script) as server:
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
 
 
@@ -366,8 +367,8 @@ def test_one_mail_that_always_loses_its_connection_stays_open(ready: Settings) -
 def test_an_address_beyond_ascii_goes_by_smtputf8_or_fails_with_a_reason(ready: Settings) -> None:
     members = [member("client1", email="jörg@x.example"), member("client2")]
     with mail_server(lambda at, _: "250 plain" if at == "EHLO" else None) as server:
-        assert run(ready, server, members) == Report(SHARD, sent=1, failed=1)
-    assert "SMTPUTF8" in ledger.rows_of(ready, WEEK, SHARD, "client1")[-1]["reason"]
+        assert run(ready, server, members) == ShardReport(SHARD, sent=1, failed=1)
+    assert "SMTPUTF8" in ledger_topic.rows_of(ready, WEEK, SHARD, "client1")[-1]["reason"]
     with mail_server() as server:
         assert run(ready, server, members, policy=Policy(again_failed=True)).sent == 2
         assert server.taken == {"jörg@x.example": 1}
@@ -393,13 +394,18 @@ def test_the_rate_is_kept(ready: Settings) -> None:
 def test_a_run_that_was_killed_leaves_its_sending_in_doubt(ready: Settings) -> None:
     dead = Ledger(ready, WEEK, SHARD)
     dead.open()
-    dead.write([Entry("client4", State.SENDING, "<4@x>"), Entry("client5", State.SENDING, "<5@x>")])
-    dead.write([Entry("client5", State.SENT, "<5@x>")])
+    dead.write(
+        [
+            LedgerEntry("client4", DeliveryState.SENDING, "<4@x>"),
+            LedgerEntry("client5", DeliveryState.SENDING, "<5@x>"),
+        ]
+    )
+    dead.write([LedgerEntry("client5", DeliveryState.SENT, "<5@x>")])
     with mail_server() as server:
         report = run(ready, server)
-        assert report == Report(SHARD, sent=9, unknown=1, unknown_clients=("client4",))
+        assert report == ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client4",))
         assert each_once(server, [c for c in CLIENTS if c not in ("client4", "client5")])
-        assert run(ready, server, policy=Policy(resend_unknown=True)) == Report(SHARD, sent=10)
+        assert run(ready, server, policy=Policy(resend_unknown=True)) == ShardReport(SHARD, sent=10)
         assert server.taken[to("client4")] == 1
     assert history(ready, "client4") == ["sending", "unknown", "sending", "sent"]
 
@@ -407,14 +413,19 @@ def test_a_run_that_was_killed_leaves_its_sending_in_doubt(ready: Settings) -> N
 def test_a_zombie_is_fenced_and_leaves_no_trace(ready: Settings) -> None:
     zombie = Ledger(ready, WEEK, SHARD)
     zombie.open()
-    zombie.write([Entry("client1", State.SENDING)])
+    zombie.write([LedgerEntry("client1", DeliveryState.SENDING)])
     heir = Ledger(ready, WEEK, SHARD)
-    assert heir.open().states(["client1"]) == [State.SENDING]
+    assert heir.open().states(["client1"]) == [DeliveryState.SENDING]
     with pytest.raises(FencedError, match="a newer run has taken over shard 2"):
-        zombie.write([Entry("client1", State.SENT), Entry("client2", State.SENDING)])
+        zombie.write(
+            [
+                LedgerEntry("client1", DeliveryState.SENT),
+                LedgerEntry("client2", DeliveryState.SENDING),
+            ]
+        )
     with pytest.raises(FencedError):
-        zombie.write([Entry("client2", State.SENDING)])
-    heir.write([Entry("client1", State.UNKNOWN)])
+        zombie.write([LedgerEntry("client2", DeliveryState.SENDING)])
+    heir.write([LedgerEntry("client1", DeliveryState.UNKNOWN)])
     assert states(ready) == {"client1": "unknown"}
 
 
@@ -435,7 +446,7 @@ def test_a_sender_that_is_fenced_mid_shard_says_nothing_more_to_the_mail_server(
         assert "a newer run has taken over" in str(report.error)
         assert each_once(server, CLIENTS[:4])
         after = run(ready, server)
-        assert after == Report(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
+        assert after == ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
         assert each_once(server)
 
 
@@ -443,19 +454,19 @@ def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(ready: Setti
     dead = Ledger(ready, WEEK, SHARD)
     dead.open()
     dead._transactions._producer.begin_transaction()
-    dead._transactions._produce(dead._record(Entry("client1", State.SENDING)))
+    dead._transactions._produce(dead._record(LedgerEntry("client1", DeliveryState.SENDING)))
     dead._transactions._producer.flush(5)
     with mail_server() as server:
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
 
 
 def test_who_only_looks_does_not_wait_for_an_open_transaction(ready: Settings) -> None:
     writer = Ledger(ready, WEEK, SHARD)
     writer.open()
-    writer.write([Entry("client1", State.SENDING)])
+    writer.write([LedgerEntry("client1", DeliveryState.SENDING)])
     writer._transactions._producer.begin_transaction()
-    writer._transactions._produce(writer._record(Entry("client1", State.SENT)))
+    writer._transactions._produce(writer._record(LedgerEntry("client1", DeliveryState.SENT)))
     writer._transactions._producer.flush(5)
     start = time.monotonic()
     assert states(ready) == {"client1": "sending"}
@@ -466,7 +477,7 @@ def test_who_only_looks_does_not_wait_for_an_open_transaction(ready: Settings) -
 def test_other_weeks_of_the_same_client_are_not_mixed_up(ready: Settings) -> None:
     other = Ledger(ready, WEEK.previous, SHARD)
     other.open()
-    other.write([Entry(client, State.SENT) for client in CLIENTS])
+    other.write([LedgerEntry(client, DeliveryState.SENT) for client in CLIENTS])
     with mail_server() as server:
-        assert run(ready, server) == Report(SHARD, sent=10)
+        assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)

@@ -7,10 +7,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from shardpost.adapters.smtp import Session
-from shardpost.domain.delivery import Later, NotSent, Outcome, Refused, Sent, Unknown
-from shardpost.domain.message import Mail
 from shardpost.settings import Settings, load
+from shardpost.weekly_email.model.delivery import (
+    Accepted,
+    NoReply,
+    NotSent,
+    Outcome,
+    PermanentFailure,
+    TemporaryFailure,
+)
+from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.smtp import SmtpSession
 from tests.mail_server import (
     DROP,
     EHLO,
@@ -50,9 +57,9 @@ def refusing(**replies: str) -> Script:
 
 
 @contextmanager
-def speaking(script: Script, ehlo: str = PIPELINING) -> Iterator[tuple[Session, MailServer]]:
+def speaking(script: Script, ehlo: str = PIPELINING) -> Iterator[tuple[SmtpSession, MailServer]]:
     with mail_server(script, ehlo=ehlo) as server:
-        session = Session(settings_for(server.port))
+        session = SmtpSession(settings_for(server.port))
         yield session, server
         session.close()
 
@@ -64,7 +71,7 @@ def two(script: Script) -> tuple[Outcome, int]:
     """
     with speaking(script) as (session, server):
         outcome = session.send(mail("bad"))
-        assert session.send(mail("good")) == Sent()
+        assert session.send(mail("good")) == Accepted()
         assert server.taken == {"good@x.example": 1}
         assert server.contents["good@x.example"] == b"A: b\r\n\r\n.c\r\n"
         return outcome, server.connections
@@ -72,16 +79,16 @@ def two(script: Script) -> tuple[Outcome, int]:
 
 def test_a_refused_recipient_takes_its_data_along_and_the_connection_goes_on() -> None:
     script = refusing(RCPT="550 no such user", DATA="503 no recipients")
-    assert two(script) == (Refused("550 no such user"), 1)
+    assert two(script) == (PermanentFailure("550 no such user"), 1)
 
 
 def test_a_refused_sender_is_told_by_the_first_answer_and_not_by_those_that_follow() -> None:
     script = refusing(MAIL="451 later", RCPT="503 no sender", DATA="503 no sender")
-    assert two(script) == (Later("451 later"), 1)
+    assert two(script) == (TemporaryFailure("451 later"), 1)
 
 
 def test_a_server_that_wants_the_mail_of_nobody_is_left_without_a_dot() -> None:
-    assert two(refusing(RCPT="550 no such user")) == (Refused("550 no such user"), 2)
+    assert two(refusing(RCPT="550 no such user")) == (PermanentFailure("550 no such user"), 2)
 
 
 def test_who_wants_a_mail_of_nobody_hears_not_another_word() -> None:
@@ -93,18 +100,23 @@ def test_who_wants_a_mail_of_nobody_hears_not_another_word() -> None:
         said.append(connection.recv(1000))
 
     with raw_server(talk) as port:
-        assert Session(settings_for(port)).send(mail("bad")) == Refused("550 no such user")
+        assert SmtpSession(settings_for(port)).send(mail("bad")) == PermanentFailure(
+            "550 no such user"
+        )
     assert said == [b""]
 
 
 @pytest.mark.parametrize("does", [HANG, DROP])
 def test_what_was_refused_stays_refused_when_the_server_says_no_more(does: str) -> None:
-    assert two(refusing(RCPT="550 no such user", DATA=does)) == (Refused("550 no such user"), 2)
+    assert two(refusing(RCPT="550 no such user", DATA=does)) == (
+        PermanentFailure("550 no such user"),
+        2,
+    )
 
 
 def test_a_server_that_closes_amid_it_is_opened_again() -> None:
     script = refusing(RCPT="421 closing" + SAY_AND_DROP)
-    assert two(script) == (Later("421 closing"), 2)
+    assert two(script) == (TemporaryFailure("421 closing"), 2)
 
 
 @pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA"])
@@ -125,7 +137,7 @@ def test_a_server_that_wants_a_login_first_cannot_be_reached() -> None:
 
 def test_no_answer_to_the_dot_is_unknown() -> None:
     with speaking(lambda at, _: DROP if at == "end" else None) as (session, _server):
-        assert isinstance(session.send(mail("c")), Unknown)
+        assert isinstance(session.send(mail("c")), NoReply)
 
 
 @pytest.mark.parametrize(("ehlo", "heard"), [(EHLO, 0), (PIPELINING, 1)])
@@ -134,7 +146,7 @@ def test_only_a_server_that_says_so_hears_of_the_recipient_before_its_answer(
 ) -> None:
     script = refusing(MAIL="550 no", RCPT="503 no sender", DATA="503 no sender")
     with speaking(script, ehlo) as (session, server):
-        assert session.send(mail("bad")) == Refused("550 no")
+        assert session.send(mail("bad")) == PermanentFailure("550 no")
         assert server.seen["RCPT", "bad@x.example"] == heard
 
 
@@ -149,8 +161,8 @@ def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() ->
         connection.sendall(b"250 taken\r\n")
 
     with raw_server(talk) as port:
-        session = Session(settings_for(port))
-        assert session.send(mail("c")) == Sent()
+        session = SmtpSession(settings_for(port))
+        assert session.send(mail("c")) == Accepted()
         session.close()
     assert said == [
         b"MAIL FROM:<from@x.example>\r\nRCPT TO:<c@x.example>\r\nDATA\r\n",
@@ -165,7 +177,7 @@ def test_a_server_that_closes_while_a_mail_is_under_way_has_not_got_it() -> None
         connection.recv(1000)
 
     with raw_server(talk) as port:
-        outcome = Session(settings_for(port)).send(mail("c", b"x" * 70 * (BIG // 70) + b"\r\n"))
+        outcome = SmtpSession(settings_for(port)).send(mail("c", b"x" * 70 * (BIG // 70) + b"\r\n"))
     assert isinstance(outcome, NotSent)
 
 

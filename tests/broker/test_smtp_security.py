@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shardpost.adapters.smtp import MailServerError, Session
-from shardpost.domain.delivery import Sent
-from shardpost.domain.message import Mail
 from shardpost.embedded import ports
 from shardpost.settings import Settings, load
+from shardpost.weekly_email.model.delivery import Accepted
+from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 
 MAIL = Mail(
     "c", "<1@x>", "from@x.example", "to@x.example", needs_utf8=False, content=b"A: b\r\n\r\n"
@@ -100,8 +100,8 @@ def server(certificate: Path, tls: str) -> Iterator[tuple[Settings, Handler]]:
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
 def test_mail_goes_by_tls_and_login(certificate: Path, tls: str) -> None:
     with server(certificate, tls) as (settings, handler):
-        session = Session(settings)
-        assert [session.send(MAIL), session.send(MAIL)] == [Sent(), Sent()]
+        session = SmtpSession(settings)
+        assert [session.send(MAIL), session.send(MAIL)] == [Accepted(), Accepted()]
         session.close()
         assert handler.count == 2
 
@@ -110,7 +110,7 @@ def test_a_wrong_password_is_tried_once_and_is_no_mails_fault(certificate: Path)
     with server(certificate, "starttls") as (settings, _):
         wrong = settings.model_copy(update={"smtp_password": "wrong"})
         with pytest.raises(MailServerError, match="no connection in 1 attempts: 535"):
-            Session(wrong).open()
+            SmtpSession(wrong).open()
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(
@@ -121,4 +121,4 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
         server(certificate, "starttls") as (settings, _),
         pytest.raises(MailServerError, match=r"in 1 attempts: .*certificate verify failed"),
     ):
-        Session(settings).open()
+        SmtpSession(settings).open()

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from shardpost.adapters.kafka import partition_counts, read_to_end
-from shardpost.domain.topics import STARTER_COUNTRIES
 from shardpost.embedded import broker, sink, stack
 from shardpost.embedded.process import wait_until
 from shardpost.errors import ShardpostError
+from shardpost.kafka.offsets import partition_counts
+from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings, load
+from shardpost.topics.declared import STARTER_COUNTRIES
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -59,7 +60,7 @@ def pid_of(settings: Settings, part: str) -> int:
 
 
 def exchanges_in(settings: Settings) -> set[str]:
-    topic = settings.topic_exchanges
+    topic = settings.topic("exchanges")
     count = partition_counts(settings, [topic])[topic]
     found = [read_to_end(settings, topic, partition) for partition in range(count)]
     return {message.key().decode() for messages in found for message in messages}

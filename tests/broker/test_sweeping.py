@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from shardpost.adapters import topics
-from shardpost.adapters.kafka import admin, transactional_producer
-from shardpost.domain.letters import ATTEMPT, ERROR, FAILED_AT, ID
-from shardpost.domain.records import Outgoing
+from shardpost.dead_letters.model.letters import ATTEMPT, ERROR, FAILED_AT, ID
+from shardpost.kafka.clients import admin, transactional_producer
+from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from tests.letter_world import (
     START,
     at,
@@ -34,25 +34,25 @@ PLAIN = {"retry_jitter": 0.0, "kafka_timeout": 10.0}
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
     made = settings.model_copy(update={**PLAIN, "partitions": 2})
-    topics.apply(made)
+    apply_topics(made)
     return made
 
 
 def test_a_tombstone_that_comes_alone_is_read(ready: Settings) -> None:
     for value in (b"v", None):
-        put(ready, [Outgoing(ready.topic_dead_letters, b"k", value, [], 0)])
-        found = [record.value for record in committed(ready, ready.topic_dead_letters)]
+        put(ready, [Outgoing(ready.topic("dead-letters"), b"k", value, [], 0)])
+        found = [record.value for record in committed(ready, ready.topic("dead-letters"))]
     assert found == [b"v", None]
 
 
 def test_the_store_has_as_many_partitions_as_the_largest_origin(settings: Settings) -> None:
-    origin = f"{settings.topic_clients}-x"
+    origin = f"{settings.topic('clients')}-x"
     large = settings.model_copy(update={"retry_origins": f"{origin}: attempts=2"})
     client = admin(large)  # it has to outlive what it does
     client.create_topics([NewTopic(origin, 6, 1)])[origin].result(30)
-    applied = {one.topic: one.partitions for one in topics.apply(large)}
+    applied = {one.topic: one.partitions for one in apply_topics(large)}
     assert applied[large.topic_dead_letters] == 6
-    assert applied[large.topic_retries] == 4
+    assert applied[large.topic("retries")] == 4
 
 
 def test_a_letter_waits_then_is_retried_whole_and_leaves_the_store(ready: Settings) -> None:
@@ -73,7 +73,7 @@ def test_a_letter_waits_then_is_retried_whole_and_leaves_the_store(ready: Settin
         ("attempt", b"1"),
         ("origin-key", b"key"),
     ]
-    assert live(ready, ready.topic_dead_letters) == {}
+    assert live(ready, ready.topic("dead-letters")) == {}
     assert total(sweep(ready, at(10_000))) == {}
     assert len(retries(ready)) == 1
 
@@ -101,7 +101,7 @@ def test_a_failure_that_is_reported_again_after_its_retry_is_dropped(ready: Sett
     assert total(sweep(ready, at(71))) == {"dropped": 1}
     assert total(sweep(ready, at(5_000))) == {}
     assert seen(ready) == {("positions-0-7", "1"): 1}
-    assert live(ready, ready.topic_dead_letters) == {}
+    assert live(ready, ready.topic("dead-letters")) == {}
 
 
 def test_an_old_report_does_not_replace_a_later_attempt(ready: Settings) -> None:
@@ -110,7 +110,7 @@ def test_an_old_report_does_not_replace_a_later_attempt(ready: Settings) -> None
     [retry] = retries(ready)
     put(ready, [failed(ready, retry, when=at(100)), failed(ready, original(7), when=at(110))])
     assert total(sweep(ready, at(120))) == {"waiting": 1}
-    [there] = live(ready, ready.topic_dead_letters).values()
+    [there] = live(ready, ready.topic("dead-letters")).values()
     assert header(there, ATTEMPT) == "1"
     assert header(there, FAILED_AT) == at(100).isoformat()
     assert total(sweep(ready, at(121))) == {"waiting": 1}
@@ -155,7 +155,7 @@ def test_a_malformed_letter_is_parked_with_what_is_wrong(
     good = failed(ready, original(7))
     put(ready, [good._replace(headers=[*good.headers, (name, value)])])
     assert total(sweep(ready, START)) == {"parked": 1}
-    [(key, parked)] = live(ready, ready.topic_parking_lot).items()
+    [(key, parked)] = live(ready, ready.topic("parking-lot")).items()
     assert (key, parked.value) == (b"positions-0-7", b"v")
     assert said in (header(parked, ERROR) or "")
     assert total(sweep(ready, at(10**7))) == {}
@@ -165,10 +165,10 @@ def test_a_malformed_letter_is_parked_with_what_is_wrong(
 def test_records_without_headers_and_with_keys_that_are_no_text_are_parked(
     ready: Settings,
 ) -> None:
-    store = ready.topic_dead_letters
+    store = ready.topic("dead-letters")
     put(ready, [Outgoing(store, b"junk", b"1", [], 0), Outgoing(store, b"\xff", b"2", [], 1)])
     assert total(sweep(ready, START)) == {"parked": 2}
-    lot = live(ready, ready.topic_parking_lot)
+    lot = live(ready, ready.topic("parking-lot"))
     assert {key: record.value for key, record in lot.items()} == {
         b"junk": b"1",
         b"base64 /w==": b"2",
@@ -223,12 +223,12 @@ def test_a_value_of_900_kilobytes_goes_through_and_into_the_parking_lot(ready: S
 
 def test_an_origin_may_have_a_topic_and_a_backoff_of_its_own(ready: Settings) -> None:
     own = ready.model_copy(
-        update={"retry_origins": f"clients: first_delay=5 topic={ready.topic_decisions}"}
+        update={"retry_origins": f"clients: first_delay=5 topic={ready.topic('decisions')}"}
     )
     put(own, [failed(own, original(1, topic="clients")), failed(own, original(2))])
     assert total(sweep(own, at(5))) == {"retried": 1, "waiting": 1}
     assert retries(own) == []
-    [retry] = committed(own, own.topic_decisions)
+    [retry] = committed(own, own.topic("decisions"))
     assert header(retry, ID) == "clients-0-1"
 
 
@@ -243,15 +243,15 @@ def test_a_flood_of_one_error_is_held_and_the_others_go(ready: Settings) -> None
 
 
 def _due_errors(settings: Settings) -> dict[str, int]:
-    from shardpost.domain.dealing import Routes
-    from shardpost.sweeping.partition import Sweep, due_by_error
+    from shardpost.dead_letters.model.transitions import Routes
+    from shardpost.dead_letters.sweep_partition import Sweep, due_by_error
     from tests.letter_world import partitions
 
     counts = partitions(settings)
-    routes = Routes(settings.topic_dead_letters, settings.topic_parking_lot, counts)
+    routes = Routes(settings.topic("dead-letters"), settings.topic("parking-lot"), counts)
     job = Sweep(settings, routes, at(60))
     found: dict[str, int] = {}
-    for partition in range(counts[settings.topic_dead_letters]):
+    for partition in range(counts[settings.topic("dead-letters")]):
         for name, count in due_by_error(job, partition).items():
             found[name] = found.get(name, 0) + count
     return found
@@ -259,11 +259,13 @@ def _due_errors(settings: Settings) -> dict[str, int]:
 
 def test_what_a_dead_sweep_left_in_an_open_transaction_does_not_count(ready: Settings) -> None:
     put(ready, [failed(ready, original(7))])
-    [letter] = committed(ready, ready.topic_dead_letters)
+    [letter] = committed(ready, ready.topic("dead-letters"))
     dead = transactional_producer(ready, f"{letter.topic}/sweep/{letter.partition}")
     dead.init_transactions(10)
     dead.begin_transaction()
-    dead.produce(ready.topic_retries, b"v", b"k", headers=[(ID, "positions-0-7"), (ATTEMPT, "1")])
+    dead.produce(
+        ready.topic("retries"), b"v", b"k", headers=[(ID, "positions-0-7"), (ATTEMPT, "1")]
+    )
     dead.produce(letter.topic, None, letter.key, letter.partition)
     dead.flush(10)
     assert total(sweep(ready, at(60))) == {"retried": 1}
@@ -272,7 +274,7 @@ def test_what_a_dead_sweep_left_in_an_open_transaction_does_not_count(ready: Set
 
 def test_a_strangers_open_transaction_is_waited_for_within_a_bound(ready: Settings) -> None:
     put(ready, [failed(ready, original(7))])
-    [letter] = committed(ready, ready.topic_dead_letters)
+    [letter] = committed(ready, ready.topic("dead-letters"))
     stranger = open_transaction_behind(ready, letter)
     impatient = ready.model_copy(update={"kafka_timeout": 2.0})
     reports = sweep(impatient, at(60))

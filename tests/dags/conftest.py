@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from shardpost import settings as settings_module
+from shardpost.checkout import CHECKOUT
 from shardpost.embedded.airflow_home import environment
-from shardpost.settings import CHECKOUT, load
+from shardpost.settings import load
 
 FOLDER = Path(__file__).parent
 HOME = Path(tempfile.mkdtemp(prefix="shardpost-dags-"))

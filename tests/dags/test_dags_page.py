@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from shardpost.settings import CHECKOUT
+from shardpost.checkout import CHECKOUT
 
 
 def test_the_page_of_all_dags_is_current():

@@ -5,10 +5,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.assets import AssetOrTimeSchedule
 
-from shardpost.dispatching import dispatch as module
-from shardpost.dispatching.tally import Tally
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
-from shardpost.settings import CHECKOUT
+from shardpost.run_requests import dispatch as module
+from shardpost.run_requests.model.dispatch_counts import DispatchCounts
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_its_result_is_what_was_done_and_airflow_is_this_one(dag, monkeypatch):
 
     def dispatch(settings, _now):
         seen.append((settings.airflow_url, settings.airflow_user))
-        return Tally(issued=2, started=2)
+        return DispatchCounts(issued=2, started=2)
 
     monkeypatch.setattr(module, "dispatch", dispatch)
     run = dag.test()

@@ -8,8 +8,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from pendulum import instance
 
-from shardpost.domain.weeks import IsoWeek
-from shardpost.settings import CHECKOUT
+from shardpost.checkout import CHECKOUT
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import sys
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from shardpost.settings import CHECKOUT
+from shardpost.checkout import CHECKOUT
 
 DAGS = CHECKOUT / "dags"
 HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"}

@@ -8,7 +8,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from shardpost.settings import CHECKOUT
+from shardpost.checkout import CHECKOUT
 
 AT = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
 MONDAY = datetime(2026, 11, 9, tzinfo=UTC)

@@ -11,10 +11,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from shardpost.adapters import decisions, run_topics
-from shardpost.adapters.kafka import producer
-from shardpost.adapters.locks import exclusive
-from shardpost.domain.run_commands import State
+from shardpost.decisions import decisions_topic
+from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.kafka.clients import producer
+from shardpost.locks import exclusive
+from shardpost.run_requests import request_topics
+from shardpost.run_requests.model.commands import CommandState
 from shardpost.settings import Settings
 from tests.command_line import CommandLine
 
@@ -47,9 +49,11 @@ def issued(settings: Settings, prefix: str) -> list[str]:
     """Return the run ids of every command that was issued under keys with that prefix."""
     return [
         entry.command.run_id
-        for partition in range(run_topics.partitions(settings))
-        for entry in run_topics.command_entries(settings, partition)
-        if entry.command and entry.command.state is State.ISSUED and entry.key.startswith(prefix)
+        for partition in range(request_topics.partitions(settings))
+        for entry in request_topics.command_entries(settings, partition)
+        if entry.command
+        and entry.command.state is CommandState.ISSUED
+        and entry.key.startswith(prefix)
     ]
 
 
@@ -90,8 +94,9 @@ def test_a_request_starts_a_run_by_itself_and_its_end_frees_the_key(
         asked = ("runs", "request", "compaction/e2e", "--dag", "compact_positions", *more)
         return stack.json(*asked, "--wait")
 
-    lock = stack.settings.home / "locks" / "compact_positions"
-    with exclusive(lock, "a test", wait=60):  # the run waits for it, and does not end unseen
+    with exclusive(
+        stack.settings, COMPACT_POSITIONS.name, "a test", wait=60
+    ):  # the run waits for it, and does not end unseen
         first = ask("--by", "anna")
         again = ask("--by", "ben")
         assert (first["fate"], again["fate"]) == ("won", "already running")
@@ -119,7 +124,7 @@ def test_a_thousand_requests_over_a_hundred_keys_become_a_hundred_runs(
         client = producer(stack.settings)
         for n in range(KEYS * 10 // 8):
             key = f"many/{(number * KEYS * 10 // 8 + n) % KEYS}"
-            client.produce(stack.settings.topic_run_requests, ASKED, key)
+            client.produce(stack.settings.topic("run-requests"), ASKED, key)
         assert client.flush(30) == 0
 
     with ThreadPoolExecutor(8) as pool:
@@ -137,7 +142,7 @@ def test_a_thousand_requests_over_a_hundred_keys_become_a_hundred_runs(
             eventually(lambda run=run: fail(api, run), f"{run} cannot be marked failed")
     stack("runs", "dispatch")
     assert [row for row in stack.json("runs", "list") if row["key"].startswith("many/")] == []
-    released = [one for one, _ in decisions.every(stack.settings) if gone in one.why]
+    released = [one for one, _ in decisions_topic.list_all(stack.settings) if gone in one.why]
     assert [str(one.kind) for one in released] == ["released"]
 
 

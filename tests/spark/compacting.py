@@ -5,12 +5,12 @@ Run it here, read what it left, hold it against the fold.
 
 from argparse import Namespace
 
-from shardpost.adapters import snapshots
-from shardpost.adapters.delta import rows
-from shardpost.domain.tables import POSITIONS, SHARE_HOLDERS
-from shardpost.domain.topics import STARTER_COUNTRIES
+from shardpost.delta import snapshots
+from shardpost.delta.query import rows
+from shardpost.holders.compaction import compact
+from shardpost.holders.model.tables import POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
-from spark_jobs.compact_positions import compact
+from shardpost.topics.declared import STARTER_COUNTRIES
 from tests.reference import Fold, Raw, exchange, published
 
 

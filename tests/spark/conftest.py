@@ -12,10 +12,11 @@ from unittest.mock import ANY
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import class_archive, topics
-from shardpost.adapters.spark_submit import LOOPBACK_CONF, QUICK, submit, submit_conf
+from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
-from spark_jobs import session
+from shardpost.spark import class_archive, session
+from shardpost.spark.submit import LOOPBACK_CONF, QUICK, submit, submit_conf
+from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
 from tests.kafka_configs import configure_topic
 from tests.mail_server import MailServer, mail_server
@@ -28,8 +29,8 @@ def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     """Have a first job leave the archive of classes, with which all later ones start sooner."""
     if not class_archive.use():
         first = settings_of_its_own(kafka, tmp_path_factory.mktemp("first"))
-        topics.apply(first)
-        assert submit(first, "compact_positions", []) == (0, ANY)
+        apply_topics(first)
+        assert submit(first, COMPACT_POSITIONS, []) == (0, ANY)
     return class_archive.use()
 
 
@@ -37,7 +38,7 @@ def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 def spark(
     archive: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """Give the session that spark_jobs/session.py will find."""
+    """Give the session that spark/session.py will find."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
@@ -70,8 +71,8 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
         }
         home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke und leere "))
         made = settings.model_copy(update={"home": home, **names})
-        topics.apply(made)
-        _keep_forever(made, made.topic_retries)
+        apply_topics(made)
+        _keep_forever(made, made.topic("retries"))
         return made
 
     return make

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shardpost.adapters.delta import rows
-from shardpost.domain import as_of
-from shardpost.domain.position_ids import sort_key
+from shardpost.delta.query import rows
+from shardpost.holders.model import as_of
+from shardpost.holders.model.position_order import position_sort_key
 from shardpost.settings import Settings
-from spark_jobs.delta_files import read
+from shardpost.spark.delta_files import read
 from tests.histories import START, Batch, close, country_of, holders_of, put, write
 
 AWKWARD = "O'Ne\\il's"
@@ -52,7 +52,9 @@ def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_pa
 
         held = spark.sql(as_of.holders("US", time)).collect()
         expected = holders_of(history, time)
-        assert {row.client: sorted(row.positions, key=sort_key) for row in held} == expected
+        assert {
+            row.client: sorted(row.positions, key=position_sort_key) for row in held
+        } == expected
 
 
 def test_a_country_of_any_characters_is_compared_by_spark_too(

@@ -11,13 +11,14 @@ from confluent_kafka.admin import NewPartitions
 from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
-from shardpost.adapters import kafka, snapshots
-from shardpost.adapters.delta import path_of, rows
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.tables import POSITION_EVENTS, REJECTED_RECORDS
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of, rows
 from shardpost.errors import ShardpostError
+from shardpost.holders.model.tables import POSITION_EVENTS, REJECTED_RECORDS
+from shardpost.holders.spark import snapshot_build
+from shardpost.kafka import clients
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from spark_jobs import compaction
 from tests.reference import (
     Fold,
     Raw,
@@ -97,9 +98,9 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
         [Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
         [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
     ],
-    [0, compaction.FEW, 0],
+    [0, snapshot_build.FEW, 0],
 )
-@given(HISTORIES, strategies.lists(strategies.sampled_from([0, compaction.FEW]), min_size=4))
+@given(HISTORIES, strategies.lists(strategies.sampled_from([0, snapshot_build.FEW]), min_size=4))
 def test_any_history_cut_into_any_runs_equals_the_fold(
     fresh: Callable[[], Settings], history: list[list[Raw | Again]], few: list[int]
 ) -> None:
@@ -136,7 +137,7 @@ def retried(
 def planned_for(few: int) -> Iterator[None]:
     """Have runs of more records than that take the plan of long runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "FEW", few)
+        patch.setattr(snapshot_build, "FEW", few)
         yield
 
 
@@ -193,7 +194,7 @@ def test_an_aborted_transaction_is_not_read_and_its_offsets_stop_nothing(
     settings = fresh()
     fold = Fold()
     fold.add(starter())
-    producer = kafka.transactional_producer(settings, f"{settings.topic_positions}-writer")
+    producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
     producer.init_transactions(30)
     for commit, owner in ((True, "client1"), (False, "client2"), (True, "client3"), (False, "x")):
         producer.begin_transaction()
@@ -221,7 +222,7 @@ def test_an_open_transaction_is_left_for_a_later_run(fresh: Callable[[], Setting
     settings = fresh()
     fold = Fold()
     fold.add(starter())
-    producer = kafka.transactional_producer(settings, f"{settings.topic_positions}-writer")
+    producer = clients.transactional_producer(settings, f"{settings.topic('positions')}-writer")
     producer.init_transactions(30)
     producer.begin_transaction()
     later = [position(str(n), "client1", "NASDAQ") for n in range(10)]
@@ -252,9 +253,9 @@ def test_with_added_partitions_the_newer_home_of_a_key_wins(
     run(settings)
     agree(settings, fold)
 
-    admin = kafka.admin(settings)
-    more = admin.create_partitions([NewPartitions(settings.topic_positions, 7)])
-    more[settings.topic_positions].result(30)
+    admin = clients.admin(settings)
+    more = admin.create_partitions([NewPartitions(settings.topic("positions"), 7)])
+    more[settings.topic("positions")].result(30)
     after = [position(key, "client9", "NYSE") for key in moving[1:]] + [closed(moving[0])]
     produce_when_seven(settings, after)
     fold.add(after)
@@ -285,9 +286,9 @@ def test_another_number_of_partitions_of_share_holders_is_refused(
     settings = fresh()
     produce(settings, [position("1", "client1", "NASDAQ")])
     run(settings)
-    admin = kafka.admin(settings)
-    more = admin.create_partitions([NewPartitions(settings.topic_share_holders, 5)])
-    more[settings.topic_share_holders].result(30)
+    admin = clients.admin(settings)
+    more = admin.create_partitions([NewPartitions(settings.topic("share-holders"), 5)])
+    more[settings.topic("share-holders")].result(30)
     produce(settings, [closed("1")])
     with pytest.raises(ShardpostError, match="has 5 partitions, and had 4 at snapshot 1"):
         run(settings)
@@ -326,9 +327,9 @@ def test_the_offsets_are_committed_for_lag_tools(fresh: Callable[[], Settings]) 
     produce(settings, [position("1", "client1", "NASDAQ")])
     run(settings)
     ends = snapshots.current(settings).end_offsets
-    reader = kafka.consumer(settings, "shardpost-compaction")
+    reader = clients.consumer(settings, "shardpost-compaction")
     places = [
-        kafka.TopicPartition(topic, partition)
+        clients.TopicPartition(topic, partition)
         for topic, partitions in ends.items()
         for partition in partitions
     ]

@@ -11,8 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardpost.adapters import snapshots, spark_submit, topics
+from shardpost import locks
+from shardpost.delta import snapshots
+from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
+from shardpost.spark import submit
+from shardpost.topics.creation import apply_topics
 from tests.command_line import SHARDPOST
 from tests.job_process import Job, wait_for
 from tests.letter_world import committed, decide, live, sweep, total
@@ -55,7 +59,7 @@ def batch(number: int) -> list[Raw]:
 
 @pytest.mark.timeout(900)
 def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
-    topics.apply(settings)
+    apply_topics(settings)
     fold = Fold()
     fold.add(starter())
     seen: dict[str, list[str]] = {}
@@ -63,7 +67,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
         produce(settings, batch(number))
         fold.add(batch(number))
         where = "pause_at" if name not in WHILE_SENDING else "pause_anywhere_at"
-        job = Job(settings, "compact_positions", [], **{where: name})
+        job = Job(settings, COMPACT_POSITIONS, [], **{where: name})
         try:
             job.wait_until_paused()
         finally:
@@ -75,24 +79,24 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
     run(settings)
     agree(settings, fold)
     # Each poison was a letter once; discarded after its run died, it stays away.
-    letters = [r.key for r in committed(settings, settings.topic_dead_letters) if r.value]
+    letters = [r.key for r in committed(settings, settings.topic("dead-letters")) if r.value]
     assert len(letters) == len(set(letters)) == len(STEPS)
-    assert not live(settings, settings.topic_dead_letters)
-    assert not live(settings, settings.topic_parking_lot)
+    assert not live(settings, settings.topic("dead-letters"))
+    assert not live(settings, settings.topic("parking-lot"))
 
 
 @pytest.mark.timeout(600)
 def test_beside_a_stopped_run_a_second_refuses_and_the_first_ends_well(settings: Settings) -> None:
-    topics.apply(settings)
+    apply_topics(settings)
     impatient = settings.model_copy(update={"lock_wait": 1.0})
     produce(settings, batch(0))
     fold = Fold()
     fold.add(starter() + batch(0))
-    first = Job(settings, "compact_positions", [], pause_at="positions table")
+    first = Job(settings, COMPACT_POSITIONS, [], pause_at="positions table")
     try:
         first.wait_until_paused()
         first.stop()
-        second = Job(impatient, "compact_positions", [])
+        second = Job(impatient, COMPACT_POSITIONS, [])
         assert second.wait() == 1
         assert re.search(r"compact_positions is already running \(pid \d+", second.log.read_text())
         first.resume()
@@ -104,29 +108,29 @@ def test_beside_a_stopped_run_a_second_refuses_and_the_first_ends_well(settings:
 
 @pytest.mark.timeout(600)
 def test_of_two_at_once_one_works_and_both_end_well(settings: Settings) -> None:
-    topics.apply(settings)
+    apply_topics(settings)
     produce(settings, batch(0))
     fold = Fold()
     fold.add(starter() + batch(0))
-    jobs = [Job(settings, "compact_positions", []) for _ in range(2)]
+    jobs = [Job(settings, COMPACT_POSITIONS, []) for _ in range(2)]
     try:
         assert [job.wait() for job in jobs] == [0, 0]
     finally:
         for job in jobs:
             job.kill()
     agree(settings, fold)
-    assert len(snapshots.every(settings)) == 1
+    assert len(snapshots.list_all(settings)) == 1
 
 
 @pytest.mark.timeout(600)
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
-    topics.apply(settings)
+    apply_topics(settings)
     produce(settings, [position("1", "client1", "NASDAQ"), Raw("positions", b"bad", b"{")])
-    zombie = Job(settings, "compact_positions", [], pause_at="publish")
+    zombie = Job(settings, COMPACT_POSITIONS, [], pause_at="publish")
     try:
         zombie.wait_until_paused()
         # Nobody sees it: its lock is gone, as after a restart on another machine.
-        (settings.home / "locks" / "compact_positions").unlink()
+        locks.path_of(settings, COMPACT_POSITIONS.name).unlink()
         produce(settings, [closed("1"), position("2", "client1", "NYSE")])
         run(settings)
         assert published(settings) == {"client1": ["2"]}
@@ -135,16 +139,16 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
     finally:
         zombie.kill()
     assert published(settings) == {"client1": ["2"]}
-    assert len([*committed(settings, settings.topic_dead_letters)]) == 1
+    assert len([*committed(settings, settings.topic("dead-letters"))]) == 1
 
 
 @pytest.mark.timeout(300)
 def test_a_command_whose_jvm_is_killed_leaves_no_files(settings: Settings, tmp_path: Path) -> None:
-    topics.apply(settings)
+    apply_topics(settings)
     produce(settings, batch(1))
     folder = tmp_path / "temporary"
     folder.mkdir()
-    environ = spark_submit.environment(settings) | {"TMPDIR": str(folder)}
+    environ = submit.environment(settings) | {"TMPDIR": str(folder)}
     command = subprocess.Popen([str(SHARDPOST), "compact"], env=environ, stderr=subprocess.PIPE)
     wait_for(lambda: any(folder.rglob("blockmgr-*")), "the JVM's own folder")
     tree = psutil.Process(command.pid).children(recursive=True)

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.decode import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field, decoded
+from shardpost.holders.spark.decoding import (
+    CLIENT_FIELDS,
+    EXCHANGE_FIELDS,
+    POSITION_FIELDS,
+    Field,
+    decoded,
+)
 
 RAW = (
     "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp TIMESTAMP,"

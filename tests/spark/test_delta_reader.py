@@ -5,11 +5,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from shardpost.adapters import snapshots, spark_submit
-from shardpost.adapters.delta import path_of, rows
-from shardpost.adapters.jars import jars_of
-from shardpost.domain.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of, rows
+from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
+from shardpost.spark import submit
+from shardpost.spark.jars import jars_of
 from tests.reference import closed, position, produce
 from tests.spark.compacting import run
 
@@ -25,7 +26,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(fresh: Callable[[], S
     run(settings)
     versions = [
         (table, snapshot.tables[table.name])
-        for snapshot in snapshots.every(settings)
+        for snapshot in snapshots.list_all(settings)
         for table in TABLES
     ]
     theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in versions])
@@ -41,7 +42,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(fresh: Callable[[], S
 def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[list[dict[str, str]]]:
     jars = ",".join(map(str, jars_of("tests")))
     conf = {
-        **spark_submit.submit_conf(*spark_submit.QUICK),
+        **submit.submit_conf(*submit.QUICK),
         "spark.jars": jars,
         "spark.driver.extraClassPath": jars.replace(",", ":"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -49,11 +50,11 @@ def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[lis
     }
     done = subprocess.run(
         [
-            *spark_submit.command(settings, conf),
+            *submit.command(settings, conf),
             str(READER),
             *(str(part) for table in tables for part in table),
         ],
-        env=spark_submit.environment(settings),
+        env=submit.environment(settings),
         cwd=settings.home,
         capture_output=True,
         text=True,

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import topics
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.weeks import IsoWeek
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email.model.iso_week import IsoWeek
 from tests.command_line import CommandLine
 from tests.mail_server import TAKE_AND_DROP, MailServer
 from tests.spark.week_tables import World
@@ -19,7 +19,7 @@ WEEK = "2026-W45"
 
 @pytest.fixture
 def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
-    topics.apply(settings)
+    apply_topics(settings)
     return World(spark, settings.model_copy(update={"smtp_port": server.port}))
 
 

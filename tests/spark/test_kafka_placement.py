@@ -1,10 +1,12 @@
-"""Spark's placement of keys (the Java client's own hash) is that of domain/partitioning.py."""
+"""Spark's placement of keys (the Java client's own hash) is that of kafka/partitioning.py."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.domain.partitioning import partition_of, seq_of
-from spark_jobs import kafka_placement
+from shardpost.holders.model.record_order import seq_of
+from shardpost.holders.spark import record_order
+from shardpost.kafka.partitioning import partition_of
+from shardpost.spark import kafka_partitioning
 
 KEYS = ["", "1", "ab", "abc", "größe", "客户", "x" * 1000, *(f"client{n}" for n in range(300))]
 
@@ -16,8 +18,8 @@ def test_partitions_and_seqs_are_equal_in_spark_and_python(spark: SparkSession) 
         "key",
         "partition",
         "offset",
-        kafka_placement.partition_of(spark, F.col("key"), 7).alias("home"),
-        kafka_placement.seq_of(spark, F.col("key"), F.col("partition"), F.col("offset"), 7).alias(
+        kafka_partitioning.partition_of(spark, F.col("key"), 7).alias("home"),
+        record_order.seq_of(spark, F.col("key"), F.col("partition"), F.col("offset"), 7).alias(
             "seq"
         ),
     ).collect()

@@ -5,17 +5,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from shardpost.domain.backoff import Backoff, Rules
-from shardpost.domain.dealing import State, tombstone
-from shardpost.domain.letter_life import Step, step_of
-from shardpost.domain.letters import as_record, first_failure
-from shardpost.domain.records import Outgoing, Record
-from spark_jobs.letter_rows import steps
+from shardpost.dead_letters.model.letters import as_record, first_failure
+from shardpost.dead_letters.model.life import Step, step_of
+from shardpost.dead_letters.model.transitions import LetterState, tombstone
+from shardpost.dead_letters.spark.letter_rows import steps
+from shardpost.kafka.records import Outgoing, Record
+from shardpost.retry_settings import RetryRules, RetrySettings
 
 AT = datetime(2026, 11, 21, 12, 0, 0, 123000, UTC)
 AT_MS = 1_795_262_400_123
-RULES = Rules(
-    Backoff(jitter=0.3), {"clients": Backoff(first_delay=5, factor=3, cap=100, jitter=0.1)}
+RULES = RetryRules(
+    RetrySettings(jitter=0.3),
+    {"clients": RetrySettings(first_delay=5, factor=3, cap=100, jitter=0.1)},
 )
 ERRORS = [
     "ValueError: bad",
@@ -85,10 +86,10 @@ def records() -> list[Record]:
     ]
     of_letter = Record(b"positions-1-0", b"v", [], AT_MS, "", 0, 0)
     gone = [
-        tombstone(of_letter, 3, State.RETRIED, AT),
-        tombstone(of_letter, 3, State.PARKED, AT),
-        tombstone(of_letter, 3, State.REDRIVEN, AT),
-        tombstone(of_letter, None, State.DROPPED, AT),
+        tombstone(of_letter, 3, LetterState.RETRIED, AT),
+        tombstone(of_letter, 3, LetterState.PARKED, AT),
+        tombstone(of_letter, 3, LetterState.REDRIVEN, AT),
+        tombstone(of_letter, None, LetterState.DROPPED, AT),
         Outgoing("", b"by hand", None, []),
         Outgoing("", b"by another", None, [("state", b"gone"), ("attempt", b"3")]),
     ]
@@ -120,7 +121,7 @@ def _step(row: Any) -> Step:
 
     return Step(
         row["id"],
-        State(row["state"]),
+        LetterState(row["state"]),
         row["attempt"],
         aware(row["at"]) or AT,
         row["topic"],

@@ -10,13 +10,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from deltalake import DeltaTable
 
-from shardpost.adapters import kafka, rejected_letters, snapshots
-from shardpost.adapters.delta import at_snapshot, path_of, rows
-from shardpost.adapters.explanations import explanation
-from shardpost.adapters.holders import Question, holders
-from shardpost.adapters.messages import record_of
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.tables import CLIENTS, POSITION_EVENTS, SNAPSHOTS
+from shardpost.delta import snapshots
+from shardpost.delta.query import at_snapshot, path_of, rows
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.holders import rejected_letters
+from shardpost.holders.explanation import explanation
+from shardpost.holders.holders_query import HoldersQuery, holders
+from shardpost.holders.model.tables import CLIENTS, POSITION_EVENTS
+from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.messages import record_of
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from tests.letter_world import committed, decide, failed, header, live, put, sweep, total
 from tests.reference import Raw, Retry, closed, position, produce, produce_retry, published
@@ -42,12 +45,12 @@ def place_of(settings: Settings, record: Raw) -> tuple[int, int]:
 
 
 def letter_id(settings: Settings, place: tuple[int, int]) -> str:
-    return f"{settings.topic_positions}-{place[0]}-{place[1]}"
+    return f"{settings.topic('positions')}-{place[0]}-{place[1]}"
 
 
 def letters_of(settings: Settings) -> list[tuple[str, str | None]]:
     """Return each letter that a reader of committed records ever saw: (id, attempt)."""
-    found = committed(settings, settings.topic_dead_letters)
+    found = committed(settings, settings.topic("dead-letters"))
     return sorted(
         ((record.key or b"").decode(), header(record, "attempt"))
         for record in found
@@ -73,30 +76,32 @@ def done(result: dict[str, object]) -> dict[str, object]:
 def test_a_poison_position_is_parked_mended_by_a_person_and_applied(ready: Settings) -> None:
     place = place_of(ready, bad())
     assert done(run(ready)) == {"rejected": 1, "letters": 1}
-    [letter] = committed(ready, ready.topic_dead_letters)
+    [letter] = committed(ready, ready.topic("dead-letters"))
     assert (letter.key, letter.value) == (letter_id(ready, place).encode(), BAD)
-    stored = kafka.partition_counts(ready, [ready.topic_dead_letters])[ready.topic_dead_letters]
+    stored = offsets.partition_counts(ready, [ready.topic("dead-letters")])[
+        ready.topic("dead-letters")
+    ]
     assert letter.partition == partition_of(b"1", stored)
     assert header(letter, "origin-key") == "1"
     said = 'Undecodable: expected a number for Amount, found "1,5"'
     assert (header(letter, "error"), header(letter, "attempt")) == (said, "0")
 
     assert swept(ready) == {"parked": 1}
-    [parked] = live(ready, ready.topic_parking_lot).values()
+    [parked] = live(ready, ready.topic("parking-lot")).values()
     assert header(parked, "parked-reason") == "fatal: Undecodable is not retried"
     assert decide(ready, value=MENDED) == 1
     assert done(run(ready)) == {"retries": 1, "applied": 1}
     assert held(ready) == published(ready) == {"client1": ["1"]}
 
-    [retry] = committed(ready, ready.topic_retries)
+    [retry] = committed(ready, ready.topic("retries"))
     snapshot = snapshots.current(ready)
     [told] = explanation(ready, snapshot, "client1", "1")
     found = told.place
     assert (found.topic, found.partition, found.offset) == retry[4:]
     at = datetime.fromtimestamp(retry.timestamp / 1000, UTC)
     assert found.timestamp == at
-    assert holders(ready, snapshot, Question(as_of=at)) == {}
-    later = Question(as_of=at + timedelta(milliseconds=1))
+    assert holders(ready, snapshot, HoldersQuery(as_of=at)) == {}
+    later = HoldersQuery(as_of=at + timedelta(milliseconds=1))
     assert holders(ready, snapshot, later) == {"client1": ["1"]}
     assert done(run(ready)) == {}
 
@@ -122,7 +127,7 @@ def test_a_correction_after_a_newer_good_record_changes_nothing_and_is_named(
     result = run(ready)
     assert (result["applied"], result["without_effect"]) == (0, 1)
     assert held(ready) == left
-    origin = f"{ready.topic_positions}[{place[0]}]@{place[1]}"
+    origin = f"{ready.topic('positions')}[{place[0]}]@{place[1]}"
     named = re.search(rf"(\S+): corrects {re.escape(origin)} without effect", caplog.text)
     assert named
     told = explanation(ready, snapshots.current(ready), "client1", "1")
@@ -178,7 +183,7 @@ def test_a_correction_that_is_undecodable_again_is_the_same_letter_once_more(
     name = letter_id(ready, place)
     assert letters_of(ready) == [(name, "0"), (name, "1")]
     assert swept(ready) == {"parked": 1}
-    [parked] = live(ready, ready.topic_parking_lot).values()
+    [parked] = live(ready, ready.topic("parking-lot")).values()
     assert (parked.key, parked.value) == (name.encode(), b"oops")
     decide(ready, value=MENDED)
     run(ready)
@@ -203,9 +208,10 @@ def test_a_retry_whose_origin_cannot_be_is_rejected_and_blocks_nothing(ready: Se
     found = reasons(ready)
     for more in WRONG:
         partition = more.get("origin_partition", str(place[0]))
-        claimed = f"{ready.topic_positions}[{partition}]@{more.get('origin_offset', place[1])}"
+        claimed = f"{ready.topic('positions')}[{partition}]@{more.get('origin_offset', place[1])}"
         assert (
-            f"expected the place of a record of {ready.topic_positions}, found {claimed}" in found
+            f"expected the place of a record of {ready.topic('positions')}, found {claimed}"
+            in found
         )
     assert held(ready) == {}
     produce_retry(ready, Retry(poison, MENDED), place)
@@ -225,7 +231,7 @@ def test_a_retry_of_one_key_corrects_no_other(ready: Settings, at_once: bool) ->
             produce_retry(ready, Retry(record, MENDED), place, key, origin_key="2")
     assert run(ready)["applied"] == 0
     assert held(ready) == {"client2": ["2"], "client3": ["3"]}
-    home = f"{ready.topic_positions}[{places[0][0]}]@{places[0][1]}"
+    home = f"{ready.topic('positions')}[{places[0][0]}]@{places[0][1]}"
     for key in ("2", "never seen", "FF"):
         assert f"expected the key of {home}, 1, found {key}" in reasons(ready)
 
@@ -259,7 +265,7 @@ def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_sa
 ) -> None:
     """Both make the letter of one id; the other's is retried, and the compaction reads retries."""
     place = place_of(ready, bad())
-    [message] = kafka.read_to_end(ready, ready.topic_positions, place[0])
+    [message] = reading.read_to_end(ready, ready.topic("positions"), place[0])
     theirs = failed(ready, record_of(message), "ValueError: no comma, please", datetime.now(UTC))
     put(ready, [theirs])
     later = datetime.now(UTC) + timedelta(hours=1)
@@ -267,7 +273,7 @@ def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_sa
     assert run(ready)["letters"] == 2  # of the record, and of its retry
     found = total(sweep(ready, later))
     assert found in ({"parked": 1}, {"parked": 1, "dropped": 1})
-    [parked] = live(ready, ready.topic_parking_lot).values()
+    [parked] = live(ready, ready.topic("parking-lot")).values()
     assert (parked.key, parked.value) == (letter_id(ready, place).encode(), BAD)
     assert (header(parked, "error") or "").startswith("Undecodable: ")
     assert total(sweep(ready, later)) == {}
@@ -283,19 +289,19 @@ def test_poison_that_goes_round_ends_in_the_parking_lot(ready: Settings) -> None
         assert total(sweep(round_, later)) == {"retried": 1}
     assert run(ready)["letters"] == 1
     assert total(sweep(round_, later)) == {"parked": 1}
-    [parked] = live(ready, ready.topic_parking_lot).values()
+    [parked] = live(ready, ready.topic("parking-lot")).values()
     assert header(parked, "parked-reason") == "exhausted: attempt 2 of 2 failed"
     assert header(parked, "letter-id") == letter_id(ready, place)
 
 
 def test_every_byte_of_what_was_rejected_is_in_its_letter(ready: Settings) -> None:
     produce(ready, [bad(b"1", b"\xff\x00"), bad(b"\xfe", None), bad(b"", MENDED)])
-    producer = kafka.producer(ready)
+    producer = clients.producer(ready)
     headers = [("a", b"\xff"), ("a", None), ("attempt", b"7")]
-    producer.produce(ready.topic_clients, key=b"c", value=b"[" * 900_000, headers=headers)
+    producer.produce(ready.topic("clients"), key=b"c", value=b"[" * 900_000, headers=headers)
     assert producer.flush(30) == 0
     assert run(ready)["letters"] == 4
-    found = {record.value: record for record in committed(ready, ready.topic_dead_letters)}
+    found = {record.value: record for record in committed(ready, ready.topic("dead-letters"))}
     assert set(found) == {b"\xff\x00", b"", MENDED, b"[" * 900_000}
     assert header(found[b""], "origin-null") == "true"
     assert dict(found[b""].headers)["origin-key"] == b"\xfe"
@@ -311,7 +317,7 @@ def test_what_is_too_large_for_a_letter_is_named_and_stops_nothing(
     monkeypatch.setattr(rejected_letters, "STORED_BYTES", 10_000)
     produce(ready, [bad(b"1", b"x" * 5_000), bad(b"2")])
     assert done(run(ready)) == {"rejected": 2, "letters": 1}
-    assert f"{ready.topic_positions}-" in caplog.text
+    assert f"{ready.topic('positions')}-" in caplog.text
     assert "too large for a letter (5002 bytes)" in caplog.text
 
 
@@ -322,7 +328,7 @@ def test_a_discarded_letter_stays_away_also_when_kafka_has_forgotten(ready: Sett
     assert decide(ready, is_redrive=False) == 1
     tables = DeltaTable(path_of(ready, SNAPSHOTS)).metadata().id
     group = f"{rejected_letters.GROUP}-{tables}"
-    admin = kafka.admin(ready)
+    admin = clients.admin(ready)
     admin.delete_consumer_groups([group])[group].result(30)
     second = place_of(ready, bad())
     assert run(ready)["letters"] == 1

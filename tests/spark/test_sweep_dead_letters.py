@@ -13,18 +13,22 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import kafka, spark_submit, topics
-from shardpost.adapters.delta import rows
-from shardpost.adapters.delta_log import newest_version
-from shardpost.adapters.kafka import admin
-from shardpost.adapters.letters_table import life, standing
-from shardpost.domain.letters import ATTEMPT, ID
-from shardpost.domain.records import Outgoing
-from shardpost.domain.tables import DEAD_LETTERS
+from shardpost import locks
+from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
+from shardpost.dead_letters.letters_table import life, standing
+from shardpost.dead_letters.model.letters import ATTEMPT, ID
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.sweep import sweep_dead_letters
+from shardpost.delta.query import rows
+from shardpost.delta.table_log import newest_version
 from shardpost.errors import ShardpostError
+from shardpost.kafka import offsets
+from shardpost.kafka.clients import admin
+from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
-from spark_jobs.delta_files import read
-from spark_jobs.sweep_dead_letters import sweep_dead_letters
+from shardpost.spark import submit
+from shardpost.spark.delta_files import read
+from shardpost.topics.creation import apply_topics
 from tests.command_line import SHARDPOST
 from tests.job_process import Job, wait_for
 from tests.letter_world import at, committed, failed, header, live, original, put, retries, seen
@@ -40,7 +44,7 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 2, "retry_jitter": 0.0, "retry_batch": 20, "kafka_timeout": 20.0}
     )
-    topics.apply(made)
+    apply_topics(made)
     return made
 
 
@@ -99,7 +103,7 @@ def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(ready: Setting
 
 
 def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
-    foreign = f"{ready.topic_clients}-dlq"
+    foreign = f"{ready.topic('clients')}-dlq"
     client = admin(ready)  # it has to outlive what it does
     client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     own = Settings.model_validate({**ready.model_dump(), "foreign_dead_letters": foreign})
@@ -113,7 +117,7 @@ def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
     assert seen(own) == {("orders-2-17", "1"): 1}
     [retry] = retries(own)
     assert (retry.key, retry.value) == (b"k", b"v")
-    later = {"topic": own.topic_retries, "partition": str(retry.partition), "offset": "0"}
+    later = {"topic": own.topic("retries"), "partition": str(retry.partition), "offset": "0"}
     headers = [(f"__connect.errors.{name}", value) for name, value in later.items()]
     put(own, [out._replace(key=retry.key, headers=[*retry.headers, *headers])])
     assert run(own, 3600) == {"taken_in": 1, "waiting": 1}
@@ -141,20 +145,20 @@ def long_ago(settings: Settings) -> None:
 def each_once(settings: Settings) -> None:
     expected = {(f"positions-0-{n}", "1"): 1 for n in range(COUNT)}
     assert seen(settings) == expected
-    assert live(settings, settings.topic_dead_letters) == {}
+    assert live(settings, settings.topic("dead-letters")) == {}
 
 
 @pytest.mark.timeout(900)
 def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Settings) -> None:
     long_ago(ready)
     for name in STEPS:
-        job = Job(ready, "sweep_dead_letters", [], pause_anywhere_at=name)
+        job = Job(ready, SWEEP_DEAD_LETTERS, [], pause_anywhere_at=name)
         try:
             job.wait_until_paused()
         finally:
             job.kill()
         assert set(seen(ready).values()) <= {1}
-        gone = COUNT - len(live(ready, ready.topic_dead_letters))
+        gone = COUNT - len(live(ready, ready.topic("dead-letters")))
         assert gone == len(seen(ready))
     run(ready)
     each_once(ready)
@@ -164,14 +168,14 @@ def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Sett
 @pytest.mark.timeout(600)
 def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Settings) -> None:
     long_ago(ready)
-    zombie = Job(ready, "sweep_dead_letters", [], pause_anywhere_at="publish")
+    zombie = Job(ready, SWEEP_DEAD_LETTERS, [], pause_anywhere_at="publish")
     try:
         zombie.wait_until_paused()
         zombie.stop()
         with pytest.raises(ShardpostError, match=r"is already running \(pid \d+"):
             run(ready)
         # Nobody sees it: its lock is gone, as after a restart on another machine.
-        (ready.home / "locks" / "sweep_dead_letters").unlink()
+        locks.path_of(ready, SWEEP_DEAD_LETTERS.name).unlink()
         run(ready)
         each_once(ready)
         zombie.resume()
@@ -188,7 +192,7 @@ def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
     long_ago(small)
     for _ in range(2):
         there = len(retries(small))
-        job = Job(small, "sweep_dead_letters", [], pause_anywhere_at="committed", nth_time=12)
+        job = Job(small, SWEEP_DEAD_LETTERS, [], pause_anywhere_at="committed", nth_time=12)
         try:
             job.wait_until_paused()
         finally:
@@ -204,7 +208,7 @@ def sweeping(settings: Settings) -> "subprocess.Popen[str]":
     """Start the command as a terminal does: it and all that it starts are one group."""
     return subprocess.Popen(
         [str(SHARDPOST), "letters", "sweep"],
-        env=spark_submit.environment(settings),
+        env=submit.environment(settings),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -239,7 +243,7 @@ def test_a_command_that_is_ended_alone_takes_its_driver_along(
     ready: Settings, sign: signal.Signals
 ) -> None:
     count = 1000
-    foreign = f"{ready.topic_dead_letters}-foreign"
+    foreign = f"{ready.topic('dead-letters')}-foreign"
     client = admin(ready)
     client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     slow = ready.model_copy(update={"retry_batch": 1, "foreign_dead_letters": foreign})
@@ -261,5 +265,5 @@ def test_a_command_that_is_ended_alone_takes_its_driver_along(
 
 
 def any_there(settings: Settings, store: dict[str, int]) -> bool:
-    marks = kafka.watermarks(settings, store, committed=True)
+    marks = offsets.watermarks(settings, store, committed=True)
     return any(low < high for ends in marks.values() for low, high in ends.values())

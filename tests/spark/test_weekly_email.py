@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import frozen_weeks, snapshots, topics
-from shardpost.adapters.delta import path_of
-from shardpost.adapters.week_ledger import stands
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.position_ids import sort_key
-from shardpost.domain.tables import FROZEN_WEEKS
-from shardpost.domain.weeks import IsoWeek
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.model.position_order import position_sort_key
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from spark_jobs.weekly_email import parser, weekly_email
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.delivery_status import status_by_shard
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.tables import FROZEN_WEEKS
+from shardpost.weekly_email.run import parser, weekly_email
 from tests.mail_server import MailServer
 from tests.spark.week_tables import World
 
@@ -31,7 +33,7 @@ NOW = WEEK.end + timedelta(hours=8)
 
 @pytest.fixture
 def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
-    topics.apply(settings)
+    apply_topics(settings)
     quick = {"smtp_port": server.port, "mail_first_delay": 0.05, "mail_attempts": 2}
     return World(spark, settings.model_copy(update=quick))
 
@@ -137,7 +139,7 @@ def test_positions_stand_in_the_contracts_order(world: World) -> None:
     world.client("client1")
     world.commit(looked_at=NOW)
     found = run(world, "--dry-run")[1]["recipients"][0]["positions"]
-    assert found == sorted(keys, key=sort_key)
+    assert found == sorted(keys, key=position_sort_key)
 
 
 def test_only_the_shards_that_are_named_are_mailed(world: World, server: MailServer) -> None:
@@ -149,7 +151,7 @@ def test_only_the_shards_that_are_named_are_mailed(world: World, server: MailSer
     run(world, "--shards", "1,3")
     chosen = {c for c in clients if partition_of(c, 4) in (1, 3)}
     assert server.taken == {f"{client}@x.example": 1 for client in chosen}
-    left = stands(world.settings, WEEK, 4)
+    left = status_by_shard(world.settings, WEEK, 4)
     assert sum(shard.open for shard in left) == 12 - len(chosen)
     run(world)
     assert server.taken == {f"{client}@x.example": 1 for client in clients}
@@ -204,7 +206,7 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
     assert run(world, "--early", now=early)[0] == 0
     assert server.taken == {"client1@x.example": 1}
     assert frozen_weeks.find(world.settings, WEEK) is None
-    snapshots.look(world.settings, snapshots.current(world.settings).looked(NOW))
+    snapshots.record_look(world.settings, snapshots.current(world.settings).looked(NOW))
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
 

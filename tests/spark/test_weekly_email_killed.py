@@ -9,12 +9,13 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import topics
-from shardpost.adapters.week_ledger import stands
-from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from spark_jobs.weekly_email import parser, weekly_email
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email.delivery_status import status_by_shard
+from shardpost.weekly_email.job import WEEKLY_EMAIL
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.run import parser, weekly_email
 from tests.job_process import Job, wait_for
 from tests.mail_server import MailServer, mail_server
 from tests.spark.week_tables import World
@@ -32,7 +33,7 @@ def to(client: str) -> str:
 
 @pytest.fixture
 def world(settings: Settings, spark: SparkSession) -> World:
-    topics.apply(settings)
+    apply_topics(settings)
     made = World(spark, settings.model_copy(update={"mail_connections": CONNECTIONS}))
     for number, client in enumerate(CLIENTS):
         made.position(str(number), client)
@@ -55,7 +56,7 @@ def slow_server(world: World) -> Iterator[MailServer]:
 
 
 def sender(world: World) -> Job:
-    return Job(world.settings, "weekly_email", ["--week", str(WEEK)])
+    return Job(world.settings, WEEKLY_EMAIL, ["--week", str(WEEK)])
 
 
 def send(world: World, *more: str) -> int:
@@ -75,7 +76,9 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 def in_doubt(world: World) -> set[str]:
-    return {client for shard in stands(world.settings, WEEK, 4) for client in shard.unknown}
+    return {
+        client for shard in status_by_shard(world.settings, WEEK, 4) for client in shard.unknown
+    }
 
 
 @pytest.mark.timeout(900)
@@ -92,7 +95,7 @@ def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
             doubtful = found
         assert send(world) == (3 if doubtful else 0)
         assert in_doubt(world) == doubtful
-        stood = stands(world.settings, WEEK, 4)
+        stood = status_by_shard(world.settings, WEEK, 4)
         assert sum(shard.sent for shard in stood) == len(CLIENTS) - len(doubtful)
         assert sum(shard.open + shard.failed for shard in stood) == 0
         assert set(server.taken.values()) == {1}

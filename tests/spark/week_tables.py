@@ -7,16 +7,16 @@ from typing import Any
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from shardpost.adapters import snapshots
-from shardpost.adapters.delta import path_of
-from shardpost.domain.snapshot import Counts, Snapshot
-from shardpost.domain.tables import (
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.table import Table
+from shardpost.holders.model.tables import (
     CLIENTS,
     EXCHANGE_EVENTS,
     EXCHANGES,
     POSITION_EVENTS,
     POSITIONS,
-    Table,
 )
 from shardpost.settings import Settings
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from shardpost.adapters.delta import rows
-from shardpost.domain.as_of import RELATIONS, holders, instant, us_positions
-from shardpost.domain.position_ids import sort_key
+from shardpost.delta.query import rows
+from shardpost.delta.sql import time_literal
 from shardpost.errors import UsageError
+from shardpost.holders.model.as_of import RELATIONS, holders, us_positions
+from shardpost.holders.model.position_order import position_sort_key
 from shardpost.settings import Settings
 from tests.histories import START, Batch, Record, country_of, holders_of, put, write
 from tests.random_histories import BATCHES
@@ -18,7 +19,7 @@ from tests.random_histories import BATCHES
 
 def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str, list[str]]:
     found = rows(at, holders(country, as_of), dict.fromkeys(RELATIONS))
-    return {row["client"]: sorted(row["positions"], key=sort_key) for row in found}
+    return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
 
 
 @settings(max_examples=25)
@@ -75,9 +76,9 @@ def test_a_country_of_any_characters_is_compared_and_never_run(
 
 def test_a_time_of_any_zone_is_the_same_instant() -> None:
     zone = datetime.fromisoformat("2026-11-16T02:00:00.5+02:00")
-    assert instant(zone) == "TIMESTAMP '2026-11-16 00:00:00.500000+00:00'"
+    assert time_literal(zone) == "TIMESTAMP '2026-11-16 00:00:00.500000+00:00'"
 
 
 def test_a_time_that_the_engines_cannot_hold_is_refused() -> None:
     with pytest.raises(UsageError, match="expected a time from 1678 to 2261"):
-        instant(datetime(2300, 1, 1, tzinfo=UTC))
+        time_literal(datetime(2300, 1, 1, tzinfo=UTC))

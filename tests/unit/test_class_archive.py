@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.adapters import class_archive
+from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
+from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.spark import class_archive
+from shardpost.spark.job_spec import JobSpec
+from shardpost.weekly_email.job import WEEKLY_EMAIL
 
-COMPACTION, SWEEP = "compact_positions", "sweep_dead_letters"
+COMPACTION, SWEEP, EMAIL = COMPACT_POSITIONS, SWEEP_DEAD_LETTERS, WEEKLY_EMAIL
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(job: str, leaves: bytes = b"classes") -> str:
+def run(job: JobSpec, leaves: bytes = b"classes") -> str:
     """Run a job whose JVM leaves those bytes if asked for an archive; return what it was asked."""
     with class_archive.use_or_make(job) as archive:
         if archive.made:
@@ -26,7 +30,7 @@ def run(job: str, leaves: bytes = b"classes") -> str:
         return " ".join(archive.java).partition("=")[0]
 
 
-def read_by(job: str) -> Path:
+def read_by(job: JobSpec) -> Path:
     """Return the archive that a job's JVM would read."""
     with class_archive.use_or_make(job) as archive:
         return archive.path
@@ -35,7 +39,7 @@ def read_by(job: str) -> Path:
 def test_the_first_job_makes_one_and_the_next_reads_it() -> None:
     assert class_archive.use() == ()
     assert run(SWEEP) == "-XX:ArchiveClassesAtExit"
-    assert run(SWEEP) == run("weekly_email") == "-XX:SharedArchiveFile"
+    assert run(SWEEP) == run(EMAIL) == "-XX:SharedArchiveFile"
     assert class_archive.use() == (f"-XX:SharedArchiveFile={read_by(SWEEP)}",)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardpost.domain.client_settings import for_java
 from shardpost.errors import UsageError
+from shardpost.kafka.java_settings import java_settings
 
 
 def test_a_login_becomes_a_jaas_line_with_its_quotes_escaped() -> None:
@@ -14,7 +14,7 @@ def test_a_login_becomes_a_jaas_line_with_its_quotes_escaped() -> None:
         "sasl.password": 'a"b\\c',
         "ssl.ca.location": "/ca.pem",
     }
-    assert for_java(given) == {
+    assert java_settings(given) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": (
@@ -28,4 +28,4 @@ def test_a_login_becomes_a_jaas_line_with_its_quotes_escaped() -> None:
 
 def test_a_setting_that_java_does_not_have_is_refused_by_its_name() -> None:
     with pytest.raises(UsageError, match="SHARDPOST_KAFKA__QUEUE_BUFFERING_MAX_MS"):
-        for_java({"queue.buffering.max.ms": "5"})
+        java_settings({"queue.buffering.max.ms": "5"})

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import Schema
 
-from shardpost.adapters import delta_log
-from shardpost.adapters.delta import path_of, rows
-from shardpost.domain.tables import Table
+from shardpost.delta import table_log
+from shardpost.delta.query import path_of, rows
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -27,14 +27,14 @@ YEAR_50000 = 1_515_722_400_000_000_000  # microseconds; more than Python's datet
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     made = Settings.model_validate({"home": tmp_path})
-    delta_log.create(made, TABLE, Schema.from_arrow(COLUMNS), 30)
+    table_log.create(made, TABLE, Schema.from_arrow(COLUMNS), 30)
     return made
 
 
 def write(settings: Settings, folder: str, columns: dict[str, list[object]]) -> list[object]:
     (Path(path_of(settings, TABLE)) / folder).mkdir()
     pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
-    return delta_log.written(settings, TABLE, folder)
+    return table_log.written(settings, TABLE, folder)
 
 
 def thing(name: str | None, number: int = 1) -> dict[str, list[object]]:
@@ -42,11 +42,11 @@ def thing(name: str | None, number: int = 1) -> dict[str, list[object]]:
 
 
 def test_files_are_added_and_removed_as_one_version(settings: Settings) -> None:
-    assert delta_log.commit(settings, TABLE, 0, write(settings, "one", thing("a"))) == 1
-    assert delta_log.commit(settings, TABLE, 1, []) == 1
+    assert table_log.commit(settings, TABLE, 0, write(settings, "one", thing("a"))) == 1
+    assert table_log.commit(settings, TABLE, 1, []) == 1
     added = write(settings, "two", thing("b", 2))
-    assert delta_log.commit(settings, TABLE, 1, added, ["one/a.parquet"]) == 2
-    assert list(delta_log.sizes(settings, TABLE, 2)) == ["two/a.parquet"]
+    assert table_log.commit(settings, TABLE, 1, added, ["one/a.parquet"]) == 2
+    assert list(table_log.sizes(settings, TABLE, 2)) == ["two/a.parquet"]
     sql = "SELECT name FROM things"
     assert [rows(settings, sql, {TABLE: version}) for version in (0, 1, 2)] == [
         [],
@@ -57,17 +57,17 @@ def test_files_are_added_and_removed_as_one_version(settings: Settings) -> None:
 
 def test_a_version_that_somebody_else_wrote_is_not_written_again(settings: Settings) -> None:
     first, second = write(settings, "one", thing("a")), write(settings, "two", thing("b"))
-    delta_log.commit(settings, TABLE, 0, first)
+    table_log.commit(settings, TABLE, 0, first)
     with pytest.raises(ShardpostError, match="things: expected to write version 1"):
-        delta_log.commit(settings, TABLE, 0, second)
-    assert delta_log.newest_version(settings, TABLE) == 1
+        table_log.commit(settings, TABLE, 0, second)
+    assert table_log.newest_version(settings, TABLE) == 1
 
 
 def test_a_table_that_is_put_back_is_what_it_was(settings: Settings) -> None:
-    delta_log.commit(settings, TABLE, 0, write(settings, "one", thing("a")))
-    delta_log.commit(settings, TABLE, 1, write(settings, "two", thing("b")), ["one/a.parquet"])
-    assert delta_log.put_back(settings, TABLE, 1) == 3
-    assert list(delta_log.sizes(settings, TABLE, 3)) == ["one/a.parquet"]
+    table_log.commit(settings, TABLE, 0, write(settings, "one", thing("a")))
+    table_log.commit(settings, TABLE, 1, write(settings, "two", thing("b")), ["one/a.parquet"])
+    assert table_log.restore(settings, TABLE, 1) == 3
+    assert list(table_log.sizes(settings, TABLE, 3)) == ["one/a.parquet"]
 
 
 def test_bounds_are_given_where_they_are_of_use(settings: Settings) -> None:
@@ -91,16 +91,16 @@ def test_bounds_that_would_be_wrong_are_left_out(settings: Settings, at: object)
 
 def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
     assert write(settings, "none", {"name": [], "at": [], "number": []}) == []
-    assert delta_log.written(settings, TABLE, "nowhere") == []
+    assert table_log.written(settings, TABLE, "nowhere") == []
 
 
 def test_a_column_that_was_added_is_null_in_older_versions_and_then_there(
     settings: Settings,
 ) -> None:
     newer = replace(TABLE, columns=f"{TABLE.columns}, more BIGINT", added=(("more", "BIGINT"),))
-    assert delta_log.commit(settings, TABLE, 0, write(settings, "a", thing("x"))) == 1
-    assert delta_log.add_missing_columns(settings, newer, 1) == 2
-    assert delta_log.add_missing_columns(settings, newer, 2) == 2
+    assert table_log.commit(settings, TABLE, 0, write(settings, "a", thing("x"))) == 1
+    assert table_log.add_missing_columns(settings, newer, 1) == 2
+    assert table_log.add_missing_columns(settings, newer, 2) == 2
     for version in (1, 2):
         for sql in (
             "SELECT name, more FROM things",

@@ -15,16 +15,16 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardpost.adapters import run_topics
-from shardpost.adapters.airflow_api import AirflowUnreachableError
-from shardpost.dispatching import partition as partition_module
-from shardpost.dispatching.partition import PartitionDispatch
-from shardpost.dispatching.runs import Runs
-from shardpost.domain.decisions import Kind
-from shardpost.domain.decisions import decode as decode_decision
-from shardpost.domain.records import Outgoing
-from shardpost.domain.run_commands import Entry, Run, decode, fold
-from shardpost.domain.run_requests import Record, Rules
+from shardpost.decisions.decision import Kind
+from shardpost.decisions.decision import decode as decode_decision
+from shardpost.kafka.records import Outgoing
+from shardpost.run_requests import partition_dispatch as partition_module
+from shardpost.run_requests import request_topics
+from shardpost.run_requests.airflow_api import AirflowUnreachableError
+from shardpost.run_requests.airflow_runs import AirflowRuns
+from shardpost.run_requests.model.commands import AirflowRun, CommandEntry, decode, fold
+from shardpost.run_requests.model.requests import RequestRecord, RequestRules
+from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import load
 from tests.dispatch_steps import STEPS
 
@@ -42,11 +42,11 @@ class World:
     """One partition's topics, an Airflow, a clock."""
 
     now: datetime = START
-    asked: list[Record] = field(default_factory=list)
+    asked: list[RequestRecord] = field(default_factory=list)
     commands: list[tuple[bytes, bytes | None, datetime]] = field(default_factory=list)
     decisions: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     place: int | None = None
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, AirflowRun] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     down: bool = False
     crash_at: str | None = None
@@ -57,7 +57,7 @@ class World:
 
     # Airflow
 
-    def run(self, _dag: str, run: str) -> Run | None:
+    def run(self, _dag: str, run: str) -> AirflowRun | None:
         self._require_up()
         return self.runs.get(run)
 
@@ -66,7 +66,7 @@ class World:
         if dag == "paused":
             return "DAG paused is paused"
         if run not in self.runs:
-            self.runs[run] = Run("running")
+            self.runs[run] = AirflowRun("running")
             self.started.append(run)
         return None
 
@@ -76,7 +76,7 @@ class World:
 
     # Kafka
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[CommandEntry]:
         for key, value, at in self.commands:
             entry = decode(key, value, at)
             assert entry is not None
@@ -91,7 +91,7 @@ class World:
         if place is not None:
             self.place = place
 
-    def step(self, name: str) -> None:
+    def step(self, name: str, **_: int) -> None:
         if name == self.crash_at:
             self.crash_at = None
             raise CrashError(name)
@@ -110,17 +110,17 @@ class World:
             "kept": lambda *_: (0, len(self.asked)),
             "requests": lambda _settings, _partition, at: iter(self.asked[at:]),
         }
-        steps = {"_step": self.step, "AT_ONCE": 2, "RunWriter": lambda *_: writer}
+        steps = {"step": self.step, "AT_ONCE": 2, "CommandWriter": lambda *_: writer}
         with (
-            mock.patch.multiple(run_topics, **topics),
+            mock.patch.multiple(request_topics, **topics),
             mock.patch.multiple(partition_module, **steps),
         ):
             yield
 
     def dispatch(self) -> None:
-        rules = Rules(frozenset({"dag", "paused"}), 1000, timedelta(days=6), 1, self.now)
+        rules = RequestRules(frozenset({"dag", "paused"}), 1000, timedelta(days=6), 1, self.now)
         with self.plugged_in():
-            PartitionDispatch(SETTINGS, 0, Runs(self), rules).run()
+            PartitionDispatch(SETTINGS, 0, AirflowRuns(self), rules).run()
 
 
 @dataclass
@@ -194,7 +194,7 @@ def test_any_interleaving_ends_as_the_plain_model_says(events: list[tuple[str, A
 def _ask(world: World, model: Model, event: tuple[str, Any, Any]) -> None:
     _, key, value = event
     at = world.tick()
-    world.asked.append(Record(0, len(world.asked), at, key.encode(), value))
+    world.asked.append(RequestRecord(0, len(world.asked), at, key.encode(), value))
     model.pending.append((key, value, at))
 
 
@@ -207,7 +207,7 @@ def _end(world: World, model: Model, event: tuple[str, Any, Any]) -> None:
     assert entry.command is not None
     if what == "end" and not model.held[key]["free_from"]:
         at = world.tick()
-        world.runs[entry.command.run_id] = Run("success", at)
+        world.runs[entry.command.run_id] = AirflowRun("success", at)
         model.held[key]["free_from"] = at
     elif what == "delete":
         world.runs.pop(entry.command.run_id, None)

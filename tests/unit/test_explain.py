@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 
 from hypothesis import given, strategies
 
-from shardpost.domain.explain import (
-    ExchangeRead,
-    Place,
-    PositionRead,
+from shardpost.holders.model.explain import (
+    ExchangeRecord,
+    PositionRecord,
+    TimedCoordinates,
     Transition,
     explain,
     transitions,
 )
-from shardpost.domain.record_order import Order, order_of
+from shardpost.holders.model.record_order import Order, order_of
 from tests.histories import (
     Batch,
     History,
@@ -32,21 +32,21 @@ US = country_of("NASDAQ", "US")
 GB = country_of("LON", "GB")
 
 
-def coordinates(record: Record, topic: str) -> tuple[str, Order, int, Place]:
+def coordinates(record: Record, topic: str) -> tuple[str, Order, int, TimedCoordinates]:
     order = order_of(record.seq, record.snapshot, record.retry_offset)
     offset = record.retry_offset
     at = (topic, 0, record.seq) if offset is None else ("retries", 0, offset)
-    return record.key, order, record.snapshot, Place(*at, record.timestamp)
+    return record.key, order, record.snapshot, TimedCoordinates(*at, record.timestamp)
 
 
-def read(history: History) -> tuple[list[PositionRead], list[ExchangeRead]]:
+def read(history: History) -> tuple[list[PositionRecord], list[ExchangeRecord]]:
     positions = [
-        PositionRead(*coordinates(r, "positions"), r.client, r.exchange)
+        PositionRecord(*coordinates(r, "positions"), r.client, r.exchange)
         for r in history.positions
         if r.kind != "rejected"
     ]
     exchanges = [
-        ExchangeRead(*coordinates(r, "exchanges"), r.country)
+        ExchangeRecord(*coordinates(r, "exchanges"), r.country)
         for r in history.exchanges
         if r.kind != "rejected"
     ]
@@ -186,7 +186,7 @@ def test_of_two_corrections_the_later_one_counts() -> None:
 
 
 def test_the_json_form_has_the_fields_of_the_contract() -> None:
-    place = Place("positions", 3, 41, datetime(2026, 11, 16, tzinfo=UTC))
+    place = TimedCoordinates("positions", 3, 41, datetime(2026, 11, 16, tzinfo=UTC))
     assert Transition("client1", "1", "put", place, "").as_json() == {
         "position": "1",
         "change": "put",

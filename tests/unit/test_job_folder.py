@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.adapters.job_folder import job_folder
 from shardpost.embedded.process import stat_of
+from shardpost.spark.job_folder import job_folder
 from tests.job_process import wait_for
 
 HOLD = """
 import os, subprocess, sys
-from shardpost.adapters.job_folder import job_folder
+from shardpost.spark.job_folder import job_folder
 with job_folder() as folder:
     (folder / "spilled").write_text("x")
     env = {"PATH": os.defpath, "TMPDIR": str(folder)}

@@ -5,15 +5,21 @@ from itertools import permutations
 
 import pytest
 
-from shardpost.domain.dealing import State
-from shardpost.domain.letter_life import Step, fold, in_order
+from shardpost.dead_letters.model.life import Step, fold, in_order
+from shardpost.dead_letters.model.transitions import LetterState
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
-W, T, P, R, D = State.WAITING, State.RETRIED, State.PARKED, State.REDRIVEN, State.DISCARDED
+W, T, P, R, D = (
+    LetterState.WAITING,
+    LetterState.RETRIED,
+    LetterState.PARKED,
+    LetterState.REDRIVEN,
+    LetterState.DISCARDED,
+)
 STORE, LOT = "dead-letters", "parking-lot"
 
 # (state, attempt, topic, offset); no attempt: a tombstone that was written by hand.
-Told = tuple[State, int | None, str, int]
+Told = tuple[LetterState, int | None, str, int]
 
 
 def steps(*told: Told) -> list[Step]:
@@ -37,7 +43,9 @@ def steps(*told: Told) -> list[Step]:
         ([(D, None, STORE, 4)], None),
     ],
 )
-def test_it_stands_where_its_last_step_left_it(told: list[Told], stands: State | None) -> None:
+def test_it_stands_where_its_last_step_left_it(
+    told: list[Told], stands: LetterState | None
+) -> None:
     for some in permutations(steps(*told)):
         last = fold(some).get("x")
         assert (last and last.state) == stands

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, strategies
 
 from shardpost.commands.options import person
-from shardpost.domain.letter_names import keys_of, name_of
-from shardpost.domain.printable import harmless, one_line
+from shardpost.dead_letters.model.letter_names import keys_of, name_of
+from shardpost.printable import harmless, one_line
 
 
 @pytest.mark.parametrize(

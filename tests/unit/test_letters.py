@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.domain import dealing, letters
-from shardpost.domain.backoff import Backoff, Rules, per_origin
-from shardpost.domain.dealing import Routes
-from shardpost.domain.fingerprints import error_class, fingerprint
-from shardpost.domain.foreign_letters import Known, translated
-from shardpost.domain.letters import (
+from shardpost.dead_letters.model import letters, transitions
+from shardpost.dead_letters.model.backoff import delay
+from shardpost.dead_letters.model.fingerprints import error_class, fingerprint
+from shardpost.dead_letters.model.foreign_letters import Known, translated
+from shardpost.dead_letters.model.letters import (
     Letter,
     Malformed,
     as_record,
@@ -19,9 +18,11 @@ from shardpost.domain.letters import (
     first_failure,
     parse,
 )
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.records import Header, Outgoing, Record
-from shardpost.domain.triage import Park, Retry, Wait, decide
+from shardpost.dead_letters.model.retry_policy import Park, Retry, Wait, decide
+from shardpost.dead_letters.model.transitions import Routes
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Header, Outgoing, Record
+from shardpost.retry_settings import RetryRules, RetrySettings, parse_origins
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -153,22 +154,22 @@ def test_a_letter_of_the_last_year_that_there_is_waits() -> None:
     out = stored()
     headers = [*out.headers, (letters.FAILED_AT, "9999-12-31T23:59:59Z")]
     letter = parse(out.key, headers, 2**63 - 1)
-    assert isinstance(decide(letter, NOW, Rules()), Wait)
+    assert isinstance(decide(letter, NOW, RetryRules()), Wait)
 
 
 def test_delays_grow_to_the_cap_and_jitter_only_lengthens_them() -> None:
-    plain = Backoff(first_delay=60, factor=2, cap=200, jitter=0)
-    assert [plain.delay("x", attempt) for attempt in (0, 1, 2, 9999)] == [60, 120, 200, 200]
-    spread = Backoff(jitter=0.5)
-    delays = [spread.delay(f"x-{n}", 0) for n in range(200)]
+    plain = RetrySettings(first_delay=60, factor=2, cap=200, jitter=0)
+    assert [delay(plain, "x", attempt) for attempt in (0, 1, 2, 9999)] == [60, 120, 200, 200]
+    spread = RetrySettings(jitter=0.5)
+    delays = [delay(spread, f"x-{n}", 0) for n in range(200)]
     assert 60 <= min(delays) < 65
     assert 85 < max(delays) <= 90
-    assert delays == [spread.delay(f"x-{n}", 0) for n in range(200)]
+    assert delays == [delay(spread, f"x-{n}", 0) for n in range(200)]
 
 
 def test_a_letter_is_retried_when_it_is_due_and_not_before() -> None:
     letter = read(stored())
-    rules = Rules(Backoff(jitter=0))
+    rules = RetryRules(RetrySettings(jitter=0))
     due = NOW + timedelta(seconds=60)
     assert decide(letter, due - timedelta(microseconds=1), rules) == Wait(due)
     assert decide(letter, due, rules) == Retry()
@@ -178,18 +179,18 @@ def test_what_no_retry_can_help_is_parked() -> None:
     letter = read(stored(error="pkg.SchemaError: no"))
     assert isinstance(letter, Letter)
     for names in ({"SchemaError"}, {"pkg.SchemaError"}):
-        assert isinstance(decide(letter, NOW, Rules(fatal=frozenset(names))), Park)
-    assert isinstance(decide(letter, NOW, Rules(fatal=frozenset({"Schema"}))), Wait)
-    assert isinstance(decide(letter._replace(attempt=8), NOW, Rules()), Park)
-    assert isinstance(decide(letter._replace(attempt=7), NOW, Rules()), Wait)
-    assert decide(Malformed("no id"), NOW, Rules()) == Park("malformed: no id")
+        assert isinstance(decide(letter, NOW, RetryRules(fatal=frozenset(names))), Park)
+    assert isinstance(decide(letter, NOW, RetryRules(fatal=frozenset({"Schema"}))), Wait)
+    assert isinstance(decide(letter._replace(attempt=8), NOW, RetryRules()), Park)
+    assert isinstance(decide(letter._replace(attempt=7), NOW, RetryRules()), Wait)
+    assert decide(Malformed("no id"), NOW, RetryRules()) == Park("malformed: no id")
 
 
 def test_values_for_single_origins_are_read() -> None:
-    found = per_origin("a: attempts=3 topic=again; b.c: first_delay=0.5", Backoff(cap=7))
+    found = parse_origins("a: attempts=3 topic=again; b.c: first_delay=0.5", RetrySettings(cap=7))
     assert found == {
-        "a": Backoff(cap=7, attempts=3, topic="again"),
-        "b.c": Backoff(cap=7, first_delay=0.5),
+        "a": RetrySettings(cap=7, attempts=3, topic="again"),
+        "b.c": RetrySettings(cap=7, first_delay=0.5),
     }
 
 
@@ -202,7 +203,7 @@ def test_values_for_single_origins_are_read() -> None:
 )
 def test_values_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
-        per_origin(text, Backoff())
+        parse_origins(text, RetrySettings())
 
 
 def test_errors_that_differ_in_values_have_one_fingerprint() -> None:
@@ -232,9 +233,9 @@ def test_how_often_each_error_parked_a_letter_is_remembered() -> None:
     record, counts = as_read(stored()), []
     for error in "AABA":
         letter = first_failure(RECORD, f"{error}: x", NOW)
-        out = dealing.parked(letter, record, "exhausted", routes)
+        out = transitions.parked(letter, record, "exhausted", routes)
         record = as_read(out)
-        counts.append(dealing.parked_count(dict(record.headers)))
+        counts.append(transitions.parked_count(dict(record.headers)))
     assert counts == [1, 2, 1, 3]
 
 
@@ -283,12 +284,12 @@ def test_what_is_wrong_with_a_malformed_letter_is_said_of_it_parked_too_and_tell
         out = taken_in(Record(b"k", b"v", headers, 5, "dlq", 0, 3))
         found = read(out)
         assert isinstance(found, Malformed)
-        park = decide(found, NOW, Rules())
+        park = decide(found, NOW, RetryRules())
         assert isinstance(park, Park)
         routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
-        lot = dealing.parked(found, as_read(out), park.reason, routes)
+        lot = transitions.parked(found, as_read(out), park.reason, routes)
         assert read(lot) == found
-        marks.add(dict(lot.headers)[dealing.PARKED_ERROR])
+        marks.add(dict(lot.headers)[transitions.PARKED_ERROR])
     assert len(marks) == 2
 
 
@@ -315,7 +316,7 @@ def connect(topic: bytes, offset: int, message: bytes) -> dict[str, bytes]:
 SPRING, CONNECT = "kafka_dlt-", "__connect.errors."
 SETS = [(SPRING, spring), (CONNECT, connect)]
 OfSet = Callable[[bytes, int, bytes], dict[str, bytes]]
-RULES = Rules(of_origin={"shipments": Backoff(topic="shipments")})
+RULES = RetryRules(of_origin={"shipments": RetrySettings(topic="shipments")})
 ROUTES = Routes("dead-letters", "parking-lot", {"retries": 8, "shipments": 8})
 
 
@@ -323,7 +324,7 @@ def retried(out: Outgoing) -> tuple[Letter, Outgoing]:
     letter = read(out)
     assert isinstance(letter, Letter)
     topic = RULES.retry_topic(letter.origin_topic)
-    return letter, dealing.retry(letter, as_read(out), topic, ROUTES)
+    return letter, transitions.retry(letter, as_read(out), topic, ROUTES)
 
 
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
@@ -413,7 +414,7 @@ def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
     letter = read(taken_in(Record(b"k", b"v", sets, 5, "dlq", 0, 3)))
     assert isinstance(letter, Letter)
     assert letter.id == "retries-0-5"
-    assert isinstance(decide(letter, NOW, Rules()), Park)
+    assert isinstance(decide(letter, NOW, RetryRules()), Park)
 
 
 def test_a_foreign_record_whose_last_place_is_none_is_not_taken_for_an_earlier_one() -> None:
@@ -428,8 +429,8 @@ def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> N
     out = stored(RECORD._replace(value=None))
     letter = read(out)
     assert isinstance(letter, Letter)
-    assert dealing.retry(letter, as_read(out), "retries", ROUTES).value is None
-    retry = dealing.retry(letter, as_read(out)._replace(value=b"v"), "retries", ROUTES)
+    assert transitions.retry(letter, as_read(out), "retries", ROUTES).value is None
+    retry = transitions.retry(letter, as_read(out)._replace(value=b"v"), "retries", ROUTES)
     assert retry.value == b"v"
     again = failed_again(as_read(retry), "E: x", NOW)
     assert again == letter._replace(attempt=1, is_null=False)
@@ -446,7 +447,7 @@ def as_read(out: Outgoing) -> Record:
 
 
 def test_a_letter_of_a_retry_topic_is_never_retried_but_parked_with_the_reason() -> None:
-    rules = Rules(of_origin={"bonds": Backoff(topic="bonds-retries")})
+    rules = RetryRules(of_origin={"bonds": RetrySettings(topic="bonds-retries")})
     for topic in ("retries", "bonds-retries"):
         letter = first_failure(RECORD._replace(topic=topic), "E: x", NOW)
         decided = decide(letter, NOW + timedelta(days=9), rules)

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardpost.domain.addresses import Address, Unusable, judge
-from shardpost.domain.audience import Member, NotMailed, addressed
-from shardpost.domain.holdings import Holdings, of_batch
-from shardpost.domain.ledger import State
-from shardpost.domain.message import ComposeError, Letterhead, Mail, Recipient, compose
-from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import UsageError
+from shardpost.weekly_email.model.addresses import Address, UnusableAddress, check_address
+from shardpost.weekly_email.model.audience import Member, NotMailed, recipient_of
+from shardpost.weekly_email.model.holdings import Holdings, of_batch
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.message import ComposeError, Letterhead, Mail, Recipient, compose
 
 NAMES = ("position", "ticker", "amount", "exchange")
 POSITIONS = pa.list_(pa.struct([(name, pa.string()) for name in NAMES]))
@@ -35,7 +35,7 @@ def head(**more: Any) -> Letterhead:
 
 
 def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example") -> Mail:
-    address = judge(to)
+    address = check_address(to)
     assert isinstance(address, Address)
     positions = held(("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ"))
     return compose(head(), Recipient(client, name, address), positions, DATE)
@@ -184,12 +184,12 @@ def test_a_setting_that_no_mail_can_be_written_with_is_refused_by_name(
     "text", ["a@x.example", "a@x.test", "a@localhost", "a+b@example.com", "a@example"]
 )
 def test_usable_addresses(text: str) -> None:
-    assert judge(text) == Address(text, needs_utf8=False)
+    assert check_address(text) == Address(text, needs_utf8=False)
 
 
 def test_an_address_beyond_ascii_is_told_apart() -> None:
-    assert judge("a@exämple.com") == Address("a@xn--exmple-cua.com", needs_utf8=False)
-    assert judge("jörg@x.example") == Address("jörg@x.example", needs_utf8=True)
+    assert check_address("a@exämple.com") == Address("a@xn--exmple-cua.com", needs_utf8=False)
+    assert check_address("jörg@x.example") == Address("jörg@x.example", needs_utf8=True)
 
 
 @pytest.mark.parametrize(
@@ -207,24 +207,30 @@ def test_an_address_beyond_ascii_is_told_apart() -> None:
     ],
 )
 def test_unusable_addresses_have_a_reason(text: str | None) -> None:
-    found = judge(text)
-    assert isinstance(found, Unusable)
+    found = check_address(text)
+    assert isinstance(found, UnusableAddress)
     assert found.reason
 
 
 @pytest.mark.parametrize(
     ("member", "state"),
     [
-        (Member("c", "n", "a@x.example", has_contact=True, subscribed=False), State.SUPPRESSED),
-        (Member("c", "n", "bad", has_contact=True, subscribed=False), State.SUPPRESSED),
-        (Member("c", None, None, has_contact=False, subscribed=None), State.FAILED),
-        (Member("c", "n", "bad", has_contact=True, subscribed=True), State.FAILED),
-        (Member("c", "n", None, has_contact=True, subscribed=True), State.FAILED),
-        (Member("c", "n", "a@x.example", has_contact=True, subscribed=None), State.SUPPRESSED),
+        (
+            Member("c", "n", "a@x.example", has_contact=True, subscribed=False),
+            DeliveryState.SUPPRESSED,
+        ),
+        (Member("c", "n", "bad", has_contact=True, subscribed=False), DeliveryState.SUPPRESSED),
+        (Member("c", None, None, has_contact=False, subscribed=None), DeliveryState.FAILED),
+        (Member("c", "n", "bad", has_contact=True, subscribed=True), DeliveryState.FAILED),
+        (Member("c", "n", None, has_contact=True, subscribed=True), DeliveryState.FAILED),
+        (
+            Member("c", "n", "a@x.example", has_contact=True, subscribed=None),
+            DeliveryState.SUPPRESSED,
+        ),
     ],
 )
-def test_who_is_not_mailed_has_a_state_and_a_reason(member: Member, state: State) -> None:
-    found = addressed(member)
+def test_who_is_not_mailed_has_a_state_and_a_reason(member: Member, state: DeliveryState) -> None:
+    found = recipient_of(member)
     assert isinstance(found, NotMailed)
     assert found.state is state
     assert found.reason

@@ -2,21 +2,22 @@
 
 import pytest
 
-from shardpost.domain.offsets import Range, ends, ranges_to_read, retries_to_read
 from shardpost.errors import ShardpostError
+from shardpost.holders.model.offset_ranges import ranges_to_read, retries_to_read
+from shardpost.kafka.offset_ranges import OffsetRange, ends
 
 
 def test_a_first_run_reads_from_the_low_watermark() -> None:
     assert ranges_to_read({}, {"positions": {0: (5, 9), 1: (0, 0)}}) == [
-        Range("positions", 0, 5, 9)
+        OffsetRange("positions", 0, 5, 9)
     ]
 
 
 def test_a_later_run_reads_what_came_after_and_a_new_partition_whole() -> None:
     marks = {"positions": {0: (0, 9), 1: (0, 4), 2: (0, 3)}}
     assert ranges_to_read({"positions": {0: 9, 1: 2}}, marks) == [
-        Range("positions", 1, 2, 4),
-        Range("positions", 2, 0, 3),
+        OffsetRange("positions", 1, 2, 4),
+        OffsetRange("positions", 2, 0, 3),
     ]
     assert ends(marks) == {"positions": {0: 9, 1: 4, 2: 3}}
 
@@ -34,8 +35,8 @@ def test_retries_that_are_gone_are_named_and_stop_nothing() -> None:
     marks = {"retries": {0: (5, 9), 1: (0, 2), 2: (3, 3), 3: (4, 7)}}
     ranges, lost = retries_to_read({"retries": {0: 3, 1: 8, 2: 3}}, marks)
     assert ranges == [
-        Range("retries", 0, 5, 9),
-        Range("retries", 1, 0, 2),  # made anew: it ends before what was read of it
-        Range("retries", 3, 4, 7),
+        OffsetRange("retries", 0, 5, 9),
+        OffsetRange("retries", 1, 0, 2),  # made anew: it ends before what was read of it
+        OffsetRange("retries", 3, 4, 7),
     ]
     assert lost == ["retries[0]: offsets 3 to 4"]

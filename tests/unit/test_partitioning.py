@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.domain.partitioning import home_rank, murmur2, partition_of, seq_of
+from shardpost.holders.model.record_order import home_rank, seq_of
+from shardpost.kafka.partitioning import murmur2, partition_of
 
 KEYS = strategies.text(max_size=20)
 

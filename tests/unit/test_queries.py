@@ -11,11 +11,11 @@ import pytest
 
 from shardpost import cli
 from shardpost import settings as settings_module
-from shardpost.adapters import snapshots
-from shardpost.adapters.delta import path_of
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.tables import SHARE_HOLDERS
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
+from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings, load
 from tests.histories import SHARDS, START, Batch, close, country_of, put, write
 
@@ -152,10 +152,10 @@ def test_before_the_first_snapshot_it_says_to_compact(ask: Callable[..., Answer]
 def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(told: Settings) -> None:
     strict = told.model_copy(update={"snapshot_days": 1})
     later = START + timedelta(days=9)
-    assert snapshots.numbered(strict, 2, now=later).number == 2
+    assert snapshots.get(strict, 2, now=later).number == 2
     said = "snapshot 1 of 2026-11-17 is no longer kept: SHARDPOST_SNAPSHOT_DAYS is 1"
     with pytest.raises(ShardpostError, match=said):
-        snapshots.numbered(strict, 1, now=later)
+        snapshots.get(strict, 1, now=later)
 
 
 def test_files_that_were_vacuumed_away_are_named_in_one_line(

@@ -9,62 +9,68 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.domain.decisions import Decision, Kind
-from shardpost.domain.decisions import decode as decode_decision
-from shardpost.domain.fates import Fate, fate_of
-from shardpost.domain.partitioning import partition_of
-from shardpost.domain.run_commands import (
+from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions.decision import decode as decode_decision
+from shardpost.kafka.partitioning import partition_of
+from shardpost.run_requests.model.commands import (
     LONG_AGO,
+    AirflowRun,
     Command,
-    Entry,
+    CommandEntry,
+    CommandState,
     Keep,
     NoteStarted,
     Release,
-    Run,
     Start,
-    State,
     decode,
     fold,
-    settle,
+    next_action,
 )
-from shardpost.domain.run_ids import LONGEST_KEY, run_id
-from shardpost.domain.run_requests import (
+from shardpost.run_requests.model.request_status import RequestStatus, status_of
+from shardpost.run_requests.model.requests import (
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
     Outcome,
-    Record,
     Refused,
     Request,
-    Rules,
+    RequestRecord,
+    RequestRules,
     outcome_of,
     parse,
 )
+from shardpost.run_requests.model.run_ids import LONGEST_KEY, run_id
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RULES = Rules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)
+RULES = RequestRules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)
 ALLOWED = re.compile(r"^[A-Za-z0-9_.~:+-]+$")  # Airflow's [scheduler] allowed_run_id_pattern
 
 
-def record(value: object, key: str = "k", offset: int = 7, at: datetime = NOW) -> Record:
+def record(value: object, key: str = "k", offset: int = 7, at: datetime = NOW) -> RequestRecord:
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return Record(partition_of(key, RULES.partitions), offset, at, key.encode(), raw)
+    return RequestRecord(partition_of(key, RULES.partitions), offset, at, key.encode(), raw)
 
 
 def asks(dag: str = "a", conf: object = None, by: str = "anna") -> dict[str, Any]:
     return {"Dag": dag, "Conf": {} if conf is None else conf, "RequestedBy": by}
 
 
-def command(conf: dict[str, Any] | None = None, state: State = State.STARTED) -> Command:
+def command(
+    conf: dict[str, Any] | None = None, state: CommandState = CommandState.STARTED
+) -> Command:
     return Command("k", state, "a", conf or {}, "anna", 3, "request__k__3-0")
 
 
-def held(conf: dict[str, Any] | None = None, state: State = State.STARTED) -> Entry:
-    return Entry("k", command(conf, state), NOW)
+def held(
+    conf: dict[str, Any] | None = None, state: CommandState = CommandState.STARTED
+) -> CommandEntry:
+    return CommandEntry("k", command(conf, state), NOW)
 
 
-def outcome(asked: Record, entry: Entry | None = None, release: Release | None = None) -> Outcome:
+def outcome(
+    asked: RequestRecord, entry: CommandEntry | None = None, release: Release | None = None
+) -> Outcome:
     return outcome_of(asked, entry, release, RULES)
 
 
@@ -105,17 +111,19 @@ def test_what_cannot_be_read_is_refused_with_the_reason(value: bytes, reason: st
 
 def test_a_request_without_a_usable_key_is_refused() -> None:
     for key in (None, b"", b"\xff", b"k" * 1001):
-        assert isinstance(outcome(Record(0, 0, NOW, key, json.dumps(asks()).encode())), Refused)
+        assert isinstance(
+            outcome(RequestRecord(0, 0, NOW, key, json.dumps(asks()).encode())), Refused
+        )
 
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
 def test_no_record_whatever_is_more_than_refused(value: bytes, key: bytes | None) -> None:
-    parse(Record(0, 0, NOW, key, value), RULES)
+    parse(RequestRecord(0, 0, NOW, key, value), RULES)
 
 
 def test_the_first_request_of_a_free_key_wins() -> None:
     assert outcome(record(asks(conf={"x": 1}))) == Issue(
-        Command("k", State.ISSUED, "a", {"x": 1}, "anna", 7, "request__k__7-1795262400000")
+        Command("k", CommandState.ISSUED, "a", {"x": 1}, "anna", 7, "request__k__7-1795262400000")
     )
 
 
@@ -131,7 +139,7 @@ def test_another_payload_is_a_conflict(asked: dict[str, Any]) -> None:
 
 
 def test_a_command_that_cannot_be_read_is_nobodys_equal() -> None:
-    assert isinstance(outcome(record(asks()), held(state=State.UNREADABLE)), Conflict)
+    assert isinstance(outcome(record(asks()), held(state=CommandState.UNREADABLE)), Conflict)
 
 
 def test_a_request_from_before_the_end_of_a_run_came_while_it_ran() -> None:
@@ -154,7 +162,7 @@ def test_only_listed_dags_and_recent_requests_are_run() -> None:
 def test_a_request_in_another_partition_than_its_keys_goes_there() -> None:
     astray = record(asks())
     home = astray.partition
-    moved = Record((home + 1) % 4, 7, NOW, astray.key, astray.value)
+    moved = RequestRecord((home + 1) % 4, 7, NOW, astray.key, astray.value)
     assert outcome(moved, held()) == Forward(home)
 
 
@@ -194,7 +202,7 @@ def test_the_escape_cannot_be_forged() -> None:
 COMMANDS = st.builds(
     Command,
     st.sampled_from(["k", "größe", "x/y"]),
-    st.sampled_from([State.ISSUED, State.STARTED]),
+    st.sampled_from([CommandState.ISSUED, CommandState.STARTED]),
     st.sampled_from(["a", "b"]),
     st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers() | st.booleans()),
     st.just("anna"),
@@ -205,7 +213,9 @@ COMMANDS = st.builds(
 
 @given(COMMANDS)
 def test_a_command_reads_back_as_it_was_written(command: Command) -> None:
-    assert decode(command.key.encode(), command.value(), NOW) == Entry(command.key, command, NOW)
+    assert decode(command.key.encode(), command.value(), NOW) == CommandEntry(
+        command.key, command, NOW
+    )
 
 
 def test_a_command_is_the_contracts() -> None:
@@ -224,27 +234,27 @@ def test_a_command_that_cannot_be_read_holds_its_key(value: bytes) -> None:
     entry = decode(b"k", value, NOW)
     assert entry is not None
     assert entry.command is not None
-    assert entry.command.state is State.UNREADABLE
-    assert settle(entry.command, None) == Keep()
+    assert entry.command.state is CommandState.UNREADABLE
+    assert next_action(entry.command, None) == Keep()
 
 
 def test_a_tombstone_frees_its_key_and_no_other() -> None:
-    other = Entry("other", command(), NOW)
-    assert fold([held(), other, Entry("k", None, NOW)]) == {"other": other}
-    assert fold([Entry("k", None, NOW), held()]) == {"k": held()}
+    other = CommandEntry("other", command(), NOW)
+    assert fold([held(), other, CommandEntry("k", None, NOW)]) == {"other": other}
+    assert fold([CommandEntry("k", None, NOW), held()]) == {"k": held()}
 
 
 def test_what_follows_for_a_command_from_what_airflow_knows() -> None:
-    issued, started = command(state=State.ISSUED), command()
-    ended = Run("failed", NOW.replace(microsecond=1999))
-    assert settle(issued, None) == Start()
-    assert settle(issued, Run("queued")) == NoteStarted()
-    assert settle(started, Run("running")) == Keep()
-    deleted = settle(started, None)
+    issued, started = command(state=CommandState.ISSUED), command()
+    ended = AirflowRun("failed", NOW.replace(microsecond=1999))
+    assert next_action(issued, None) == Start()
+    assert next_action(issued, AirflowRun("queued")) == NoteStarted()
+    assert next_action(started, AirflowRun("running")) == Keep()
+    deleted = next_action(started, None)
     assert isinstance(deleted, Release)
     assert (deleted.at, deleted.deleted) == (LONG_AGO, True)
     for one in (issued, started):
-        assert settle(one, ended) == Release(
+        assert next_action(one, ended) == Release(
             NOW.replace(microsecond=1000), "run request__k__3-0 ended: failed"
         )
 
@@ -252,11 +262,11 @@ def test_what_follows_for_a_command_from_what_airflow_knows() -> None:
 # Fates and decisions
 
 
-def at_offset(offset: int, state: State) -> Entry:
-    return Entry("k", Command("k", state, "a", {}, "anna", offset, f"run-{offset}"), NOW)
+def at_offset(offset: int, state: CommandState) -> CommandEntry:
+    return CommandEntry("k", Command("k", state, "a", {}, "anna", offset, f"run-{offset}"), NOW)
 
 
-FREE = Entry("k", None, NOW)
+FREE = CommandEntry("k", None, NOW)
 REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
 
 
@@ -264,14 +274,14 @@ REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
     ("entries", "decided", "is_taken", "kind", "settled", "run"),
     [
         ([], [], True, "already running", True, None),
-        ([at_offset(5, State.ISSUED)], [], True, "won", False, "run-5"),
-        ([at_offset(5, State.STARTED)], [], True, "won", True, "run-5"),
-        ([at_offset(5, State.ISSUED), FREE], [], True, "won", True, "run-5"),
-        ([at_offset(5, State.ISSUED), FREE], [REFUSED], True, "refused", True, "run-5"),
-        ([at_offset(2, State.STARTED)], [], True, "already running", True, "run-2"),
-        ([at_offset(2, State.STARTED), FREE], [], True, "already running", True, "run-2"),
+        ([at_offset(5, CommandState.ISSUED)], [], True, "won", False, "run-5"),
+        ([at_offset(5, CommandState.STARTED)], [], True, "won", True, "run-5"),
+        ([at_offset(5, CommandState.ISSUED), FREE], [], True, "won", True, "run-5"),
+        ([at_offset(5, CommandState.ISSUED), FREE], [REFUSED], True, "refused", True, "run-5"),
+        ([at_offset(2, CommandState.STARTED)], [], True, "already running", True, "run-2"),
+        ([at_offset(2, CommandState.STARTED), FREE], [], True, "already running", True, "run-2"),
         (
-            [at_offset(1, State.STARTED), FREE, at_offset(2, State.ISSUED)],
+            [at_offset(1, CommandState.STARTED), FREE, at_offset(2, CommandState.ISSUED)],
             [],
             True,
             "already running",
@@ -279,7 +289,7 @@ REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
             "run-2",
         ),
         (
-            [at_offset(2, State.STARTED), FREE, at_offset(6, State.ISSUED)],
+            [at_offset(2, CommandState.STARTED), FREE, at_offset(6, CommandState.ISSUED)],
             [],
             True,
             "already running",
@@ -289,20 +299,20 @@ REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
     ],
 )
 def test_a_requests_fate_is_told_from_the_topics(
-    entries: list[Entry],
+    entries: list[CommandEntry],
     decided: list[Decision],
     is_taken: bool,
     kind: str,
     settled: bool,
     run: str | None,
 ) -> None:
-    fate = fate_of(5, entries, decided, is_taken=is_taken)
-    assert isinstance(fate, Fate)
+    fate = status_of(5, entries, decided, is_taken=is_taken)
+    assert isinstance(fate, RequestStatus)
     assert (fate.kind, fate.settled, fate.command and fate.command.run_id) == (kind, settled, run)
 
 
 def test_a_request_that_is_not_taken_up_has_no_fate_yet() -> None:
-    assert fate_of(5, [at_offset(2, State.STARTED)], [], is_taken=False) is None
+    assert status_of(5, [at_offset(2, CommandState.STARTED)], [], is_taken=False) is None
 
 
 def test_a_decision_reads_back_and_is_the_contracts() -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from dotenv import dotenv_values
 
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
-from shardpost.settings import CHECKOUT, Settings, load
+from shardpost.settings import Settings, load
 
 CHECKOUT_DEFAULTS = {"SHARDPOST_HOME": str(CHECKOUT / ".shardpost")}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardpost.domain import shards
 from shardpost.errors import UsageError
+from shardpost.weekly_email.model import shards
 
 
 @pytest.mark.parametrize(

@@ -11,20 +11,20 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.domain.backoff import Rules
-from shardpost.domain.dealing import State, tombstone
-from shardpost.domain.fingerprints import fingerprint
-from shardpost.domain.letters import Letter, letter_headers
-from shardpost.domain.records import Header, Record
+from shardpost.dead_letters import sweep_index, temporary_database
+from shardpost.dead_letters.batches import batches, itself
+from shardpost.dead_letters.model.fingerprints import fingerprint
+from shardpost.dead_letters.model.key_fold import NONE, STAYING, KeyFold, Outcome
+from shardpost.dead_letters.model.letters import Letter, letter_headers
+from shardpost.dead_letters.model.transitions import LetterState, tombstone
+from shardpost.dead_letters.origin_order import in_origin_order
+from shardpost.dead_letters.sweep_index import SweepIndex
 from shardpost.errors import ShardpostError
-from shardpost.sweeping import index, scratch
-from shardpost.sweeping.batches import batches, itself
-from shardpost.sweeping.index import Index
-from shardpost.sweeping.life import NONE, STAYING, Fate, Life
-from shardpost.sweeping.origin_order import in_origin_order
+from shardpost.kafka.records import Header, Record
+from shardpost.retry_settings import RetryRules
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RULES = Rules(fatal=frozenset({"SchemaError"}))
+RULES = RetryRules(fatal=frozenset({"SchemaError"}))
 HELD = frozenset({fingerprint("OSError: gone")})
 ONE_LONG, ANOTHER = b"one " * 20, b"one " * 20 + b"more"
 
@@ -58,7 +58,7 @@ def record(told: Told, offset: int) -> Record:
         return as_read(told.key, b"v", [], offset)
     if told.kind == "tombstone":
         of = as_read(told.key, b"v", [], max(0, offset - told.place))
-        gone = tombstone(of, told.attempt or None, State.RETRIED, NOW)
+        gone = tombstone(of, told.attempt or None, LetterState.RETRIED, NOW)
         return as_read(told.key, None, gone.headers, offset)
     failed_at = NOW - timedelta(days=told.is_due)
     origin = ("positions", 0, told.place, told.origin)
@@ -72,20 +72,20 @@ def as_read(key: bytes, value: bytes | None, headers: list[Header], offset: int)
     return Record(key, value, raw, int(NOW.timestamp() * 1000), "dead-letters", 0, offset)
 
 
-def fate(told: Told, *, is_guarded: bool) -> Fate:
+def fate(told: Told, *, is_guarded: bool) -> Outcome:
     """Return what becomes of a letter of which there is one record."""
     if told.kind == "junk" or told.error.startswith("SchemaError"):
-        return Fate.PARK
+        return Outcome.PARK
     if not told.is_due:
-        return Fate.WAIT
-    return Fate.HOLD if is_guarded and fingerprint(told.error) in HELD else Fate.RETRY
+        return Outcome.WAIT
+    return Outcome.HOLD if is_guarded and fingerprint(told.error) in HELD else Outcome.RETRY
 
 
-def fold(history: list[Told], *, is_guarded: bool) -> dict[int, Life]:
+def fold(history: list[Told], *, is_guarded: bool) -> dict[int, KeyFold]:
     """Return the lives of what is live, by offset."""
-    lives: dict[bytes, Life] = {}
+    lives: dict[bytes, KeyFold] = {}
     for offset, told in enumerate(history):
-        life = lives.setdefault(told.key, Life())
+        life = lives.setdefault(told.key, KeyFold())
         if told.kind == "tombstone":
             life.tombstone(told.attempt or NONE, max(0, offset - told.place))
         else:
@@ -94,7 +94,7 @@ def fold(history: list[Told], *, is_guarded: bool) -> dict[int, Life]:
     return {life.offset: life for life in lives.values() if life.offset != NONE}
 
 
-def order(history: list[Told], lives: dict[int, Life]) -> list[int]:
+def order(history: list[Told], lives: dict[int, KeyFold]) -> list[int]:
     """Return the offsets of what goes: each when all is read that has to go before it."""
     going = [offset for offset in sorted(lives) if lives[offset].fate not in STAYING]
 
@@ -104,13 +104,13 @@ def order(history: list[Told], lives: dict[int, Life]) -> list[int]:
         return [
             other
             for other in going
-            if lives[other].fate in (Fate.RETRY, Fate.PARK)
+            if lives[other].fate in (Outcome.RETRY, Outcome.PARK)
             and (history[other].kind, history[other].origin) == ("letter", told.origin)
             and (history[other].place, other) <= (told.place, offset)
         ]
 
     def turn(offset: int) -> tuple[int, bool, int, int]:
-        told, is_sent = history[offset], lives[offset].fate in (Fate.RETRY, Fate.PARK)
+        told, is_sent = history[offset], lives[offset].fate in (Outcome.RETRY, Outcome.PARK)
         is_ordered = is_sent and told.kind == "letter" and told.origin is not None
         release = max(before(offset)) if is_ordered else offset
         return release, release > offset, told.place, offset
@@ -130,9 +130,9 @@ def test_it_tells_what_dictionaries_and_sorting_tell(history: list[Told], is_gua
     for one, chosen in gone:
         life = lives[one.offset]
         assert (one, chosen.fate) == (records[one.offset], life.fate)
-        assert chosen.dealt == (life.dealt if life.fate is Fate.DROP else None)
+        assert chosen.dealt == (life.dealt if life.fate is Outcome.DROP else None)
     if is_guarded:
-        due = [offset for offset in lives if lives[offset].fate in (Fate.RETRY, Fate.HOLD)]
+        due = [offset for offset in lives if lives[offset].fate in (Outcome.RETRY, Outcome.HOLD)]
         marks = Counter(fingerprint(history[offset].error) for offset in due)
         assert found.due_by_error() == marks
 
@@ -147,23 +147,23 @@ def test_the_order_holds_also_when_the_cleaner_takes_letters_between_the_reading
     letters = [(records[one.offset], one) for one in chosen]
     gone = [one.offset for one, _ in in_origin_order(letters, found.late())]
     assert sorted(gone) == [one.offset for one in chosen]
-    sent = {one.offset for one in chosen if one.fate in (Fate.RETRY, Fate.PARK)}
+    sent = {one.offset for one in chosen if one.fate in (Outcome.RETRY, Outcome.PARK)}
     for origin in (b"x", b"y"):
         of_it = [n for n in gone if n in sent and history[n].origin == origin]
         places = [history[n].place for n in of_it if history[n].kind == "letter"]
         assert places == sorted(places)
 
 
-def filled(records: list[Record], *, is_guarded: bool) -> Index:
-    made = Index(RULES, NOW, HELD if is_guarded else frozenset(), is_guarded)
+def filled(records: list[Record], *, is_guarded: bool) -> SweepIndex:
+    made = SweepIndex(RULES, NOW, HELD if is_guarded else frozenset(), is_guarded)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(index, "ROWS", 7)
+        patched.setattr(sweep_index, "ROWS", 7)
         for one in records:
             add(made, one)
     return made
 
 
-def add(index: Index, record: Record) -> None:
+def add(index: SweepIndex, record: Record) -> None:
     is_letter = record.value is not None
     index.add(record.offset, record.key, record.headers, record.timestamp, is_letter=is_letter)
 
@@ -172,9 +172,9 @@ def add(index: Index, record: Record) -> None:
 SWEEP = """
 import re, sys
 from pathlib import Path
-from shardpost.sweeping import scratch
-from shardpost.sweeping.index import Index
-from shardpost.sweeping.origin_order import in_origin_order
+from shardpost.dead_letters import temporary_database
+from shardpost.dead_letters.sweep_index import SweepIndex
+from shardpost.dead_letters.origin_order import in_origin_order
 from tests.unit.test_sweep_index import NOW, RULES, Told, add, record
 
 def letter(n):
@@ -182,8 +182,8 @@ def letter(n):
     return record(Told("letter", key, 0, b"x", count - n, "KeyError: x", True), n)
 
 count = int(sys.argv[1])
-scratch.MEMORY_BYTES = 256 << 10
-index = Index(RULES, NOW)
+temporary_database.MEMORY_BYTES = 256 << 10
+index = SweepIndex(RULES, NOW)
 for n in range(count):
     add(index, letter(n))
 letters = ((letter(chosen.offset), chosen) for chosen in index.chosen())
@@ -215,7 +215,7 @@ def test_a_batch_ends_also_with_many_bytes_of_headers() -> None:
 def test_where_no_temporary_file_can_be_written_it_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scratch, "MEMORY_BYTES", 64 << 10)
+    monkeypatch.setattr(temporary_database, "MEMORY_BYTES", 64 << 10)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
@@ -227,5 +227,5 @@ def test_where_no_temporary_file_can_be_written_it_says_what_to_do(
 
 def add_many() -> None:
     told = Told("letter", b"k", 0, b"x", 0, "KeyError: x", is_due=True)
-    with scratch.on_disk("dead-letters[3]"):
+    with temporary_database.on_disk("dead-letters[3]"):
         filled([record(told, n) for n in range(10_000)], is_guarded=False)

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import example, given, settings, strategies
 
-from shardpost.domain import letters
-from shardpost.domain.dealing import Routes
-from shardpost.domain.letters import as_record, failed_again, first_failure
-from shardpost.domain.records import Outgoing, Record
+from shardpost.dead_letters import sweep_index
+from shardpost.dead_letters.model import letters
+from shardpost.dead_letters.model.key_fold import Outcome
+from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
+from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.origin_order import in_origin_order
+from shardpost.dead_letters.sweep_partition import Sweep, dealt
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
-from shardpost.sweeping import index
-from shardpost.sweeping.life import Fate
-from shardpost.sweeping.origin_order import in_origin_order
-from shardpost.sweeping.partition import Sweep, dealt
 from tests.unit.test_sweep_index import add
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -77,7 +77,7 @@ class World:
         last = {record.key: record.offset for record in self.store}
         self.store = [r for r in self.store if last[r.key] == r.offset or r.value is None]
 
-    def sweep(self, meanwhile: Callable[[], None] = lambda: None) -> Counter[Fate]:
+    def sweep(self, meanwhile: Callable[[], None] = lambda: None) -> Counter[Outcome]:
         job = Sweep(SETTINGS, ROUTES, self.now)
         index = job.index()
         for record in self.store:
@@ -130,7 +130,7 @@ def test_original_keys_that_have_the_same_hash_only_wait_for_each_other(
     actions: list[tuple[str, int]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(index, "hash", lambda key: len(key) % 2, raising=False)
+        patched.setattr(sweep_index, "hash", lambda key: len(key) % 2, raising=False)
         each_is_dealt_with(actions)
 
 

@@ -1,9 +1,12 @@
-"""docs/tables.md names every table and column, as domain/tables.py declares them."""
+"""docs/tables.md names every table and column, as delta/tables.py declares them."""
 
 import re
 
-from shardpost.domain.tables import AUDIENCES, DEAD_LETTERS, FROZEN_WEEKS, SNAPSHOTS, VIEW
-from shardpost.settings import CHECKOUT
+from shardpost.checkout import CHECKOUT
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.holders.model.tables import VIEW
+from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
 
 # A column of the DDL: a name, then a type whose commas stand within angle brackets.
 COLUMN = re.compile(r"`?(\w+)`? ((?:[^,<]|<(?:[^<>]|<[^<>]*>)*>)+)(?:, |$)")

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from shardpost.adapters import kafka
+from shardpost.kafka import clients, offsets
 from shardpost.settings import Settings
 
 
@@ -24,10 +24,10 @@ class Reader:
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, reader: Reader, wait: float) -> object:
-    monkeypatch.setattr(kafka, "consumer", lambda *_, **__: reader)
-    monkeypatch.setattr(kafka, "MOVING_SECONDS", 0)
+    monkeypatch.setattr(offsets, "consumer", lambda *_, **__: reader)
+    monkeypatch.setattr(offsets, "MOVING_SECONDS", 0)
     settings = Settings(kafka_timeout=wait)
-    return kafka.watermarks(settings, {"positions": 2}, committed=True)
+    return offsets.watermarks(settings, {"positions": 2}, committed=True)
 
 
 def test_a_partition_whose_leader_moves_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,12 +40,12 @@ def test_a_partition_whose_leader_moves_is_asked_again(monkeypatch: pytest.Monke
 
 def test_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
-    with pytest.raises(kafka.KafkaUnreachableError, match="does not answer"):
+    with pytest.raises(clients.KafkaUnreachableError, match="does not answer"):
         asked(monkeypatch, reader, 0.05)
     assert reader.closed
 
 
 def test_any_other_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(kafka.KafkaUnreachableError, match="uthoriz"):
+    with pytest.raises(clients.KafkaUnreachableError, match="uthoriz"):
         asked(monkeypatch, reader, 30)

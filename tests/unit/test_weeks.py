@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shardpost.domain.weeks import IsoWeek
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.weekly_email.model.iso_week import IsoWeek
 
 W47 = IsoWeek(2026, 47)
 

@@ -28,5 +28,4 @@ class Pause(logging.Handler):
 
 
 pause = Pause()
-for name in ("spark_jobs", "shardpost"):
-    logging.getLogger(name).addHandler(pause)
+logging.getLogger("shardpost.steps").addHandler(pause)

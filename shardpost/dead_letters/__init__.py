@@ -1,0 +1,1 @@
+"""Dead letters: swept into retry topics with backoff, parked, redriven or discarded."""

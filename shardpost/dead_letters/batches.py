@@ -1,0 +1,39 @@
+"""Records in batches, each bounded in number and in bytes: one transaction each."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from shardpost.kafka.records import Record
+
+T = TypeVar("T")
+
+# A batch ends with so many bytes of values and headers, however few records these are.
+BATCH_BYTES = 16 << 20
+HEADER_BYTES = 128  # that Python takes for a header, besides its value
+
+
+def batches(items: Iterable[T], most: int, record: Callable[[T], Record]) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `most`; `record` gives the record of an item."""
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += size_of(record(item))
+        if len(batch) >= most or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def size_of(record: Record) -> int:
+    """Return how many bytes the value and the headers have."""
+    size = len(record.value or b"")
+    for _, value in record.headers:  # `sum` would take twice as long
+        size += HEADER_BYTES + len(value or b"")
+    return size
+
+
+def itself(record: Record) -> Record:
+    """Return the record: where the items are records."""
+    return record

@@ -1,0 +1,13 @@
+"""The Spark job `sweep_dead_letters`, as commands and DAGs submit it."""
+
+from shardpost.settings import Settings
+from shardpost.spark.job_spec import JobSpec
+
+
+def _unread_records(settings: Settings) -> int:
+    from shardpost.dead_letters import letters_table
+
+    return sum(one.until - one.first for one in letters_table.unread(settings))
+
+
+SWEEP_DEAD_LETTERS = JobSpec("sweep_dead_letters", _unread_records)

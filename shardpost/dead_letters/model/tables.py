@@ -1,0 +1,15 @@
+"""The table of dead letters."""
+
+from shardpost.delta.table import Table
+
+# Every step in the life of every dead letter, as the records of dead-letters and parking-lot tell
+# it; it is appended to by each sweep, and stands under no snapshot. How far the topics were read is
+# kept in its commits.
+DEAD_LETTERS = Table(
+    "dead_letters",
+    "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING, origin_partition INT,"
+    " origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING, fingerprint STRING,"
+    " failed_at TIMESTAMP, due TIMESTAMP, topic STRING, `partition` INT, offset BIGINT",
+    None,
+    ("id", "offset", "origin_offset"),
+)

@@ -1,0 +1,1 @@
+"""The topic `decisions`: what a person decided, or Shardpost on a person's behalf."""

@@ -1,0 +1,71 @@
+"""A snapshot: one consistent view of all tables, at known offsets."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.offset_ranges import Offsets
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the view holds.
+
+    Open positions, clients that hold, positions they hold, rejected records.
+    """
+
+    positions: int = 0
+    holders: int = 0
+    held: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One committed row of the table `snapshots`.
+
+    `shards` is how many partitions `share-holders` has, for good.
+    """
+
+    number: int
+    committed_at: datetime
+    looked_at: datetime
+    end_offsets: Offsets
+    tables: Mapping[str, int]
+    counts: Counts
+    code_version: str
+    run: str
+    country: str
+    shards: int
+
+    def require_shards(self, shards: int) -> None:
+        """Refuse a topic `share-holders` whose number of partitions was changed."""
+        if shards != self.shards:
+            raise ShardpostError(
+                f"share-holders has {shards} partitions, and had {self.shards} at snapshot"
+                f" {self.number}: clients would move to other partitions, and readers would see"
+                " them in both. The number must not be changed: set SHARDPOST_TOPIC_SHARE_HOLDERS"
+                " to a topic of its own and SHARDPOST_TABLES to a new folder, and compact anew"
+            )
+
+    def looked(self, at: datetime) -> "Snapshot":
+        """Return the same view, found at that later time to hold all that the inputs hold."""
+        return replace(self, looked_at=max(at, self.looked_at))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the snapshot in the contract's form."""
+        return {
+            "snapshot": self.number,
+            "committed_at": self.committed_at.isoformat(),
+            "looked_at": self.looked_at.isoformat(),
+            "end_offsets": {
+                topic: {str(partition): end for partition, end in partitions.items()}
+                for topic, partitions in self.end_offsets.items()
+            },
+            "tables": dict(self.tables),
+            "positions": self.counts.positions,
+            "holders": self.counts.holders,
+            "rejected": self.counts.rejected,
+        }

@@ -1,0 +1,151 @@
+"""The table `snapshots`, the commit point of every view, through deltalake: no JVM."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+# The commit point: one row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at`
+# is when the inputs were found to hold no more than end_offsets; the counts are of the whole view;
+# `shards` is the number of partitions of share-holders.
+SNAPSHOTS = Table(
+    "snapshots",
+    "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
+    " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
+    " country STRING, shards INT, code_version STRING, run STRING",
+)
+
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("snapshot", pa.int64()),
+        ("committed_at", _TIME),
+        ("looked_at", _TIME),
+        ("end_offsets", pa.string()),
+        ("tables", pa.string()),
+        ("positions", pa.int64()),
+        ("holders", pa.int64()),
+        ("held", pa.int64()),
+        ("rejected", pa.int64()),
+        ("country", pa.string()),
+        ("shards", pa.int32()),
+        ("code_version", pa.string()),
+        ("run", pa.string()),
+    ]
+)
+
+
+class ConflictError(ShardpostError):
+    """Another run committed that snapshot number first."""
+
+
+def newest(settings: Settings) -> Snapshot | None:
+    """Return the newest committed snapshot, or None before the first."""
+    return max(list_all(settings), key=lambda snapshot: snapshot.number, default=None)
+
+
+def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
+    """Return one snapshot by number; ShardpostError if there is none, or it is kept no longer."""
+    known = {snapshot.number: snapshot for snapshot in list_all(settings)}
+    if number not in known:
+        raise ShardpostError(f"no snapshot {number}: there are {_span(list(known))}")
+    found = known[number]
+    if number != max(known) and now - found.committed_at > timedelta(days=settings.snapshot_days):
+        raise ShardpostError(
+            f"snapshot {number} of {found.committed_at:%Y-%m-%d} is no longer kept:"
+            f" SHARDPOST_SNAPSHOT_DAYS is {settings.snapshot_days}"
+        )
+    return found
+
+
+def current(settings: Settings) -> Snapshot:
+    """Return the newest snapshot; ShardpostError before the first."""
+    found = newest(settings)
+    if found is None:
+        raise ShardpostError(f"no snapshot in {settings.tables_root} yet: run `shardpost compact`")
+    return found
+
+
+def list_all(settings: Settings) -> list[Snapshot]:
+    """Return all snapshots, by number."""
+    if not exists(settings, SNAPSHOTS):
+        return []
+    found = rows(settings, "SELECT * FROM snapshots ORDER BY snapshot", {SNAPSHOTS: None})
+    return [_snapshot(row) for row in found]
+
+
+def commit(settings: Settings, snapshot: Snapshot) -> None:
+    """Insert the row by its number; ConflictError if that number is there already."""
+    if newest(settings) is None:
+        write_deltalake(path_of(settings, SNAPSHOTS), SCHEMA.empty_table(), mode="ignore")
+    table = DeltaTable(path_of(settings, SNAPSHOTS))
+    source = pa.Table.from_pylist([_row(snapshot)], SCHEMA)
+    try:
+        done = (
+            table.merge(source, "t.snapshot = s.snapshot", source_alias="s", target_alias="t")
+            .when_not_matched_insert_all()
+            .execute()
+        )
+    except CommitFailedError as error:
+        raise ConflictError(
+            f"snapshot {snapshot.number}: another run committed it: {error}"
+        ) from None
+    if done["num_target_rows_inserted"] != 1:
+        raise ConflictError(
+            f"snapshot {snapshot.number} is there already: another run committed it"
+        )
+
+
+def record_look(settings: Settings, snapshot: Snapshot) -> None:
+    """Store a later looked_at of a snapshot that is there."""
+    at = snapshot.looked_at.astimezone(UTC).isoformat()
+    DeltaTable(path_of(settings, SNAPSHOTS)).update(
+        predicate=f"snapshot = {snapshot.number}",
+        updates={"looked_at": f"CAST('{at}' AS TIMESTAMP)"},
+    )
+
+
+def _span(numbers: list[int]) -> str:
+    return f"{min(numbers)} to {max(numbers)}" if numbers else "none yet"
+
+
+def _row(snapshot: Snapshot) -> dict[str, Any]:
+    form = snapshot.as_json()
+    return form | {
+        "committed_at": snapshot.committed_at,
+        "looked_at": snapshot.looked_at,
+        "end_offsets": json.dumps(form["end_offsets"]),
+        "tables": json.dumps(form["tables"]),
+        "held": snapshot.counts.held,
+        "country": snapshot.country,
+        "shards": snapshot.shards,
+        "code_version": snapshot.code_version,
+        "run": snapshot.run,
+    }
+
+
+def _snapshot(row: dict[str, Any]) -> Snapshot:
+    return Snapshot(
+        number=row["snapshot"],
+        committed_at=row["committed_at"],
+        looked_at=row["looked_at"],
+        end_offsets={
+            topic: {int(partition): end for partition, end in partitions.items()}
+            for topic, partitions in json.loads(row["end_offsets"]).items()
+        },
+        tables=json.loads(row["tables"]),
+        counts=Counts(row["positions"], row["holders"], row["held"], row["rejected"]),
+        code_version=row["code_version"],
+        run=row["run"],
+        country=row["country"],
+        shards=row["shards"],
+    )

@@ -1,0 +1,196 @@
+"""Writing the logs of Delta tables through deltalake: Spark writes files, this commits them.
+
+One commit takes some milliseconds and needs no JVM, where Delta's own writer for Spark spends
+several Spark jobs on each (docs/decisions/0008-spark-writes-files-deltalake-commits.md). A commit
+is for exactly one version: it fails if another writer took that one first, on any file system.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.schema import Field, PrimitiveType
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
+
+from shardpost.delta.query import missing_columns, path_of
+from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+# Longer texts are no use for pruning, and would bloat the log.
+LONGEST_TEXT = 64
+_DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long"}
+
+Stats = dict[str, tuple[Any, Any]]
+
+
+def create(settings: Settings, table: Table, schema: Schema, keep_days: int) -> None:
+    """Create a table that is not there yet, empty; its old versions are kept so many days."""
+    kept = f"interval {keep_days} days"
+    DeltaTable.create(
+        path_of(settings, table),
+        schema,
+        mode="ignore",
+        configuration={
+            "delta.logRetentionDuration": kept,
+            "delta.deletedFileRetentionDuration": kept,
+        },
+    )
+
+
+def newest_version(settings: Settings, table: Table) -> int | None:
+    """Return the newest version of a table; None if there is no such table."""
+    path = path_of(settings, table)
+    return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
+
+
+def add_missing_columns(settings: Settings, table: Table, version: int) -> int:
+    """Give a table of that newest version the columns that were added since; return its version."""
+    if not table.added:
+        return version
+    found = DeltaTable(path_of(settings, table))
+    missing = missing_columns(found, table)
+    if not missing:
+        return version
+    once = CommitProperties(max_commit_retries=0)
+    fields = [Field(name, PrimitiveType(_DELTA_TYPES[kind])) for name, kind in missing]
+    try:
+        found.alter.add_columns(fields, commit_properties=once)
+    except CommitFailedError:
+        raise _taken(table, version + 1) from None
+    return version + 1
+
+
+def restore(settings: Settings, table: Table, version: int) -> int:
+    """Make a table again what it was at a version; return the new version that says so."""
+    found = DeltaTable(path_of(settings, table))
+    before = found.version()
+    try:
+        found.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
+    except CommitFailedError:
+        raise _taken(table, before + 1) from None
+    return before + 1
+
+
+def sizes(settings: Settings, table: Table, version: int) -> dict[str, int]:
+    """Return {path within the table: bytes} of the files of one version."""
+    actions = DeltaTable(path_of(settings, table), version=version).get_add_actions()
+    listed = pa.table(actions).select(["path", "size_bytes"]).to_pylist()
+    return {file["path"]: file["size_bytes"] for file in listed}
+
+
+def commit(
+    settings: Settings,
+    table: Table,
+    version: int,
+    added: Iterable[AddAction],
+    removed: Iterable[str] = (),
+    positions: Mapping[str, int] | None = None,
+) -> int:
+    """Add and remove files as the one version after `version`; return the new version.
+
+    Nothing to add and nothing to remove adds no version. `positions` are kept with the commit, as
+    Delta's application transactions: {name: how far it was read}. ShardpostError if another writer
+    has written to the table since.
+    """
+    now = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [*added]
+    actions += [RemoveAction(path, True, now) for path in removed]
+    if not actions and not positions:
+        return version
+    found = DeltaTable(path_of(settings, table), version=version)
+    read = [Transaction(name, position) for name, position in (positions or {}).items()]
+    once = CommitProperties(max_commit_retries=0, app_transactions=read)
+    try:
+        found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)
+    except CommitFailedError:
+        raise _taken(table, version + 1) from None
+    return version + 1
+
+
+def _taken(table: Table, version: int) -> ShardpostError:
+    return ShardpostError(
+        f"{table.name}: expected to write version {version}, and it is there already:"
+        " another run writes to these tables; this one stops and commits nothing"
+    )
+
+
+def written(settings: Settings, table: Table, folder: str) -> list[AddAction]:
+    """Return what a log says of each Parquet file in a folder of the table that has rows."""
+    system, root = fs.FileSystem.from_uri(f"{path_of(settings, table)}/{folder}")
+    found = []
+    with suppress(FileNotFoundError):
+        for info in system.get_file_info(fs.FileSelector(root, recursive=True)):
+            if not info.base_name.endswith(".parquet") or info.base_name.startswith(("_", ".")):
+                continue
+            with system.open_input_file(info.path) as file:
+                metadata = pq.ParquetFile(file).metadata
+            if metadata.num_rows:
+                path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
+                at = int(info.mtime.timestamp() * 1000)
+                found.append(AddAction(path, info.size, {}, at, True, json.dumps(_stats(metadata))))
+    return found
+
+
+def _stats(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """Return Delta's statistics of a file: number of rows, bounds and nulls of flat columns."""
+    bounds: Stats = {}
+    nulls: Counter[str] = Counter()
+    unbounded: set[str] = set()
+    uncounted: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            name, statistics = column.path_in_schema, column.statistics
+            found = _bounds(statistics)
+            if found is None or "." in name:
+                unbounded.add(name)
+            elif found != ():
+                low, high = bounds.get(name, found)
+                bounds[name] = (min(low, found[0]), max(high, found[1]))
+            if "." in name or statistics is None or not statistics.has_null_count:
+                uncounted.add(name)
+            else:
+                nulls[name] += statistics.null_count
+    known = {name: pair for name, pair in bounds.items() if name not in unbounded}
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: _text(low) for name, (low, _) in known.items()},
+        "maxValues": {name: _text(high) for name, (_, high) in known.items()},
+        "nullCount": {name: count for name, count in nulls.items() if name not in uncounted},
+    }
+
+
+def _bounds(statistics: pq.Statistics | None) -> tuple[Any, ...] | None:
+    """Return (lowest, highest), () of a column without values, None where no bounds are of use."""
+    if statistics is None:
+        return None
+    if not statistics.has_min_max:
+        return () if statistics.num_values == 0 else None
+    try:
+        low, high = statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        return None  # a time beyond the years that Python knows
+    is_of_use = isinstance(low, int | str | datetime) and not isinstance(low, bool)
+    if not is_of_use or (isinstance(low, str) and max(len(low), len(high)) > LONGEST_TEXT):
+        return None
+    # Delta's bounds of times are in milliseconds; ours are, as Kafka's timestamps.
+    if isinstance(low, datetime) and (low.microsecond % 1000 or high.microsecond % 1000):
+        return None
+    return low, high
+
+
+def _text(bound: Any) -> Any:
+    if not isinstance(bound, datetime):
+        return bound
+    at = bound.astimezone(UTC).isoformat(timespec="milliseconds")
+    return at.replace("+00:00", "Z")

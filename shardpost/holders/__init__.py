@@ -1,0 +1,1 @@
+"""Who holds: positions, clients and exchanges compacted into tables, and the changes published."""

@@ -1,0 +1,80 @@
+"""Whose stock counts as of T, as SQL that Spark and DataFusion both read.
+
+As of T (docs/compaction.md): of the records with a timestamp before T the latest per key wins
+(record_order.py), whatever order the timestamps have. A key whose latest record is before T is that
+record: only the keys changed since T are folded again from history, so cost follows what changed.
+An exchange had its first known country also before its first record.
+
+The caller gives the tables under their own names (domain.tables), at the versions of one snapshot.
+"""
+
+from datetime import datetime
+
+from shardpost.delta.sql import text_literal, time_literal
+from shardpost.delta.table import Table
+from shardpost.holders.model.record_order import newest_first
+from shardpost.holders.model.tables import EXCHANGE_EVENTS, EXCHANGES, POSITION_EVENTS, POSITIONS
+
+# Tables that the queries of this file name.
+RELATIONS: tuple[Table, ...] = (POSITION_EVENTS, POSITIONS, EXCHANGE_EVENTS, EXCHANGES)
+
+
+_LATEST = """
+SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,
+  p.exchange AS exchange
+FROM positions p JOIN exchanges e ON p.exchange = e.key
+WHERE p.is_open AND e.country = {country}
+"""
+
+_AS_OF = """
+WITH refolded AS (
+  SELECT h.key, h.kind, h.client, h.ticker, h.amount, h.exchange,
+    ROW_NUMBER() OVER (PARTITION BY h.key ORDER BY {newest_position}) AS nth
+  FROM position_events h
+  WHERE h.timestamp < {t} AND h.kind <> 'rejected'
+    AND h.key IN (SELECT c.key FROM positions c WHERE c.timestamp >= {t})
+), positions_then AS (
+  SELECT p.key, p.client, p.ticker, p.amount, p.exchange
+  FROM positions p WHERE p.timestamp < {t} AND p.is_open
+  UNION ALL
+  SELECT r.key, r.client, r.ticker, r.amount, r.exchange
+  FROM refolded r WHERE r.nth = 1 AND r.kind = 'upsert'
+), countries AS (
+  SELECT x.key, x.country, ROW_NUMBER() OVER (
+    PARTITION BY x.key
+    ORDER BY x.timestamp < {t} DESC, CASE WHEN x.timestamp < {t} THEN x.back END,
+      x.country IS NULL, x.back DESC
+  ) AS nth
+  FROM (
+    SELECT y.key, y.country, y.timestamp,
+      ROW_NUMBER() OVER (PARTITION BY y.key ORDER BY {newest_exchange}) AS back
+    FROM exchange_events y WHERE y.kind <> 'rejected'
+  ) x
+)
+SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,
+  p.exchange AS exchange
+FROM positions_then p JOIN countries e ON p.exchange = e.key
+WHERE e.nth = 1 AND e.country = {country}
+"""
+
+_HOLDERS = """
+SELECT u.client AS client, array_agg(u.position) AS positions
+FROM ({counting}) u GROUP BY u.client
+"""
+
+
+def us_positions(country: str, as_of: datetime | None) -> str:
+    """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
+
+    `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state.
+    Needs the relations in RELATIONS.
+    """
+    if as_of is None:
+        return _LATEST.format(country=text_literal(country)).strip()
+    order = {"newest_position": newest_first("h"), "newest_exchange": newest_first("y")}
+    return _AS_OF.format(country=text_literal(country), t=time_literal(as_of), **order).strip()
+
+
+def holders(country: str, as_of: datetime | None) -> str:
+    """Return a SELECT of who holds: (client, positions), one row per client, ids in no order."""
+    return _HOLDERS.format(counting=us_positions(country, as_of)).strip()

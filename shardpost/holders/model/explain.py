@@ -1,0 +1,231 @@
+"""Which record put a position among those a client holds, or took it: a replay of its records.
+
+A position counts for a client while the position's latest record says so and its exchange is in the
+country. So two topics can cause a change. Between them the order is: the snapshot that read a
+record, then its timestamp, with each key's own order kept. A retry takes effect at its own time, if
+no later record of its key is known by then. The first record of an exchange stands before all that
+was read with it, since its country counted also before it (docs/compaction.md).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from shardpost.holders.model.position_order import position_sort_key
+from shardpost.holders.model.record_order import Order, is_retry
+
+PUT, TOOK, NOT_COUNTED, NO_EFFECT = "put", "took", "not counted", "no effect"
+
+AnyRecord = TypeVar("AnyRecord", bound="HistoryRecord")
+
+_BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class TimedCoordinates:
+    """Where a record is, a retry itself: its coordinates in Kafka, and its timestamp."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+
+    def __str__(self) -> str:
+        """Return `topic[partition]@offset`."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+@dataclass(frozen=True)
+class HistoryRecord:
+    """One decodable record of a history.
+
+    `order` is that of the records of a key; `snapshot` is the number of the one that read it.
+    """
+
+    key: str
+    order: Order
+    snapshot: int
+    place: TimedCoordinates
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether it is a correction."""
+        return is_retry(self.order)
+
+
+@dataclass(frozen=True)
+class PositionRecord(HistoryRecord):
+    """A record of `positions`: client and exchange, both None if it closes the position."""
+
+    client: str | None
+    exchange: str | None
+
+
+@dataclass(frozen=True)
+class ExchangeRecord(HistoryRecord):
+    """A record of `exchanges`: the country, None if it is not known (any more)."""
+
+    country: str | None
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A client came to hold a position, or ceased to, or never did: by which record, and why.
+
+    Or a correction was to give it one, and had no effect.
+    """
+
+    client: str
+    position: str
+    change: str
+    place: TimedCoordinates
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the transition in the contract's form."""
+        return {
+            "position": self.position,
+            "change": self.change,
+            "topic": self.place.topic,
+            "partition": self.place.partition,
+            "offset": self.place.offset,
+            "timestamp": self.place.timestamp.isoformat(),
+        }
+
+
+@dataclass
+class _State:
+    """One position while its records are replayed."""
+
+    country: str
+    latest: PositionRecord | None = None
+    exchanges: dict[str, ExchangeRecord] = field(default_factory=dict)
+
+    def apply(self, record: HistoryRecord) -> None:
+        """Take a record in, unless a later one of its key is known."""
+        if isinstance(record, PositionRecord):
+            if self.latest is None or record.order > self.latest.order:
+                self.latest = record
+        elif isinstance(record, ExchangeRecord):
+            known = self.exchanges.get(record.key)
+            if known is None or record.order > known.order:
+                self.exchanges[record.key] = record
+
+    @property
+    def holder(self) -> str | None:
+        """The client for whom the position counts."""
+        counts = self.latest and self._country() == self.country
+        return self.latest.client if self.latest and counts else None
+
+    def why(self, client: str) -> str:
+        """Say why the position does or does not count for that client."""
+        if self.latest is None or self.latest.client is None:
+            return "it is closed"
+        if self.latest.client != client:
+            return f"it is {self.latest.client}'s"
+        country = self._country()
+        if country is None:
+            return f"the country of exchange {self.latest.exchange} is not known"
+        return f"exchange {self.latest.exchange} is in {country}"
+
+    def _country(self) -> str | None:
+        exchange = self.latest and self.latest.exchange
+        known = self.exchanges.get(exchange) if exchange else None
+        return known.country if known else None
+
+
+def explain(
+    client: str,
+    positions: Sequence[PositionRecord],
+    exchanges: Sequence[ExchangeRecord],
+    country: str,
+) -> list[Transition]:
+    """Return what happened to each position that was ever the client's, by position, then in order.
+
+    `positions`: all decodable records of those positions; `exchanges`: of the exchanges they name.
+    """
+    found = []
+    of_position, of_exchange = _by_key(positions), _by_key(exchanges)
+    for key in sorted(of_position, key=position_sort_key):
+        own = of_position[key]
+        named = {record.exchange for record in own if record.exchange is not None}
+        theirs = [record for code in named for record in of_exchange.get(code, [])]
+        changes = [t for t in transitions(own, theirs, country) if t.client == client]
+        found += changes or [_not_counted(client, own, theirs, country)]
+        found += _without_effect(client, own)
+    return found
+
+
+def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator[Transition]:
+    """Yield the corrections to that client above which another record was known when they came."""
+    state = _State("")
+    for record in in_order(position, []):
+        state.apply(record)
+        latest = state.latest
+        if not isinstance(record, PositionRecord) or latest is None or latest is record:
+            continue
+        if record.is_retry and record.client == client:
+            why = f"{latest.place} counts, not this"
+            yield Transition(client, record.key, NO_EFFECT, record.place, why)
+
+
+def _by_key(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
+    found: dict[str, list[AnyRecord]] = {}
+    for record in records:
+        found.setdefault(record.key, []).append(record)
+    return found
+
+
+def transitions(
+    position: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
+) -> list[Transition]:
+    """Return every change of who holds one position, in order; `position`: one key's records."""
+    state = _State(country)
+    found = []
+    for record in in_order(position, exchanges):
+        before = state.holder
+        state.apply(record)
+        after = state.holder
+        if before == after:
+            continue
+        for client, change in ((before, TOOK), (after, PUT)):
+            if client is not None:
+                found.append(
+                    Transition(client, position[0].key, change, record.place, state.why(client))
+                )
+    return found
+
+
+def in_order(
+    positions: Iterable[PositionRecord], exchanges: Iterable[ExchangeRecord]
+) -> list[HistoryRecord]:
+    """Return the records of both topics in the order in which they took effect."""
+    timed: list[tuple[int, datetime, int, Order, HistoryRecord]] = []
+    for rank, records in enumerate((exchanges, positions)):
+        latest: dict[str, tuple[int, datetime]] = {}
+        for record in sorted(records, key=lambda record: (record.snapshot, record.order)):
+            at = _effective(record, latest.get(record.key))
+            if not record.is_retry:
+                latest[record.key] = (record.snapshot, at)
+            timed.append((record.snapshot, at, rank, record.order, record))
+    return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:-1])]
+
+
+def _effective(record: HistoryRecord, before: tuple[int, datetime] | None) -> datetime:
+    """Return the timestamp, raised to that of the key's original before it in the same snapshot."""
+    if before is None and isinstance(record, ExchangeRecord) and not record.is_retry:
+        return _BEFORE_ALL
+    if before is None or before[0] != record.snapshot:
+        return record.place.timestamp
+    return max(before[1], record.place.timestamp)
+
+
+def _not_counted(
+    client: str, own: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
+) -> Transition:
+    state = _State(country)
+    for record in (*own, *exchanges):
+        state.apply(record)
+    latest = max(own, key=lambda record: record.order)
+    return Transition(client, latest.key, NOT_COUNTED, latest.place, state.why(client))

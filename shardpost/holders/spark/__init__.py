@@ -1,0 +1,1 @@
+"""Transforms and tasks that run on Spark."""

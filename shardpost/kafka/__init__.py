@@ -1,0 +1,1 @@
+"""Kafka through confluent-kafka: clients, offsets, reading to an end, transactions."""

@@ -1,0 +1,27 @@
+"""Offsets and watermarks of partitions, and ranges of offsets, as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# {topic: {partition: next offset to read}}
+Offsets = Mapping[str, Mapping[int, int]]
+# {topic: {partition: (low watermark, end)}}
+Watermarks = Mapping[str, Mapping[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The offsets first … until - 1 of one partition."""
+
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+
+def ends(marks: Watermarks) -> dict[str, dict[int, int]]:
+    """Return the ends alone."""
+    return {
+        topic: {partition: end for partition, (_, end) in partitions.items()}
+        for topic, partitions in marks.items()
+    }

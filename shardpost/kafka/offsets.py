@@ -1,0 +1,121 @@
+"""Offsets of topics and groups: how many partitions, where they begin and end, what is committed.
+
+Watermarks are asked for with read_uncommitted, since under read_committed librdkafka gives the last
+stable offset.
+"""
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import CONTACT_SECONDS, admin, consumer, unreachable
+from shardpost.kafka.offset_ranges import Offsets
+from shardpost.settings import Settings
+
+# Nobody leads a partition for a moment: it is new, its broker has just started, or another one
+# takes over. The last four are librdkafka's: a broker has just started and does not know its topics
+# yet, or it went away under a question.
+MOVING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
+)
+MOVING_SECONDS = 0.1
+
+
+def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
+    """Return how many partitions each topic has; ShardpostError for one that does not exist."""
+    try:
+        known = (
+            admin(settings).list_topics(timeout=min(CONTACT_SECONDS, settings.kafka_timeout)).topics
+        )
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    missing = [topic for topic in topics if topic not in known]
+    if missing:
+        raise ShardpostError(
+            f"Kafka at {settings.bootstrap} has no topic {', '.join(missing)}:"
+            " create it (`shardpost topics apply` creates the declared ones), or correct the"
+            " setting that names it"
+        )
+    return {topic: len(known[topic].partitions) for topic in topics}
+
+
+def watermarks(
+    settings: Settings, counts: Mapping[str, int], *, committed: bool
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return {topic: {partition: (low, high)}}.
+
+    With `committed`, high is the last stable offset: the end of what readers of committed records
+    may see; otherwise the high watermark.
+    """
+    isolation = "read_committed" if committed else "read_uncommitted"
+    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
+    try:
+        return {
+            topic: {
+                partition: _marks_of(settings, reader, topic, partition)
+                for partition in range(count)
+            }
+            for topic, count in counts.items()
+        }
+    finally:
+        reader.close()
+
+
+def _marks_of(settings: Settings, reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """Ask for low and high of one partition; while its leader moves, again."""
+    place = TopicPartition(topic, partition)
+    deadline = time.monotonic() + settings.kafka_timeout
+    while True:
+        try:
+            low, high = reader.get_watermark_offsets(place, timeout=settings.kafka_timeout)
+        except KafkaException as error:
+            if error.args[0].code() not in MOVING or time.monotonic() > deadline:
+                raise unreachable(settings, error) from None
+            time.sleep(MOVING_SECONDS)
+        else:
+            return low, high
+
+
+def bounds(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+    """Return low and high of one partition, as `watermarks` does."""
+    isolation = "read_committed" if committed else "read_uncommitted"
+    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
+    try:
+        return _marks_of(settings, reader, topic, partition)
+    finally:
+        reader.close()
+
+
+def committed(settings: Settings, reader: Consumer, topic: str, partition: int) -> int | None:
+    """Return the offset that the reader's group has committed; None where it has none."""
+    try:
+        [place] = reader.committed(
+            [TopicPartition(topic, partition)], timeout=settings.kafka_timeout
+        )
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    return int(place.offset) if place.offset >= 0 else None
+
+
+def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
+    """Commit offsets to a consumer group without being its member, for lag tools to see."""
+    places = [
+        TopicPartition(topic, partition, offset)
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    ]
+    client = consumer(settings, group)
+    try:
+        client.commit(offsets=places, asynchronous=False)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    finally:
+        client.close()

@@ -1,0 +1,189 @@
+"""Writing records in Kafka transactions, under a transactional id that fences older writers.
+
+`open` fences whoever had the id before: what they left can be read afterwards, and they have no
+further effect. Each `write` is one transaction.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import transactional_producer, unreachable
+from shardpost.kafka.records import Outgoing
+from shardpost.settings import Settings
+
+_FENCED = frozenset(
+    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
+FULL_SECONDS = 0.05
+# A commit first waits for all records, also where one was refused and those behind it are stuck:
+# only a new call says so. Longer, and the broker ends the transaction, as if it had been fenced.
+COMMIT_SECONDS = 5.0
+
+
+class TransactionError(ShardpostError):
+    """A transaction could not be committed, and nothing can be written any more."""
+
+
+class FencedError(TransactionError):
+    """A newer writer has taken the id over."""
+
+
+class TooLargeError(TransactionError):
+    """A record is larger than its topic takes; smaller ones can still be written."""
+
+
+class Consumed(NamedTuple):
+    """An offset that is committed with a transaction, for the group of that consumer."""
+
+    reader: Consumer
+    topic: str
+    partition: int
+    offset: int
+
+
+class Transactions:
+    """A writer of transactions.
+
+    Its errors are the two texts; `{reason}` in `failed` becomes what Kafka said.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        transactional_id: str,
+        *,
+        fenced: str,
+        failed: str,
+        **config: Any,
+    ) -> None:
+        self._settings, self._fenced_text, self._failed_text = settings, fenced, failed
+        # A transaction is open for moments; one left by a dead run ends well within our patience.
+        patience = {"transaction.timeout.ms": max(1000, int(settings.kafka_timeout * 1000 / 2))}
+        self._producer = transactional_producer(settings, transactional_id, **(patience | config))
+        self._broken: TransactionError | None = None
+
+    def open(self) -> None:
+        """Fence all older writers of this id, and end what they left open."""
+        try:
+            self._producer.init_transactions(self._settings.kafka_timeout)
+        except KafkaException as error:
+            if error.args[0].code() in _FENCED:
+                raise self._fenced() from None
+            failure = unreachable(self._settings, error)
+            self._broken = TransactionError(str(failure))
+            raise failure from None
+
+    def write(
+        self,
+        records: Iterable[Outgoing],
+        consumed: Consumed | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """Write records, and offsets, in one transaction; FencedError if a newer writer is there.
+
+        The records are gone through anew when a transaction was aborted and is tried again, so they
+        are no iterator. `check` is called when all have their offsets, before they are committed;
+        if it raises, they are not. Nothing can be written after an error, but for one that it
+        raised, and TooLargeError.
+        """
+        if self._broken is not None:
+            raise self._broken
+        deadline = time.monotonic() + self._settings.kafka_timeout
+        while (records or consumed) and not self._written(records, consumed, check, deadline):
+            if time.monotonic() > deadline:
+                raise self._failed("no transaction went through in time")
+
+    def close(self) -> None:
+        """Let go of the connection to Kafka; a producer that broke can only be left to itself."""
+        if self._broken is None:
+            self._producer.close()
+
+    def _written(
+        self,
+        records: Iterable[Outgoing],
+        consumed: Consumed | None,
+        check: Callable[[], None] | None,
+        deadline: float,
+    ) -> bool:
+        """Try one transaction; False if it was aborted and may be tried again."""
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            if consumed is not None:
+                self._producer.send_offsets_to_transaction(
+                    [TopicPartition(consumed.topic, consumed.partition, consumed.offset)],
+                    consumed.reader.consumer_group_metadata(),
+                    self._settings.kafka_timeout,
+                )
+            if check is not None:
+                self._check(check)
+            self._commit(deadline)
+        except KafkaException as error:
+            found = error.args[0]
+            if found.code() in _FENCED:
+                raise self._fenced() from None
+            if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                self._abort()
+                raise TooLargeError(self._failed_text.format(reason=found.str())) from None
+            if not found.txn_requires_abort():
+                raise self._failed(found.str()) from None
+            self._abort()
+            return False
+        return True
+
+    def _produce(self, record: Outgoing) -> None:
+        topic, key, value, headers, partition, timestamp = record
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    key=key,
+                    value=value,
+                    headers=headers,
+                    partition=partition,
+                    timestamp=timestamp,
+                )
+            except BufferError:
+                self._producer.poll(FULL_SECONDS)
+            else:
+                return
+
+    def _check(self, check: Callable[[], None]) -> None:
+        """Wait for the offsets of what was written, then let it be checked."""
+        self._producer.flush(self._settings.kafka_timeout)
+        try:
+            check()
+        except ShardpostError:
+            self._abort()
+            raise
+
+    def _commit(self, deadline: float) -> None:
+        while True:
+            try:
+                self._producer.commit_transaction(min(COMMIT_SECONDS, self._settings.kafka_timeout))
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _abort(self) -> None:
+        try:
+            self._producer.abort_transaction(self._settings.kafka_timeout)
+        except KafkaException as error:
+            if error.args[0].code() in _FENCED:
+                raise self._fenced() from None
+            raise self._failed(error.args[0].str()) from None
+
+    def _fenced(self) -> TransactionError:
+        self._broken = FencedError(self._fenced_text)
+        return self._broken
+
+    def _failed(self, reason: str) -> TransactionError:
+        self._broken = TransactionError(self._failed_text.format(reason=reason))
+        return self._broken

@@ -1,0 +1,64 @@
+"""A lock that a second run of the same thing finds: flock on a file that names its holder."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+POLL_SECONDS = 0.2
+
+
+class LockedError(ShardpostError):
+    """Somebody else holds the lock; the text says who, since when."""
+
+
+def path_of(settings: Settings, name: str) -> Path:
+    """Return where the lock of that name is."""
+    return settings.home / "locks" / name
+
+
+@contextmanager
+def exclusive(settings: Settings, name: str, what: str, *, wait: float = 0) -> Iterator[None]:
+    """Hold the lock of that name; LockedError if somebody else still has it after `wait` seconds.
+
+    `what` says in the error what is running. The kernel frees the lock when its holder dies,
+    however it dies.
+    """
+    path = path_of(settings, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        _acquire(file.fileno(), path, what, wait)
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()}))
+        file.flush()
+        yield
+
+
+def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise LockedError(
+                    f"{what} is already running {_holder(path)}: wait for it"
+                ) from None
+            time.sleep(POLL_SECONDS)
+        else:
+            return
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return f"(it holds {path})"
+    return f"(pid {holder['pid']}, since {holder['since']}; it holds {path})"

@@ -1,0 +1,1 @@
+"""Pure values, decisions and plans: no Spark, Airflow, Kafka client, mail, clock or environment."""

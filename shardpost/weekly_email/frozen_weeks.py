@@ -1,0 +1,117 @@
+"""Weeks whose audience is frozen, through deltalake: no JVM.
+
+The row of a week is its commit point.
+"""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from shardpost.delta.query import exists, path_of, query, rows
+from shardpost.delta.sql import text_literal
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
+
+_TIME = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("week", pa.string()),
+        ("snapshot", pa.int64()),
+        ("as_of", _TIME),
+        ("frozen_at", _TIME),
+        ("audience_version", pa.int64()),
+        ("shards", pa.int32()),
+        ("recipients", pa.int64()),
+        ("country", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class FrozenWeek:
+    """One row of `frozen_weeks`.
+
+    From which snapshot, as of when, at which version of `audiences`, and whose stock counted.
+    """
+
+    week: str
+    snapshot: int
+    as_of: datetime
+    frozen_at: datetime
+    audience_version: int
+    shards: int
+    recipients: int
+    country: str
+
+    def require_shards(self, shards: int) -> None:
+        """Refuse a ledger that has another number of partitions than the audience has shards."""
+        if shards != self.shards:
+            raise ShardpostError(
+                f"the audience of {self.week} was frozen in {self.shards} shards, and the topic of"
+                f" the ledger has {shards} partitions: their number must not be changed"
+            )
+
+
+def find(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
+    """Return the frozen week, or None if it is not frozen."""
+    if not exists(settings, FROZEN_WEEKS):
+        return None
+    sql = f"SELECT * FROM frozen_weeks WHERE week = '{week}'"  # noqa: S608 - an IsoWeek
+    found = rows(settings, sql, {FROZEN_WEEKS: None})
+    return FrozenWeek(**found[0]) if found else None
+
+
+def commit(settings: Settings, frozen: FrozenWeek) -> None:
+    """Insert the week's row; ShardpostError if the week is frozen already."""
+    path = path_of(settings, FROZEN_WEEKS)
+    if not exists(settings, FROZEN_WEEKS):
+        write_deltalake(path, SCHEMA.empty_table(), mode="ignore")
+    source = pa.Table.from_pylist([asdict(frozen)], SCHEMA)
+    try:
+        done = (
+            DeltaTable(path)
+            .merge(source, "t.week = s.week", source_alias="s", target_alias="t")
+            .when_not_matched_insert_all()
+            .execute()
+        )
+    except CommitFailedError as error:
+        raise ShardpostError(f"week {frozen.week}: another run is freezing it: {error}") from None
+    if done["num_target_rows_inserted"] != 1:
+        raise ShardpostError(f"week {frozen.week} was frozen by another run: run again")
+
+
+def audience_version(settings: Settings) -> int:
+    """Return the newest version of `audiences`."""
+    return DeltaTable(path_of(settings, AUDIENCES)).version()
+
+
+def sizes(settings: Settings, week: IsoWeek, version: int) -> dict[int, int]:
+    """Return how many clients each shard of the audience has.
+
+    Shards without clients are left out.
+    """
+    sql = f"SELECT shard, count(*) AS clients FROM audiences WHERE week = '{week}' GROUP BY shard"  # noqa: S608
+    return {row["shard"]: row["clients"] for row in rows(settings, sql, {AUDIENCES: version})}
+
+
+def clients(settings: Settings, frozen: FrozenWeek, shard: int) -> list[str]:
+    """Return the audience of one shard."""
+    sql = f"SELECT client FROM audiences WHERE week = '{frozen.week}' AND shard = {shard}"  # noqa: S608
+    table = query(settings, sql, {AUDIENCES: frozen.audience_version})
+    found: list[str] = table.column("client").to_pylist()
+    return found
+
+
+def member(settings: Settings, frozen: FrozenWeek, client: str) -> dict[str, Any] | None:
+    """Return a client's row of the audience, or None if it is not in it."""
+    sql = (
+        f"SELECT * FROM audiences WHERE week = '{frozen.week}' AND client = {text_literal(client)}"  # noqa: S608
+    )
+    found = rows(settings, sql, {AUDIENCES: frozen.audience_version})
+    return found[0] if found else None

@@ -1,0 +1,105 @@
+"""The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
+
+Whoever opens a shard fences everybody who had it before, and only then reads what they did. Every
+write is one transaction; nothing may be said to the mail server before it returned.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import Message
+
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import Header, Outgoing
+from shardpost.kafka.transactions import Transactions
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import LedgerEntry, decode
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+
+
+class Ledger:
+    """The ledger of one shard in one week, open for writing."""
+
+    def __init__(self, settings: Settings, week: IsoWeek, shard: int) -> None:
+        self._settings, self._week, self._shard = settings, week, shard
+        self._topic = settings.topic("weekly-emails")
+        self._transactions = Transactions(
+            settings,
+            f"{self._topic}/{week}/{shard}",
+            fenced=f"fenced: a newer run has taken over shard {shard} of {week};"
+            " this one stops and mails nobody any more",
+            failed=f"{self._topic}[{shard}]: the ledger cannot be written ({{reason}}); nothing"
+            " more is mailed, and what was being sent becomes `unknown`: run again when Kafka is"
+            " well",
+        )
+
+    def open(self) -> LedgerIndex:
+        """Fence all older writers, then read what they left, up to the end as of then."""
+        self._transactions.open()
+        return LedgerIndex.fold(_entries(self._settings, self._week, self._shard, committed=False))
+
+    def write(self, entries: Sequence[LedgerEntry]) -> None:
+        """Write entries in one transaction; FencedError if a newer run has the shard.
+
+        After an error nothing can be written any more.
+        """
+        self._transactions.write([self._record(entry) for entry in entries])
+
+    def close(self) -> None:
+        """Let go of the connection to Kafka."""
+        self._transactions.close()
+
+    def _record(self, entry: LedgerEntry) -> Outgoing:
+        headers: list[Header] = []
+        if entry.state is None:
+            headers.append(("reason", entry.reason or ""))
+        return Outgoing(self._topic, entry.key(self._week), entry.value(), headers, self._shard)
+
+
+def read(settings: Settings, week: IsoWeek, shard: int) -> Iterator[LedgerEntry]:
+    """Yield the shard's entries of that week, oldest first, without waiting for open transactions.
+
+    For looking only: what was not committed, no mail server has heard of.
+    """
+    return _entries(settings, week, shard, committed=True)
+
+
+def _entries(
+    settings: Settings, week: IsoWeek, shard: int, *, committed: bool
+) -> Iterator[LedgerEntry]:
+    topic = settings.topic("weekly-emails")
+    for message in read_to_end(settings, topic, shard, committed=committed):
+        entry = decode(message.key(), message.value(), week)
+        if entry is not None:
+            yield entry
+
+
+def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[dict[str, Any]]:
+    """Return the ledger's records of one client and week, oldest first, as `emails` shows them."""
+    key = LedgerEntry(client, None).key(week)
+    return [
+        _row(message, week)
+        for message in read_to_end(settings, settings.topic("weekly-emails"), shard, committed=True)
+        if message.key() == key
+    ]
+
+
+def _row(message: Message, week: IsoWeek) -> dict[str, Any]:
+    entry = decode(message.key(), message.value(), week)
+    assert entry is not None  # noqa: S101 - its key was compared
+    headers = dict(message.headers() or [])
+    reason = headers.get("reason")
+    at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+    return {
+        "week": str(week),
+        "client": entry.client,
+        "shard": message.partition(),
+        "offset": message.offset(),
+        "timestamp": at.isoformat(),
+        "state": str(entry.state or "open"),
+        "message_id": entry.message_id or None,
+        "reason": entry.reason
+        or (reason.decode(errors="replace") if isinstance(reason, bytes) else None),
+    }

@@ -1,0 +1,81 @@
+"""What the ledger says of every client of a shard in one week, in a few bytes a client."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+
+DIGEST = 16
+STATES: tuple[DeliveryState | None, ...] = (None, *DeliveryState)
+_CODES = {state: code for code, state in enumerate(STATES)}
+
+
+@dataclass
+class LedgerIndex:
+    """Sorted digests of the client ids, and their states; clients in doubt by name besides."""
+
+    digests: NDArray[np.bytes_]
+    codes: NDArray[np.uint8]
+    doubtful: dict[str, LedgerEntry]
+
+    @classmethod
+    def fold(cls, entries: Iterable[LedgerEntry]) -> "LedgerIndex":
+        """Fold the ledger's entries, oldest first: the last of each client counts."""
+        digests, codes = bytearray(), bytearray()
+        doubtful: dict[str, LedgerEntry] = {}
+        for entry in entries:
+            digests += _digest(entry.client)
+            codes.append(_CODES[entry.state])
+            doubtful.pop(entry.client, None)
+            if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
+                doubtful[entry.client] = entry
+        return cls(*_last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8)), doubtful)
+
+    def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
+        """Return the state of each client; None is open."""
+        wanted = _array(b"".join(map(_digest, clients)))
+        if not len(self.digests):
+            return [None] * len(wanted)
+        at = np.searchsorted(self.digests, wanted).clip(max=len(self.digests) - 1)
+        codes = np.where(self.digests[at] == wanted, self.codes[at], 0)
+        return [STATES[code] for code in codes.tolist()]
+
+    def counts(self) -> Counter[DeliveryState]:
+        """Return how many clients are in each state; the open ones are not counted."""
+        found = np.bincount(self.codes, minlength=len(STATES)).tolist()
+        return Counter({state: found[code] for state, code in _CODES.items() if state is not None})
+
+    def give_up_sending(self) -> list[str]:
+        """Turn every `sending` without outcome into `unknown`; return their clients."""
+        self.codes[self.codes == _CODES[DeliveryState.SENDING]] = _CODES[DeliveryState.UNKNOWN]
+        return [
+            client
+            for client, entry in self.doubtful.items()
+            if entry.state is DeliveryState.SENDING
+        ]
+
+
+def _digest(client: str) -> bytes:
+    return blake2b(client.encode(), digest_size=DIGEST).digest()
+
+
+def _array(digests: bytes) -> NDArray[np.bytes_]:
+    # numpy compares these as bytes with trailing zeros ignored; at one fixed length that is
+    # equality.
+    return np.frombuffer(digests, dtype=f"S{DIGEST}")
+
+
+def _last(
+    digests: NDArray[np.bytes_], codes: NDArray[np.uint8]
+) -> tuple[NDArray[np.bytes_], NDArray[np.uint8]]:
+    """Sort by digest and keep the last of equal ones."""
+    order = np.argsort(digests, kind="stable")
+    digests, codes = digests[order], codes[order]
+    last = np.ones(len(digests), dtype=bool)
+    last[:-1] = digests[1:] != digests[:-1]
+    return digests[last], codes[last]

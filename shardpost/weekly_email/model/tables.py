@@ -1,0 +1,17 @@
+"""The tables of the weekly e-mail; they stand under no snapshot."""
+
+from shardpost.delta.table import Table
+
+# The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.
+AUDIENCES = Table(
+    "audiences",
+    "client STRING, name STRING, email STRING, has_contact BOOLEAN,"
+    " positions ARRAY<STRUCT<position: STRING, ticker: STRING, amount: STRING, exchange: STRING>>,"
+    " week STRING, shard INT",
+    "shard",
+)
+FROZEN_WEEKS = Table(
+    "frozen_weeks",
+    "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
+    " shards INT, recipients BIGINT, country STRING",
+)

@@ -1,0 +1,72 @@
+"""The connections of one shard to the mail server: one mail on each at a time."""
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.delivery import NoReply, NotSent, Outcome
+from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.smtp import MailServerError, SmtpSession
+
+log = logging.getLogger(__name__)
+
+
+class SmtpConnections:
+    """Up to `mail_connections` sessions; one that cannot be had is done without."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._sessions = [SmtpSession(settings) for _ in range(settings.mail_connections)]
+        self._pool = ThreadPoolExecutor(settings.mail_connections, "smtp")
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, wanted: int) -> None:
+        """Have that many open, or go on with fewer; MailServerError if none can be had."""
+        sessions = self._sessions[:wanted]
+        errors = list(self._pool.map(_opening, sessions))
+        failed = [error for error in errors if error is not None]
+        if failed and len(failed) == len(errors):
+            raise failed[0]
+        self._drop([session for session, error in zip(sessions, errors, strict=True) if error])
+
+    def send(self, mails: Sequence[Mail]) -> list[Outcome]:
+        """Send mails, at most `len` of them, side by side; return what became of each."""
+        sessions = self._sessions[: len(mails)]
+        others = self._pool.map(_outcome, sessions[1:], mails[1:])
+        outcomes = [_outcome(sessions[0], mails[0]), *others]
+        pairs = zip(sessions, outcomes, strict=True)
+        self._drop([session for session, outcome in pairs if _is_unreachable(outcome)])
+        return outcomes
+
+    def close(self) -> None:
+        """Close all."""
+        self._pool.shutdown()
+        for session in self._sessions:
+            session.close()
+
+    def _drop(self, lost: list[SmtpSession]) -> None:
+        if lost:
+            self._sessions = [session for session in self._sessions if session not in lost]
+            log.warning("going on with %d connections to the mail server", len(self))
+
+
+def _is_unreachable(outcome: Outcome) -> bool:
+    return isinstance(outcome, NotSent) and outcome.unreachable
+
+
+def _opening(session: SmtpSession) -> MailServerError | None:
+    try:
+        session.open()
+    except MailServerError as error:
+        return error
+    return None
+
+
+def _outcome(session: SmtpSession, mail: Mail) -> Outcome:
+    try:
+        return session.send(mail)
+    except Exception as error:
+        log.exception("sending failed in a way that is not foreseen")
+        return NoReply(f"unexpected {type(error).__name__}: {error}")
