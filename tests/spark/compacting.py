@@ -3,8 +3,6 @@
 Run it here, read what it left, hold it against the fold.
 """
 
-from argparse import Namespace
-
 from shardpost.delta import snapshots
 from shardpost.delta.query import rows
 from shardpost.holders.compaction import compact
@@ -16,7 +14,7 @@ from tests.reference import Fold, Raw, exchange, published
 
 def run(settings: Settings) -> dict[str, object]:
     """Run one compaction in this process."""
-    code, result = compact(Namespace(), settings)
+    code, result = compact(settings)
     assert code == 0
     return result
 

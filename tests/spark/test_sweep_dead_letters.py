@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from argparse import Namespace
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -51,7 +50,7 @@ def ready(settings: Settings) -> Settings:
 def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
     """Sweep in this process, so many seconds after START or now."""
     now = None if seconds is None else at(seconds)
-    code, result = sweep_dead_letters(Namespace(now=now), settings)
+    code, result = sweep_dead_letters(settings, now or datetime.now(UTC))
     assert code == 0
     return {name: count for name, count in result.items() if count}
 
@@ -129,7 +128,7 @@ def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) ->
     guarded = ready.model_copy(update={"retry_flood": 2})
     flood = [failed(guarded, original(n, b"k%d" % n), f"KeyError: '{n}'") for n in range(3)]
     put(guarded, [*flood, failed(guarded, original(9), "OSError: gone")])
-    code, result = sweep_dead_letters(Namespace(now=at(60)), guarded)
+    code, result = sweep_dead_letters(guarded, at(60))
     assert (code, result["held"], result["retried"]) == (3, 3, 1)
     [mark] = result["held_errors"]
     assert mark.startswith("KeyError-")

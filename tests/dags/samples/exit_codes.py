@@ -5,6 +5,7 @@ from datetime import timedelta
 from airflow.sdk import dag
 
 from shardpost.orchestration import DEFAULTS, SparkJob
+from shardpost.spark.job_spec import JobSpec
 
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 
@@ -13,7 +14,7 @@ SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 def exit_codes() -> None:
     """Run them all, none after another."""
     for name in ("done", "could_not", "bad_usage", "needs_attention"):
-        SparkJob(task_id=name, job="stand_in", arguments=[name])
+        SparkJob(task_id=name, job=JobSpec("stand_in"), arguments=[name])
 
 
 exit_codes()
