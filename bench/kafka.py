@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.stream import Record
 from shardpost.embedded.process import wait_until
-from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka import clients, coordinates, offsets, reading
 from shardpost.settings import Settings
 
 PARTITIONS = 8
@@ -75,7 +75,7 @@ def latest(settings: Settings, topic: str) -> dict[str, list[int]]:
     """Return {key: ids} of a topic of holders, ours or the peer's, as its records leave it."""
     found: dict[str, list[int]] = {}
     for partition in range(PARTITIONS):
-        for message in reading.read_to_end(settings, topic, partition):
+        for message in reading.read_to_end(settings, coordinates.TopicPartition(topic, partition)):
             client, value = (message.key() or b"").decode(), message.value()
             if value is None:
                 found.pop(client, None)

@@ -19,6 +19,7 @@ from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.letters import ATTEMPT, ID
 from shardpost.dead_letters.model.transitions import as_text
 from shardpost.kafka.clients import client_config
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import headers_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
@@ -129,7 +130,7 @@ def _check(settings: Settings, count: int) -> None:
     seen: set[str] = set()
     total = 0
     for partition in range(PARTITIONS):
-        for message in read_to_end(settings, settings.topic("retries"), partition):
+        for message in read_to_end(settings, TopicPartition(settings.topic("retries"), partition)):
             headers = dict(headers_of(message))
             total += headers[ATTEMPT] == b"1"
             seen.add(as_text(headers[ID]))

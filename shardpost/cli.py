@@ -5,14 +5,13 @@ Finds a command, runs it, and turns errors into one line and an exit code.
 
 import errno
 import importlib
-import logging
 import sys
 import traceback
 from datetime import UTC, datetime
 
 import click
 
-from shardpost import __version__
+from shardpost import __version__, logs
 from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
 from shardpost.printable import harmless
 
@@ -57,10 +56,7 @@ class Commands(click.Group):
 @click.version_option(__version__)
 def root() -> None:
     """Positions in Kafka become holders in Delta tables, and one weekly e-mail per client."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells every request
+    logs.configure()
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from xdist.workermanage import NodeManager
 
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
-from tests.two_at_once import Scheduling
+from tests.support.two_at_once import Scheduling
 
 FOLDER = Path(__file__).parent
 

@@ -13,6 +13,7 @@ from shardpost.dead_letters.batches import batches, itself
 from shardpost.dead_letters.model.foreign_letters import Known, translated
 from shardpost.dead_letters.model.transitions import Routes
 from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
@@ -52,14 +53,16 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
     count, taken = 0, None
     with closing(writer), closing(clients.consumer(settings, GROUP)) as reader:
         writer.open()
-        start = offsets.committed(settings, reader, topic, partition)
-        found = reading.read_to_end(settings, topic, partition, start=start, committed=True)
+        start = offsets.committed(settings, reader, TopicPartition(topic, partition))
+        found = reading.read_to_end(
+            settings, TopicPartition(topic, partition), start=start, committed=True
+        )
         records = map(record_of, found)
         known = Known(settings.retry_rules, _foreign(settings))
         into = routes.store, routes.partitions[routes.store], known
         for batch in batches(records, settings.retry_batch, itself):
             letters = [translated(record, now, *into) for record in batch]
-            taken = Consumed(reader, topic, partition, batch[-1].offset + 1)
+            taken = Consumed(reader, TopicPartition(topic, partition), batch[-1].offset + 1)
             try:
                 writer.write(letters, taken)
                 count += len(letters)
@@ -67,7 +70,7 @@ def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[st
                 ends = [taken._replace(offset=record.offset + 1) for record in batch]
                 count += sum(map(partial(_one, writer), letters, ends))
         if taken is None and start is not None:  # Kafka forgets offsets that nobody commits again
-            writer.write([], Consumed(reader, topic, partition, start))
+            writer.write([], Consumed(reader, TopicPartition(topic, partition), start))
     if count:
         log.info("%s: %d letters taken in", where, count)
     return count
@@ -82,7 +85,7 @@ def _one(writer: Transactions, letter: Outgoing, taken: Consumed) -> int:
     try:
         writer.write([letter], taken)
     except TooLargeError:
-        place = f"{taken.topic}[{taken.partition}]@{taken.offset - 1}"
+        place = taken.partition.at(taken.offset - 1)
         log.warning("%s: too large for a letter: only that topic has it", place)
         writer.write([], taken)
         return 0

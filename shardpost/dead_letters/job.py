@@ -7,7 +7,7 @@ from shardpost.spark.job_spec import JobSpec
 def _unread_records(settings: Settings) -> int:
     from shardpost.dead_letters import letters_table
 
-    return sum(one.until - one.first for one in letters_table.unread(settings))
+    return sum(one.size for one in letters_table.unread(settings))
 
 
 SWEEP_DEAD_LETTERS = JobSpec("sweep_dead_letters", _unread_records)

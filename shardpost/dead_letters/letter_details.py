@@ -13,6 +13,7 @@ from shardpost.dead_letters.model.transitions import Routes, as_text
 from shardpost.decisions.decision import Decision, decode
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
@@ -65,7 +66,9 @@ def newest(settings: Settings, letter_id: str) -> Record | None:
     places += [(store, partition) for partition in range(counts[store])]
     for topic, partition in places:
         found = None
-        for message in reading.read_to_end(settings, topic, partition, committed=True):
+        for message in reading.read_to_end(
+            settings, TopicPartition(topic, partition), committed=True
+        ):
             if message.value() is not None and name_of(message.key()) == letter_id:
                 found = record_of(message)
         if found is not None:
@@ -78,7 +81,9 @@ def _decisions(settings: Settings, letter_id: str) -> Iterator[Decision]:
     topic = settings.topic("decisions")
     count = offsets.partition_counts(settings, [topic])[topic]
     for partition in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
-        for message in reading.read_to_end(settings, topic, partition, committed=True):
+        for message in reading.read_to_end(
+            settings, TopicPartition(topic, partition), committed=True
+        ):
             decision = decode(message.key(), message.value())
             if decision is not None and name_of(decision.about) == letter_id:
                 yield decision
@@ -95,7 +100,7 @@ def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Itera
     topic = settings.retry_rules.retry_topic(origin.origin_topic)
     count = offsets.partition_counts(settings, [topic])[topic]
     home = partition_of(origin.origin_key or letter_id, count)
-    for message in reading.read_to_end(settings, topic, home, committed=True):
+    for message in reading.read_to_end(settings, TopicPartition(topic, home), committed=True):
         record = record_of(message)
         if as_text(dict(record.headers).get(ID)) == letter_id:
             yield record

@@ -10,42 +10,24 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from shardpost.dead_letters.model.life import Step, fold, in_order, step_of
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.dead_letters.model.transitions import LetterState
 from shardpost.delta import table_log
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.sql import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, ends
 from shardpost.settings import Settings
 
-_TIME = pa.timestamp("us", tz="UTC")
-SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("state", pa.string()),
-        ("attempt", pa.int32()),
-        ("at", _TIME),
-        ("origin_topic", pa.string()),
-        ("origin_partition", pa.int32()),
-        ("origin_offset", pa.int64()),
-        ("origin_key", pa.binary()),
-        ("size", pa.int64()),
-        ("error", pa.string()),
-        ("fingerprint", pa.string()),
-        ("failed_at", _TIME),
-        ("due", _TIME),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-    ]
-)
+SCHEMA = arrow_schema(DEAD_LETTERS)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
@@ -91,7 +73,7 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
 
 def opened(settings: Settings) -> DeltaTable:
     """Return the table as it is now, made if it is not there."""
-    table_log.create(settings, DEAD_LETTERS, Schema.from_arrow(SCHEMA), KEEP_DAYS)
+    table_log.create(settings, DEAD_LETTERS, KEEP_DAYS)
     return DeltaTable(path_of(settings, DEAD_LETTERS))
 
 
@@ -133,7 +115,7 @@ def _steps_of(settings: Settings, place: OffsetRange) -> Iterator[Step]:
     is_store = place.topic == settings.topic("dead-letters")
     rules = settings.retry_rules
     messages = reading.read_to_end(
-        settings, place.topic, place.partition, start=place.first, committed=True
+        settings, TopicPartition(place.topic, place.partition), start=place.first, committed=True
     )
     for record in map(record_of, messages):
         if record.offset >= place.until:

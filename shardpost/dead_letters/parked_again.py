@@ -8,6 +8,7 @@ offset and is not committed: what comes later lies above it, and stays.
 from collections.abc import Sequence
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import bounds
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Record
@@ -24,8 +25,8 @@ class ParkedSince:
     """The records of a partition of the parking lot from now on, committed or not."""
 
     def __init__(self, settings: Settings, topic: str, partition: int) -> None:
-        self._settings, self._place = settings, (topic, partition)
-        _, self._end = bounds(settings, topic, partition, committed=False)
+        self._settings, self._partition = settings, TopicPartition(topic, partition)
+        _, self._end = bounds(settings, self._partition, committed=False)
         self._newest: dict[bytes | None, int] = {}
 
     def has_newer(self, record: Record) -> bool:
@@ -34,7 +35,9 @@ class ParkedSince:
 
     def require_newest(self, records: Sequence[Record]) -> None:
         """Look what has come; OvertakenError if one of those letters was parked anew."""
-        for message in read_to_end(self._settings, *self._place, start=self._end, uncommitted=True):
+        for message in read_to_end(
+            self._settings, self._partition, start=self._end, uncommitted=True
+        ):
             offset = message.offset() or 0
             self._end = offset + 1
             if message.value() is not None:

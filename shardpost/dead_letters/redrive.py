@@ -25,6 +25,7 @@ from shardpost.dead_letters.reread import reread
 from shardpost.dead_letters.temporary_database import on_disk, scratch
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, Record
@@ -199,7 +200,7 @@ def _meant(
     settings: Settings, routes: Routes, verdict: RedriveRequest, partition: int
 ) -> Iterator[_Meant]:
     """Yield the letters meant, in the order of the parking lot, when it is read to its end."""
-    messages = read_to_end(settings, routes.parking_lot, partition)
+    messages = read_to_end(settings, TopicPartition(routes.parking_lot, partition))
     rows = (_row(record_of(message), settings, verdict) for message in messages)
     where = f"{routes.parking_lot}[{partition}]"
     with on_disk(where), closing(scratch(_PARKED)) as disk:

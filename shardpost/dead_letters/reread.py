@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Record
@@ -26,7 +27,7 @@ def reread(
     one = next(left, None)
     if one is None:
         return
-    for message in read_to_end(settings, topic, partition, start=offset_of(one)):
+    for message in read_to_end(settings, TopicPartition(topic, partition), start=offset_of(one)):
         offset = message.offset() or 0
         while one is not None and offset_of(one) < offset:
             one = next(left, None)

@@ -6,14 +6,13 @@ steps of all letters into the table `dead_letters`.
 """
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from shardpost import locks
+from shardpost import locks, logs
 from shardpost.dead_letters.intake import take_in
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.letter_details import routes_of
@@ -90,9 +89,7 @@ def _per_partition(body: Callable[[int], T], partitions: list[int]) -> list[T]:
 
 
 def _logged(body: Callable[[int], T], partition: int) -> T:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    logs.configure()
     return body(partition)
 
 

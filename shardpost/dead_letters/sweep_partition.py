@@ -26,6 +26,7 @@ from shardpost.dead_letters.reread import reread
 from shardpost.dead_letters.sweep_index import Chosen, SweepIndex
 from shardpost.dead_letters.temporary_database import on_disk
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import headers_of, record_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Headers, Outgoing, Record
@@ -105,7 +106,7 @@ def due_by_error(sweep: Sweep, partition: int) -> Counter[str]:
     """Return how many letters of each fingerprint are due in a partition; changes nothing."""
     where = on_disk(sweep.where(partition))
     with _rarely_collected(), where, closing(sweep.index()) as index:
-        for message in read_to_end(sweep.settings, sweep.routes.store, partition):
+        for message in read_to_end(sweep.settings, TopicPartition(sweep.routes.store, partition)):
             _add(index, message, headers_of(message))
         return index.due_by_error()
 
@@ -168,7 +169,7 @@ def _read(sweep: Sweep, partition: int, index: SweepIndex) -> dict[int, Record] 
     """Fill the index; return what is due, by offset, where it is no more than one batch."""
     kept: dict[int, Record] | None = {}
     size = 0
-    for message in read_to_end(sweep.settings, sweep.routes.store, partition):
+    for message in read_to_end(sweep.settings, TopicPartition(sweep.routes.store, partition)):
         headers = headers_of(message)
         fate = _add(index, message, headers)
         if kept is not None and fate not in STAYING:

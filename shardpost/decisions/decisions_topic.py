@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from shardpost.decisions.decision import Decision, decode
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import headers_of
 from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.reading import read_to_end
@@ -27,7 +28,9 @@ def of_partition(
     settings: Settings, partition: int, start: int | None
 ) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions of one partition from that offset on, with their headers."""
-    for message in read_to_end(settings, settings.topic("decisions"), partition, start=start):
+    for message in read_to_end(
+        settings, TopicPartition(settings.topic("decisions"), partition), start=start
+    ):
         decision = decode(message.key(), message.value())
         if decision is not None:
             headers = headers_of(message)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
@@ -24,24 +25,7 @@ SNAPSHOTS = Table(
     " country STRING, shards INT, code_version STRING, run STRING",
 )
 
-_TIME = pa.timestamp("us", tz="UTC")
-SCHEMA = pa.schema(
-    [
-        ("snapshot", pa.int64()),
-        ("committed_at", _TIME),
-        ("looked_at", _TIME),
-        ("end_offsets", pa.string()),
-        ("tables", pa.string()),
-        ("positions", pa.int64()),
-        ("holders", pa.int64()),
-        ("held", pa.int64()),
-        ("rejected", pa.int64()),
-        ("country", pa.string()),
-        ("shards", pa.int32()),
-        ("code_version", pa.string()),
-        ("run", pa.string()),
-    ]
-)
+SCHEMA = arrow_schema(SNAPSHOTS)
 
 
 class ConflictError(ShardpostError):

@@ -21,6 +21,7 @@ from deltalake.schema import Field, PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import missing_columns, path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
@@ -33,12 +34,12 @@ _DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long"}
 Stats = dict[str, tuple[Any, Any]]
 
 
-def create(settings: Settings, table: Table, schema: Schema, keep_days: int) -> None:
+def create(settings: Settings, table: Table, keep_days: int) -> None:
     """Create a table that is not there yet, empty; its old versions are kept so many days."""
     kept = f"interval {keep_days} days"
     DeltaTable.create(
         path_of(settings, table),
-        schema,
+        Schema.from_arrow(arrow_schema(table)),
         mode="ignore",
         configuration={
             "delta.logRetentionDuration": kept,

@@ -54,4 +54,4 @@ def unread_originals(settings: Settings, last: Snapshot | None) -> int:
     counts = offsets.partition_counts(settings, input_topics(settings))
     marks = offsets.watermarks(settings, counts, committed=True)
     ranges = ranges_to_read(last.end_offsets if last else {}, marks)
-    return sum(one.until - one.first for one in ranges)
+    return sum(one.size for one in ranges)

@@ -22,6 +22,7 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.tables import REJECTED_RECORDS
 from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
@@ -74,11 +75,11 @@ def _send(settings: Settings, snapshot: Snapshot, sent: int, tables: str, *, is_
     reader = clients.consumer(settings, f"{GROUP}-{tables}")
     with closing(reader), closing(writer):
         writer.open()
-        since = max(sent, offsets.committed(settings, reader, topic, 0) or 0)
+        since = max(sent, offsets.committed(settings, reader, TopicPartition(topic, 0)) or 0)
         if since >= snapshot.number:
             return 0
         found = _Letters(settings, snapshot, since)
-        writer.write(found, Consumed(reader, topic, 0, snapshot.number))
+        writer.write(found, Consumed(reader, TopicPartition(topic, 0), snapshot.number))
     log.info("%s: %d letters of snapshots %d to %d", topic, found.count, since + 1, snapshot.number)
     return found.count
 

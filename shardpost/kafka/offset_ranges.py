@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardpost.kafka.coordinates import TopicPartition
+
 # {topic: {partition: next offset to read}}
 Offsets = Mapping[str, Mapping[int, int]]
 # {topic: {partition: (low watermark, end)}}
@@ -17,6 +19,19 @@ class OffsetRange:
     partition: int
     first: int
     until: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition}: offsets {self.first} to {self.until - 1}"
+
+    @property
+    def size(self) -> int:
+        """How many offsets there are."""
+        return self.until - self.first
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
 
 
 def ends(marks: Watermarks) -> dict[str, dict[int, int]]:

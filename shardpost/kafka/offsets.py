@@ -7,10 +7,12 @@ stable offset.
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import CONTACT_SECONDS, admin, consumer, unreachable
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offset_ranges import Offsets
 from shardpost.settings import Settings
 
@@ -60,7 +62,7 @@ def watermarks(
     try:
         return {
             topic: {
-                partition: _marks_of(settings, reader, topic, partition)
+                partition: _watermarks_of(settings, reader, TopicPartition(topic, partition))
                 for partition in range(count)
             }
             for topic, count in counts.items()
@@ -69,13 +71,16 @@ def watermarks(
         reader.close()
 
 
-def _marks_of(settings: Settings, reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
+def _watermarks_of(
+    settings: Settings, reader: Consumer, partition: TopicPartition
+) -> tuple[int, int]:
     """Ask for low and high of one partition; while its leader moves, again."""
-    place = TopicPartition(topic, partition)
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
         try:
-            low, high = reader.get_watermark_offsets(place, timeout=settings.kafka_timeout)
+            low, high = reader.get_watermark_offsets(
+                confluent_kafka.TopicPartition(*partition), timeout=settings.kafka_timeout
+            )
         except KafkaException as error:
             if error.args[0].code() not in MOVING or time.monotonic() > deadline:
                 raise unreachable(settings, error) from None
@@ -84,37 +89,36 @@ def _marks_of(settings: Settings, reader: Consumer, topic: str, partition: int) 
             return low, high
 
 
-def bounds(settings: Settings, topic: str, partition: int, *, committed: bool) -> tuple[int, int]:
+def bounds(settings: Settings, partition: TopicPartition, *, committed: bool) -> tuple[int, int]:
     """Return low and high of one partition, as `watermarks` does."""
     isolation = "read_committed" if committed else "read_uncommitted"
     reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
     try:
-        return _marks_of(settings, reader, topic, partition)
+        return _watermarks_of(settings, reader, partition)
     finally:
         reader.close()
 
 
-def committed(settings: Settings, reader: Consumer, topic: str, partition: int) -> int | None:
+def committed(settings: Settings, reader: Consumer, partition: TopicPartition) -> int | None:
     """Return the offset that the reader's group has committed; None where it has none."""
     try:
-        [place] = reader.committed(
-            [TopicPartition(topic, partition)], timeout=settings.kafka_timeout
-        )
+        asked = [confluent_kafka.TopicPartition(*partition)]
+        [found] = reader.committed(asked, timeout=settings.kafka_timeout)
     except KafkaException as error:
         raise unreachable(settings, error) from None
-    return int(place.offset) if place.offset >= 0 else None
+    return int(found.offset) if found.offset >= 0 else None
 
 
 def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
     """Commit offsets to a consumer group without being its member, for lag tools to see."""
-    places = [
-        TopicPartition(topic, partition, offset)
+    committing = [
+        confluent_kafka.TopicPartition(topic, partition, offset)
         for topic, partitions in offsets.items()
         for partition, offset in partitions.items()
     ]
     client = consumer(settings, group)
     try:
-        client.commit(offsets=places, asynchronous=False)
+        client.commit(offsets=committing, asynchronous=False)
     except KafkaException as error:
         raise unreachable(settings, error) from None
     finally:

@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from shardpost.kafka.clients import KafkaUnreachableError, consumer, unreachable
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import MOVING, bounds
 from shardpost.settings import Settings
 
@@ -19,8 +21,7 @@ BATCH = 10_000
 
 def read_to_end(
     settings: Settings,
-    topic: str,
-    partition: int,
+    partition: TopicPartition,
     *,
     start: int | None = None,
     committed: bool = False,
@@ -37,9 +38,9 @@ def read_to_end(
         more["isolation.level"] = "read_uncommitted"
     reader = consumer(settings, "shardpost-reader", **more)
     try:
-        low, high = bounds(settings, topic, partition, committed=committed)
+        low, high = bounds(settings, partition, committed=committed)
         position = max(low, start or 0)
-        reader.assign([TopicPartition(topic, partition, position)])
+        reader.assign([confluent_kafka.TopicPartition(*partition, position)])
         deadline = time.monotonic() + settings.kafka_timeout
         while position < high:
             for message in _next_batch(reader):
@@ -47,12 +48,12 @@ def read_to_end(
                     _refuse(message, settings)
                 elif (message.offset() or 0) < high:
                     yield message
-            now_at = _position(reader, topic, partition, position)
+            now_at = _position(reader, partition, position)
             if now_at > position:
                 position, deadline = now_at, time.monotonic() + settings.kafka_timeout
             elif time.monotonic() > deadline:
                 raise KafkaUnreachableError(
-                    f"{topic}[{partition}]@{position}: no progress to the end {high} for"
+                    f"{partition.at(position)}: no progress to the end {high} for"
                     f" {settings.kafka_timeout:g} s: an open transaction, or the broker is gone"
                     " (docs/dead-letters.md: When something is wrong)"
                 )
@@ -72,8 +73,8 @@ def _next_batch(reader: Consumer) -> list[Message]:
     return [] if one is None else [one]  # a message without a value is false
 
 
-def _position(reader: Consumer, topic: str, partition: int, before: int) -> int:
-    offset: int = reader.position([TopicPartition(topic, partition)])[0].offset
+def _position(reader: Consumer, partition: TopicPartition, before: int) -> int:
+    offset: int = reader.position([confluent_kafka.TopicPartition(*partition)])[0].offset
     return max(before, offset)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shardpost.kafka.coordinates import Coordinates
+
 Header = tuple[str, str | bytes | None]
 Headers = Sequence[Header]
 
@@ -24,6 +26,11 @@ class Record(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Where the record is."""
+        return Coordinates(self.topic, self.partition, self.offset)
 
     @property
     def place(self) -> str:

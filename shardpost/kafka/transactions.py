@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import transactional_producer, unreachable
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 
@@ -40,8 +42,7 @@ class Consumed(NamedTuple):
     """An offset that is committed with a transaction, for the group of that consumer."""
 
     reader: Consumer
-    topic: str
-    partition: int
+    partition: TopicPartition
     offset: int
 
 
@@ -116,7 +117,7 @@ class Transactions:
                 self._produce(record)
             if consumed is not None:
                 self._producer.send_offsets_to_transaction(
-                    [TopicPartition(consumed.topic, consumed.partition, consumed.offset)],
+                    [confluent_kafka.TopicPartition(*consumed.partition, consumed.offset)],
                     consumed.reader.consumer_group_metadata(),
                     self._settings.kafka_timeout,
                 )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
@@ -37,7 +38,9 @@ class CommandWriter:
 
     def place(self) -> int | None:
         """Return the offset from which requests are read on; None if none was ever committed."""
-        return offsets.committed(self._settings, self._reader, self._topic, self._partition)
+        return offsets.committed(
+            self._settings, self._reader, TopicPartition(self._topic, self._partition)
+        )
 
     def commit(self, writes: Sequence[Outgoing], place: int | None = None) -> None:
         """Write all in one transaction, with the place; FencedError if another took over.
@@ -46,7 +49,7 @@ class CommandWriter:
         """
         consumed = None
         if place is not None:
-            consumed = Consumed(self._reader, self._topic, self._partition, place)
+            consumed = Consumed(self._reader, TopicPartition(self._topic, self._partition), place)
         self._writer.write(writes, consumed)
         if writes or consumed:
             self._committed_at = time.monotonic()

@@ -10,6 +10,7 @@ from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.clients import consumer, producer
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import bounds, committed, partition_counts
 from shardpost.kafka.partitioning import partition_of
 from shardpost.run_requests import request_topics
@@ -39,7 +40,7 @@ def ask(settings: Settings, key: str, value: dict[str, object]) -> AskedRequest:
     partition = partition_of(key, request_topics.partitions(settings))
     decided = settings.topic("decisions")
     decided_in = partition_of(key, partition_counts(settings, [decided])[decided])
-    _, decided_from = bounds(settings, decided, decided_in, committed=True)
+    _, decided_from = bounds(settings, TopicPartition(decided, decided_in), committed=True)
     taken = _produced(settings, topic, key.encode(), text, partition)
     return AskedRequest(key, partition, taken.offset() or 0, decided_in, decided_from)
 
@@ -82,7 +83,10 @@ def _decisions(settings: Settings, asked: AskedRequest) -> Iterator[Decision]:
 def _place(settings: Settings, partition: int) -> int:
     reader = consumer(settings, GROUP)
     try:
-        return committed(settings, reader, settings.topic("run-requests"), partition) or 0
+        return (
+            committed(settings, reader, TopicPartition(settings.topic("run-requests"), partition))
+            or 0
+        )
     finally:
         reader.close()
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from confluent_kafka import Message
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import bounds, partition_counts
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
@@ -36,7 +37,7 @@ def partitions(settings: Settings) -> int:
 
 def command_entries(settings: Settings, partition: int) -> Iterator[CommandEntry]:
     """Yield the records of one partition of `run-commands`, oldest first, to its end as of now."""
-    for message in read_to_end(settings, settings.topic("run-commands"), partition):
+    for message in read_to_end(settings, TopicPartition(settings.topic("run-commands"), partition)):
         entry = decode(message.key(), message.value(), _at(message))
         if entry is not None:
             yield entry
@@ -45,14 +46,18 @@ def command_entries(settings: Settings, partition: int) -> Iterator[CommandEntry
 def requests(settings: Settings, partition: int, start: int) -> Iterator[RequestRecord]:
     """Yield what was asked from that offset on; waits for nobody's open transaction."""
     topic = settings.topic("run-requests")
-    for message in read_to_end(settings, topic, partition, start=start, committed=True):
+    for message in read_to_end(
+        settings, TopicPartition(topic, partition), start=start, committed=True
+    ):
         offset = message.offset() or 0
         yield RequestRecord(partition, offset, _at(message), message.key(), message.value())
 
 
 def kept(settings: Settings, partition: int) -> tuple[int, int]:
     """Return low and high watermark of one partition of `run-requests`."""
-    return bounds(settings, settings.topic("run-requests"), partition, committed=False)
+    return bounds(
+        settings, TopicPartition(settings.topic("run-requests"), partition), committed=False
+    )
 
 
 def command_written(settings: Settings, partition: int, command: Command) -> Outgoing:

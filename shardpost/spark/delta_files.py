@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from deltalake import Schema
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -38,11 +37,6 @@ class Written:
 
     def _stats(self) -> Iterator[dict[str, Any]]:
         return (json.loads(file.stats) for file in self.files)
-
-
-def schema_of(table: Table) -> Schema:
-    """Return a table's columns as deltalake wants them."""
-    return Schema.from_json(_struct(table).json())
 
 
 def columns_of(table: Table) -> list[str]:

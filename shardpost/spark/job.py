@@ -4,7 +4,6 @@ Arguments in, one JSON result out, one line for a known failure.
 """
 
 import json
-import logging
 import signal
 import sys
 from argparse import ArgumentParser
@@ -17,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyarrow.lib import ArrowException
 from pyspark.errors import PySparkException
 
+from shardpost import logs
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.settings import Settings, load
 from shardpost.spark.parent_process import end_with_parent
@@ -36,9 +36,7 @@ def run(body: Callable[[Settings], Outcome], *, result: Path | None) -> NoReturn
     """Run a job's body and exit with its code; its JSON document goes to that path."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # with it the JVM ends too, and cannot be asked
     end_with_parent()  # without its JVM it can do nothing but what it does before Spark's part
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    logs.configure()
     try:
         code, document = body(load())
     except ShardpostError as error:

@@ -1,6 +1,5 @@
 """The one SparkSession of a job."""
 
-import logging
 import os
 import signal
 import threading
@@ -38,7 +37,6 @@ def start(
     most of the time. `worker_daemon` is the module that forks Python workers. Both are heeded where
     the master is `local[*]`.
     """
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection
     builder = SparkSession.builder.appName(f"shardpost {app}")
     for name, value in SESSION_CONF.items():
         builder = builder.config(name, value)

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, transactional_producer, unreachable
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
@@ -174,7 +175,7 @@ def _holds_records(settings: Settings, topic: str, partitions: int) -> bool:
     """Tell whether the topic has a committed record; what was broken off is none."""
     ends = watermarks(settings, {topic: partitions}, committed=True)[topic]
     return any(
-        next(read_to_end(settings, topic, partition), None) is not None
+        next(read_to_end(settings, TopicPartition(topic, partition)), None) is not None
         for partition, (low, end) in ends.items()
         if end > low
     )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, query, rows
 from shardpost.delta.sql import text_literal
 from shardpost.errors import ShardpostError
@@ -18,19 +19,7 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
 
-_TIME = pa.timestamp("us", tz="UTC")
-SCHEMA = pa.schema(
-    [
-        ("week", pa.string()),
-        ("snapshot", pa.int64()),
-        ("as_of", _TIME),
-        ("frozen_at", _TIME),
-        ("audience_version", pa.int64()),
-        ("shards", pa.int32()),
-        ("recipients", pa.int64()),
-        ("country", pa.string()),
-    ]
-)
+SCHEMA = arrow_schema(FROZEN_WEEKS)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Header, Outgoing
 from shardpost.kafka.transactions import Transactions
@@ -70,7 +71,7 @@ def _entries(
     settings: Settings, week: IsoWeek, shard: int, *, committed: bool
 ) -> Iterator[LedgerEntry]:
     topic = settings.topic("weekly-emails")
-    for message in read_to_end(settings, topic, shard, committed=committed):
+    for message in read_to_end(settings, TopicPartition(topic, shard), committed=committed):
         entry = decode(message.key(), message.value(), week)
         if entry is not None:
             yield entry
@@ -81,7 +82,9 @@ def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[
     key = LedgerEntry(client, None).key(week)
     return [
         _row(message, week)
-        for message in read_to_end(settings, settings.topic("weekly-emails"), shard, committed=True)
+        for message in read_to_end(
+            settings, TopicPartition(settings.topic("weekly-emails"), shard), committed=True
+        )
         if message.key() == key
     ]
 

@@ -8,8 +8,8 @@ from shardpost.settings import Settings
 from shardpost.topics import creation
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
-from tests.airflow_server import AirflowServer, airflow_server
-from tests.command_line import CommandLine
+from tests.support.airflow_server import AirflowServer, airflow_server
+from tests.support.command_line import CommandLine
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.job import WEEKLY_EMAIL
-from tests.letter_world import failed, original, put
-from tests.reference import position, produce
+from tests.support.letter_world import failed, original, put
+from tests.support.reference import position, produce
 
 
 def test_a_compaction_is_long_from_so_many_records_on(

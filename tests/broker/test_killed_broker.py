@@ -15,8 +15,8 @@ from confluent_kafka import KafkaException
 from shardpost.embedded import broker
 from shardpost.kafka import clients, offsets
 from shardpost.settings import Settings
-from tests.broker_process import kill_broker, own_broker
-from tests.job_process import wait_for
+from tests.support.broker_process import kill_broker, own_broker
+from tests.support.job_process import wait_for
 
 WRITERS = 8  # with so many at once, some commit is under way at any moment
 TOPICS = {"dead-letters": 2, "retries": 2}

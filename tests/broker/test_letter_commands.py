@@ -12,8 +12,8 @@ from shardpost.dead_letters.model.redrive_request import VALUE_BYTES
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.command_line import CommandLine
-from tests.letter_world import (
+from tests.support.command_line import CommandLine
+from tests.support.letter_world import (
     START,
     committed,
     decisions,

@@ -13,7 +13,7 @@ from shardpost.dead_letters.model.letters import ATTEMPT, FAILED_AT, ID
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.letter_world import (
+from tests.support.letter_world import (
     at,
     committed,
     failed,

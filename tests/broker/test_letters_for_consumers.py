@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from shardpost.letters import Letter, Malformed, is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.letter_world import START, at, sweep, total
+from tests.support.letter_world import START, at, sweep, total
 
 
 @pytest.fixture

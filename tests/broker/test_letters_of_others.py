@@ -19,15 +19,16 @@ from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.letters import Letter, Malformed, parse
 from shardpost.dead_letters.model.transitions import parked
 from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.command_line import SHARDPOST, CommandLine
-from tests.job_process import wait_for
-from tests.kafka_configs import configure_topic
-from tests.letter_world import (
+from tests.support.command_line import SHARDPOST, CommandLine
+from tests.support.job_process import wait_for
+from tests.support.kafka_configs import configure_topic
+from tests.support.letter_world import (
     START,
     at,
     committed,
@@ -42,7 +43,7 @@ from tests.letter_world import (
     sweep,
     total,
 )
-from tests.raw_headers import produce_raw
+from tests.support.raw_headers import produce_raw
 
 LARGE = 900_000
 
@@ -101,7 +102,7 @@ def test_a_header_whose_name_is_no_text_stops_nothing(
 
 def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Settings) -> None:
     produce_raw(ready, ready.topic("clients"), b"k", b"v", [(b"\xff", b"1")])
-    [message] = reading.read_to_end(ready, ready.topic("clients"), 0)
+    [message] = reading.read_to_end(ready, TopicPartition(ready.topic("clients"), 0))
     topic = ready.topic("dead-letters")
     for _ in range(30):  # an interpreter that has grown used to a call makes it in another way
         letter = make_letter(message, "E: x", failed_at=START, partitions=1, topic=topic)
@@ -292,7 +293,7 @@ def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
     letter = parse(stored.key, stored.headers, stored.timestamp)
     assert isinstance(letter, Letter)
     record = parked(letter, stored, "exhausted", routes_of(once))
-    sweeping = clients.transactional_producer(once, f"{once.topic_dead_letters}/other")
+    sweeping = clients.transactional_producer(once, f"{once.topic('dead-letters')}/other")
     sweeping.init_transactions(10)
     as_it_is = redrive.reread
 

@@ -17,8 +17,8 @@ from shardpost.run_requests.release import release
 from shardpost.run_requests.run_list import held, listed
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.airflow_server import AirflowServer
-from tests.broker.asking import KEY, ask, decided, history, request, run, why
+from tests.support.airflow_server import AirflowServer
+from tests.support.asking import KEY, ask, decided, history, request, run, why
 
 
 def test_the_first_request_wins_and_the_same_again_changes_nothing(

@@ -13,12 +13,13 @@ import pytest
 from shardpost.run_requests.partition_dispatch import FRESH_SECONDS
 from shardpost.run_requests.run_list import held
 from shardpost.settings import Settings
-from tests.airflow_server import AirflowServer
-from tests.broker.asking import KEY, ask, decided, history, request, run
-from tests.dispatch_steps import STEPS
-from tests.job_process import wait_for
+from tests.support import pausing_dispatch
+from tests.support.airflow_server import AirflowServer
+from tests.support.asking import KEY, ask, decided, history, request, run
+from tests.support.dispatch_steps import STEPS
+from tests.support.job_process import wait_for
 
-PAUSING = Path(__file__).parent / "pausing_dispatch.py"
+PAUSING = Path(pausing_dispatch.__file__)
 
 
 class Dispatch:

@@ -8,10 +8,10 @@ import pytest
 from shardpost.decisions import decisions_topic
 from shardpost.run_requests.request_watch import RequestWatch
 from shardpost.settings import Settings
-from tests.airflow_server import AirflowServer
-from tests.broker.asking import KEY, ask, request, run
-from tests.command_line import CommandLine
-from tests.job_process import wait_for
+from tests.support.airflow_server import AirflowServer
+from tests.support.asking import KEY, ask, request, run
+from tests.support.command_line import CommandLine
+from tests.support.job_process import wait_for
 
 
 @pytest.fixture

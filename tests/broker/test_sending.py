@@ -19,7 +19,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Poli
 from shardpost.weekly_email.model.message import Letterhead
 from shardpost.weekly_email.progress import ShardReport
 from shardpost.weekly_email.send_shard import SendingJob, send_shard
-from tests.mail_server import (
+from tests.support.mail_server import (
     DROP,
     EHLO,
     HANG,

@@ -18,7 +18,7 @@ from shardpost.weekly_email.model.delivery import (
 )
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.smtp import SmtpSession
-from tests.mail_server import (
+from tests.support.mail_server import (
     DROP,
     EHLO,
     HANG,

@@ -15,6 +15,7 @@ import pytest
 from shardpost.embedded import broker, sink, stack
 from shardpost.embedded.process import wait_until
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings, load
@@ -62,7 +63,7 @@ def pid_of(settings: Settings, part: str) -> int:
 def exchanges_in(settings: Settings) -> set[str]:
     topic = settings.topic("exchanges")
     count = partition_counts(settings, [topic])[topic]
-    found = [read_to_end(settings, topic, partition) for partition in range(count)]
+    found = [read_to_end(settings, TopicPartition(topic, partition)) for partition in range(count)]
     return {message.key().decode() for messages in found for message in messages}
 
 

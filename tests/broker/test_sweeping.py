@@ -10,7 +10,7 @@ from shardpost.kafka.clients import admin, transactional_producer
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.letter_world import (
+from tests.support.letter_world import (
     START,
     at,
     committed,
@@ -51,7 +51,7 @@ def test_the_store_has_as_many_partitions_as_the_largest_origin(settings: Settin
     client = admin(large)  # it has to outlive what it does
     client.create_topics([NewTopic(origin, 6, 1)])[origin].result(30)
     applied = {one.topic: one.partitions for one in apply_topics(large)}
-    assert applied[large.topic_dead_letters] == 6
+    assert applied[large.topic("dead-letters")] == 6
     assert applied[large.topic("retries")] == 4
 
 
@@ -245,7 +245,7 @@ def test_a_flood_of_one_error_is_held_and_the_others_go(ready: Settings) -> None
 def _due_errors(settings: Settings) -> dict[str, int]:
     from shardpost.dead_letters.model.transitions import Routes
     from shardpost.dead_letters.sweep_partition import Sweep, due_by_error
-    from tests.letter_world import partitions
+    from tests.support.letter_world import partitions
 
     counts = partitions(settings)
     routes = Routes(settings.topic("dead-letters"), settings.topic("parking-lot"), counts)

@@ -9,6 +9,7 @@ from confluent_kafka.admin import NewTopic
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, transactional_producer
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
@@ -24,7 +25,7 @@ def exchanges_of(settings: Settings) -> list[tuple[str, str, int]]:
         for partition in range(
             partition_counts(settings, [settings.topic("exchanges")]).popitem()[1]
         )
-        for message in read_to_end(settings, settings.topic("exchanges"), partition)
+        for message in read_to_end(settings, TopicPartition(settings.topic("exchanges"), partition))
     )
 
 

@@ -77,5 +77,7 @@ def stand_in(
         monkeypatch.setenv("STAND_IN", str(plan))
         return calls
 
-    monkeypatch.setattr(orchestration, "job_file", lambda job: FOLDER / "stand_in.py")
+    monkeypatch.setattr(
+        orchestration, "job_file", lambda job: FOLDER.parent / "support" / "stand_in.py"
+    )
     return answer

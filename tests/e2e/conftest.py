@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from shardpost.embedded import ports
-from tests.command_line import CommandLine
 from tests.conftest import environ
+from tests.support.command_line import CommandLine
 
 
 @pytest.fixture(scope="package")

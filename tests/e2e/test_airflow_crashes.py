@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 DEADLINE_SECONDS = 300
 RUNS = "/api/v2/dags/compact_positions/dagRuns"

@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.command_line import CommandLine
 from tests.conftest import environ
+from tests.support.command_line import CommandLine
 
 
 @pytest.mark.timeout(900)

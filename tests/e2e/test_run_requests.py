@@ -18,7 +18,7 @@ from shardpost.locks import exclusive
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.settings import Settings
-from tests.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 DEADLINE_SECONDS = 240
 KEYS = 100

@@ -12,8 +12,8 @@ from email import policy
 import httpx
 import pytest
 
-from tests.command_line import CommandLine
-from tests.reference import Raw, closed, position, produce
+from tests.support.command_line import CommandLine
+from tests.support.reference import Raw, closed, position, produce
 
 DEADLINE_SECONDS = 600
 

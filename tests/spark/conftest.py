@@ -18,10 +18,10 @@ from shardpost.spark import class_archive, session
 from shardpost.spark.submit import LOOPBACK_CONF, QUICK, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
-from tests.kafka_configs import configure_topic
-from tests.mail_server import MailServer, mail_server
+from tests.support.kafka_configs import configure_topic
+from tests.support.mail_server import MailServer, mail_server
 
-pytest.register_assert_rewrite("tests.spark.compacting")
+pytest.register_assert_rewrite("tests.support.compacting")
 
 
 @pytest.fixture(scope="session", autouse=True)

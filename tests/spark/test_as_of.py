@@ -11,7 +11,7 @@ from shardpost.holders.model import as_of
 from shardpost.holders.model.position_order import position_sort_key
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
-from tests.histories import START, Batch, close, country_of, holders_of, put, write
+from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
 
 AWKWARD = "O'Ne\\il's"
 

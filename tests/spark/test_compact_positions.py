@@ -19,7 +19,8 @@ from shardpost.holders.spark import snapshot_build
 from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from tests.reference import (
+from tests.support.compacting import agree, run, starter
+from tests.support.reference import (
     Fold,
     Raw,
     Retry,
@@ -31,7 +32,6 @@ from tests.reference import (
     published,
     send,
 )
-from tests.spark.compacting import agree, run, starter
 
 KEYS = strategies.sampled_from(["1", "2", "03", "3", "10", "x", "größe"])
 CLIENTS = strategies.sampled_from(["client1", "client2", "client3"])

@@ -17,11 +17,11 @@ from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
-from tests.command_line import SHARDPOST
-from tests.job_process import Job, wait_for
-from tests.letter_world import committed, decide, live, sweep, total
-from tests.reference import Fold, Raw, closed, exchange, position, produce, published
-from tests.spark.compacting import agree, held, run, starter
+from tests.support.command_line import SHARDPOST
+from tests.support.compacting import agree, held, run, starter
+from tests.support.job_process import Job, wait_for
+from tests.support.letter_world import committed, decide, live, sweep, total
+from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
 
 pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
 

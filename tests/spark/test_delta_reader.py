@@ -11,10 +11,10 @@ from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOL
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.jars import jars_of
-from tests.reference import closed, position, produce
-from tests.spark.compacting import run
+from tests.support.compacting import run
+from tests.support.reference import closed, position, produce
 
-READER = Path(__file__).parent / "delta_reader.py"
+READER = Path(__file__).parents[1] / "support" / "delta_reader.py"
 TABLES = (SHARE_HOLDERS, POSITIONS, POSITION_EVENTS)
 
 

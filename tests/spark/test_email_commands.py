@@ -10,9 +10,9 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from tests.command_line import CommandLine
-from tests.mail_server import TAKE_AND_DROP, MailServer
-from tests.spark.week_tables import World
+from tests.support.command_line import CommandLine
+from tests.support.mail_server import TAKE_AND_DROP, MailServer
+from tests.support.week_tables import World
 
 WEEK = "2026-W45"
 

@@ -18,12 +18,13 @@ from shardpost.holders.explanation import explanation
 from shardpost.holders.holders_query import HoldersQuery, holders
 from shardpost.holders.model.tables import CLIENTS, POSITION_EVENTS
 from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from tests.letter_world import committed, decide, failed, header, live, put, sweep, total
-from tests.reference import Raw, Retry, closed, position, produce, produce_retry, published
-from tests.spark.compacting import held, run
+from tests.support.compacting import held, run
+from tests.support.letter_world import committed, decide, failed, header, live, put, sweep, total
+from tests.support.reference import Raw, Retry, closed, position, produce, produce_retry, published
 
 BAD = b'{"Client":"client1","Ticker":"T","Amount":"1,5","Exchange":"NASDAQ"}'
 MENDED = b'{"Client":"client1","Ticker":"T","Amount":1.5,"Exchange":"NASDAQ"}'
@@ -265,7 +266,7 @@ def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_sa
 ) -> None:
     """Both make the letter of one id; the other's is retried, and the compaction reads retries."""
     place = place_of(ready, bad())
-    [message] = reading.read_to_end(ready, ready.topic("positions"), place[0])
+    [message] = reading.read_to_end(ready, TopicPartition(ready.topic("positions"), place[0]))
     theirs = failed(ready, record_of(message), "ValueError: no comma, please", datetime.now(UTC))
     put(ready, [theirs])
     later = datetime.now(UTC) + timedelta(hours=1)

@@ -28,9 +28,19 @@ from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.delta_files import read
 from shardpost.topics.creation import apply_topics
-from tests.command_line import SHARDPOST
-from tests.job_process import Job, wait_for
-from tests.letter_world import at, committed, failed, header, live, original, put, retries, seen
+from tests.support.command_line import SHARDPOST
+from tests.support.job_process import Job, wait_for
+from tests.support.letter_world import (
+    at,
+    committed,
+    failed,
+    header,
+    live,
+    original,
+    put,
+    retries,
+    seen,
+)
 
 pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
 
@@ -247,7 +257,7 @@ def test_a_command_that_is_ended_alone_takes_its_driver_along(
     client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     slow = ready.model_copy(update={"retry_batch": 1, "foreign_dead_letters": foreign})
     put(slow, [Outgoing(foreign, b"k", b"v", [], 0) for _ in range(count)])
-    store = {slow.topic_dead_letters: 2}
+    store = {slow.topic("dead-letters"): 2}
     command = sweeping(slow)
     try:
         wait_for(lambda: any_there(slow, store), "the first letters taken in")
@@ -258,7 +268,7 @@ def test_a_command_that_is_ended_alone_takes_its_driver_along(
         assert alive == []
     finally:
         command.kill()
-    taken_in = sum(1 for _ in committed(slow, slow.topic_dead_letters))
+    taken_in = sum(1 for _ in committed(slow, slow.topic("dead-letters")))
     assert taken_in < count
     assert run(ready.model_copy(update={"foreign_dead_letters": foreign}))["parked"] == count
 

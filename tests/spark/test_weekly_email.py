@@ -22,8 +22,8 @@ from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import FROZEN_WEEKS
 from shardpost.weekly_email.run import parser, weekly_email
-from tests.mail_server import MailServer
-from tests.spark.week_tables import World
+from tests.support.mail_server import MailServer
+from tests.support.week_tables import World
 
 WEEK = IsoWeek(2026, 45)
 IN_TIME = WEEK.end - timedelta(hours=1)

@@ -16,9 +16,9 @@ from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.run import parser, weekly_email
-from tests.job_process import Job, wait_for
-from tests.mail_server import MailServer, mail_server
-from tests.spark.week_tables import World
+from tests.support.job_process import Job, wait_for
+from tests.support.mail_server import MailServer, mail_server
+from tests.support.week_tables import World
 
 CLIENTS = [f"client{n}" for n in range(400)]
 WEEK = IsoWeek.last_ended(datetime.now(UTC))

@@ -13,8 +13,8 @@ from shardpost.errors import UsageError
 from shardpost.holders.model.as_of import RELATIONS, holders, us_positions
 from shardpost.holders.model.position_order import position_sort_key
 from shardpost.settings import Settings
-from tests.histories import START, Batch, Record, country_of, holders_of, put, write
-from tests.random_histories import BATCHES
+from tests.support.histories import START, Batch, Record, country_of, holders_of, put, write
+from tests.support.random_histories import BATCHES
 
 
 def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str, list[str]]:

@@ -26,7 +26,7 @@ from shardpost.run_requests.model.commands import AirflowRun, CommandEntry, deco
 from shardpost.run_requests.model.requests import RequestRecord, RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import load
-from tests.dispatch_steps import STEPS
+from tests.support.dispatch_steps import STEPS
 
 SETTINGS = load({})
 START = datetime(2026, 11, 21, tzinfo=UTC)

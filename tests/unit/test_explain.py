@@ -14,7 +14,7 @@ from shardpost.holders.model.explain import (
     transitions,
 )
 from shardpost.holders.model.record_order import Order, order_of
-from tests.histories import (
+from tests.support.histories import (
     Batch,
     History,
     Record,
@@ -26,7 +26,7 @@ from tests.histories import (
     reject,
     retry,
 )
-from tests.random_histories import BATCHES
+from tests.support.random_histories import BATCHES
 
 US = country_of("NASDAQ", "US")
 GB = country_of("LON", "GB")

@@ -8,7 +8,7 @@ import pytest
 
 from shardpost.embedded.process import stat_of
 from shardpost.spark.job_folder import job_folder
-from tests.job_process import wait_for
+from tests.support.job_process import wait_for
 
 HOLD = """
 import os, subprocess, sys

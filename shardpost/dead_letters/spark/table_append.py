@@ -29,7 +29,7 @@ def catch_up(settings: Settings) -> int:
     """Append the steps of all records that are not in the table; return how many offsets."""
     table = letters_table.opened(settings)
     new = letters_table.unread(settings, table)
-    offsets = sum(one.until - one.first for one in new)
+    offsets = sum(one.size for one in new)
     if offsets > FEW:
         _append_many(settings, table.version(), new)
     elif new:

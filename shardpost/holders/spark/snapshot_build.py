@@ -290,4 +290,4 @@ class SnapshotBuild:
 
 
 def _length(ranges: Sequence[OffsetRange]) -> int:
-    return sum(range_.until - range_.first for range_ in ranges)
+    return sum(range_.size for range_ in ranges)

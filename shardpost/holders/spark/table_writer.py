@@ -109,8 +109,7 @@ class TableWriter:
                 " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
             )
         if now is None:
-            schema = delta_files.schema_of(table)
-            table_log.create(self._settings, table, schema, self._settings.snapshot_days)
+            table_log.create(self._settings, table, self._settings.snapshot_days)
             return 0
         if now != committed:
             log.info("%s: putting back version %d: a run was broken off", table.name, now)

@@ -17,7 +17,7 @@ from shardpost.holders.model.tables import CLIENTS
 from shardpost.holders.spark.position_order import order_of
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
-from shardpost.spark.delta_files import read, schema_of, write
+from shardpost.spark.delta_files import read, write
 from shardpost.spark.kafka_partitioning import partition_of
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.frozen_weeks import FrozenWeek
@@ -103,7 +103,7 @@ def _frozen(
 
 def _write(settings: Settings, rows: DataFrame, week: IsoWeek) -> int:
     """Write the week's audience in place of one that a broken off run left; return the version."""
-    table_log.create(settings, AUDIENCES, schema_of(AUDIENCES), FOR_GOOD_DAYS)
+    table_log.create(settings, AUDIENCES, FOR_GOOD_DAYS)
     version = frozen_weeks.audience_version(settings)
     folder = f"{week}-{uuid.uuid4()}"  # whatever a broken off run left has another name
     left = [f for f in table_log.sizes(settings, AUDIENCES, version) if f.startswith(f"{week}-")]

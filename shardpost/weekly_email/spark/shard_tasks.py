@@ -1,8 +1,6 @@
 """One Spark task per shard of the weekly e-mail: what is sent, or what would be, by each."""
 
 import json
-import logging
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 
@@ -11,6 +9,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost import logs
 from shardpost.errors import ShardpostError
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.model.audience import Member, recipient_of
@@ -84,9 +83,7 @@ def _lines(job: SendingJob, book: LedgerIndex, shard: int, batch: pa.RecordBatch
 
 
 def _shard_of_this_task(shards: list[int]) -> int:
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    logs.configure()
     context = TaskContext.get()
     if context is None:
         raise ShardpostError("a shard is sent by a Spark task, and this is none")

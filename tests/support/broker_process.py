@@ -12,7 +12,7 @@ from shardpost.embedded.process import stat_of
 from shardpost.settings import Settings, load
 from shardpost.topics.creation import apply_topics
 from tests.conftest import environ
-from tests.job_process import wait_for
+from tests.support.job_process import wait_for
 
 
 @contextmanager

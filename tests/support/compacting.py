@@ -9,7 +9,7 @@ from shardpost.holders.compaction import compact
 from shardpost.holders.model.tables import POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
 from shardpost.topics.declared import STARTER_COUNTRIES
-from tests.reference import Fold, Raw, exchange, published
+from tests.support.reference import Fold, Raw, exchange, published
 
 
 def run(settings: Settings) -> dict[str, object]:

@@ -7,7 +7,7 @@ import logging
 import sys
 
 from shardpost.cli import run
-from tests.spark.pausing_job import Pause
+from tests.support.pausing_job import Pause
 
 if __name__ == "__main__":
     logger = logging.getLogger("shardpost.steps")

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from shardpost.holders.model.position_order import position_sort_key
 from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 
 POSITION = {"Client": str, "Ticker": str, "Amount": (int, float), "Exchange": str}
@@ -189,7 +190,7 @@ def published(settings: Settings) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     topic = settings.topic("share-holders")
     for shard in range(offsets.partition_counts(settings, [topic])[topic]):
-        for message in reading.read_to_end(settings, topic, shard):
+        for message in reading.read_to_end(settings, TopicPartition(topic, shard)):
             client, value = message.key().decode(), message.value()
             if value is None:
                 found.pop(client, None)

@@ -12,8 +12,8 @@ from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.job_spec import JobSpec
 
-PAUSING = Path(__file__).parent / "spark" / "pausing_job.py"
-PAUSING_ANYWHERE = Path(__file__).parent / "spark" / "pausing"
+PAUSING = Path(__file__).parent / "pausing_job.py"
+PAUSING_ANYWHERE = Path(__file__).parent / "pausing"
 
 
 class Job:

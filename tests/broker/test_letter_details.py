@@ -12,12 +12,23 @@ from shardpost.dead_letters.sweep_partition import PartitionReport
 from shardpost.embedded import broker
 from shardpost.kafka import offsets
 from shardpost.kafka import reading as kafka
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import NOW
 from shardpost.settings import Settings
-from tests.broker_process import kill_broker, own_broker
-from tests.job_process import wait_for
-from tests.kafka_configs import configure_broker, configure_topic
-from tests.letter_world import at, committed, failed, live, original, put, seen, sweep, total
+from tests.support.broker_process import kill_broker, own_broker
+from tests.support.job_process import wait_for
+from tests.support.kafka_configs import configure_broker, configure_topic
+from tests.support.letter_world import (
+    at,
+    committed,
+    failed,
+    live,
+    original,
+    put,
+    seen,
+    sweep,
+    total,
+)
 
 COUNT = 300
 MANY = 3000  # in pairs: sent in seconds, so that it can be stopped midway
@@ -68,7 +79,7 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
     found = seen(patient)  # the second sweep has ended what the first left open
     assert set(found.values()) == {1}
     assert len(found) == MANY
-    assert live(patient, alone.topic_dead_letters) == {}
+    assert live(patient, alone.topic("dead-letters")) == {}
 
 
 @pytest.mark.timeout(300)
@@ -79,7 +90,7 @@ def test_a_broker_that_dies_is_waited_for_by_who_reads(alone: Settings) -> None:
 
     def read() -> None:
         while not is_back.is_set():
-            there = kafka.read_to_end(alone, alone.topic_dead_letters, 0)
+            there = kafka.read_to_end(alone, TopicPartition(alone.topic("dead-letters"), 0))
             counts.append(sum(1 for _ in there))
 
     with ThreadPoolExecutor(4) as pool:
@@ -106,7 +117,7 @@ def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> 
         "delete.retention.ms": "0",
         "min.cleanable.dirty.ratio": "0.01",
     }
-    configure_topic(alone, alone.topic_dead_letters, eager)
+    configure_topic(alone, alone.topic("dead-letters"), eager)
     configure_broker(alone, {"log.cleaner.backoff.ms": "500"})
     letters(alone, 200)
     assert total(sweep(alone, at(60))) == {"retried": 200}
@@ -115,9 +126,9 @@ def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> 
     def cleaned() -> bool:
         time.sleep(1)
         put(alone, [waits])  # the segment that is written to is never cleaned: so begin another
-        return {r.key for r in committed(alone, alone.topic_dead_letters)} == {waits.key}
+        return {r.key for r in committed(alone, alone.topic("dead-letters"))} == {waits.key}
 
     wait_for(cleaned, "the cleaner", seconds=120)
-    assert set(live(alone, alone.topic_dead_letters)) == {b"positions-0-999"}
+    assert set(live(alone, alone.topic("dead-letters"))) == {b"positions-0-999"}
     assert total(sweep(alone, at(9_000))) == {"waiting": 1}
     assert len(seen(alone)) == 200

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import Schema
 
 from shardpost.delta import table_log
 from shardpost.delta.query import path_of, rows
@@ -27,7 +26,7 @@ YEAR_50000 = 1_515_722_400_000_000_000  # microseconds; more than Python's datet
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     made = Settings.model_validate({"home": tmp_path})
-    table_log.create(made, TABLE, Schema.from_arrow(COLUMNS), 30)
+    table_log.create(made, TABLE, 30)
     return made
 
 

@@ -17,7 +17,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings, load
-from tests.histories import SHARDS, START, Batch, close, country_of, put, write
+from tests.support.histories import SHARDS, START, Batch, close, country_of, put, write
 
 STORY = [
     Batch(

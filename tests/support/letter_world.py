@@ -16,6 +16,7 @@ from shardpost.dead_letters.model.transitions import Routes
 from shardpost.dead_letters.redrive import RedriveLimits, RedriveResult, carry_out
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
@@ -130,7 +131,7 @@ def committed(settings: Settings, topic: str) -> Iterator[Record]:
     """Yield all committed records of a topic, partition by partition."""
     count = offsets.partition_counts(settings, [topic])[topic]
     for partition in range(count):
-        for message in reading.read_to_end(settings, topic, partition):
+        for message in reading.read_to_end(settings, TopicPartition(topic, partition)):
             yield record_of(message)
 
 

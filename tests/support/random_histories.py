@@ -2,7 +2,7 @@
 
 from hypothesis import strategies
 
-from tests.histories import Batch, Record, close, country_of, put, reject, retry
+from tests.support.histories import Batch, Record, close, country_of, put, reject, retry
 
 HOURS = strategies.integers(0, 9)
 KEYS = strategies.sampled_from(["1", "2", "10", "it's"])
