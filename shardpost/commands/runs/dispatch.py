@@ -13,7 +13,9 @@ from shardpost.settings import load
 @click.command("dispatch")
 @AS_JSON
 def dispatch_command(as_json: bool) -> int:
-    """Decide on all requests, start their runs, free the keys of ended runs, as the DAG does.
+    """Decide on all requests, and start their runs.
+
+    Frees the keys of ended runs first, as the DAG dispatch_run_requests does.
 
     Exit code 1 if a command could not be started: it is committed, and the next dispatch starts it.
     Exit code 3 if Kafka deleted requests before they were read.

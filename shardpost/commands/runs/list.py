@@ -20,7 +20,7 @@ HEADING = ("key", "state", "age", "dag", "requested by", "run")
 @click.command("list")
 @AS_JSON
 def list_command(as_json: bool) -> int:
-    """Print the commands in force with their runs and ages, then recent conflicts."""
+    """Print the commands in force, and recent conflicts."""
     from shardpost.run_requests.run_list import list_runs
 
     now = datetime.now(UTC)

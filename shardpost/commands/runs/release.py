@@ -15,7 +15,10 @@ from shardpost.settings import load
 @click.option("--why", required=True, metavar="TEXT", help="Reason; recorded on `decisions`.")
 @BY
 def release_command(key: str, why: str, by: str | None) -> int:
-    """Free a key whose run never ends; its run in Airflow, if there is one, is left running."""
+    """Free a key whose run never ends.
+
+    Its run in Airflow, if there is one, is left running.
+    """
     from shardpost.run_requests.release import release
 
     if not why.strip():
