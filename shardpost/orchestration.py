@@ -114,11 +114,11 @@ class SparkJob(SparkSubmitOperator):
 
 
 def alert(context: Context) -> None:
-    """Log, and append to `alerts.log`, which task of which run failed, for which shards, and why."""
+    """Log, and append to `alerts.log`, which task failed in which run, its shards, and why."""
     task = context["ti"]
     label = getattr(task, "rendered_map_index", None)
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
-    why = " ".join(str(context.get("exception") or "it was killed").split())
+    why = " ".join(str(context.get("exception") or "it was killed or marked failed").split())
     line = f"{where}, attempt {task.try_number}: {why}"
     log.error(line)
     path = load().home / "alerts.log"

@@ -48,7 +48,7 @@ class Command:
         return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
 
     def request(self) -> bytes:
-        """Return the value of a request that asks for the same."""
+        """Return the value of a request for the same run."""
         form = {"Dag": self.dag, "Conf": self.conf, "RequestedBy": self.requested_by}
         return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -90,13 +90,13 @@ def decode(key: bytes | None, value: bytes | None, at: datetime) -> CommandEntry
 
 def fold(entries: Iterable[CommandEntry]) -> dict[str, CommandEntry]:
     """Return the last entry of each key that is not free."""
-    held: dict[str, CommandEntry] = {}
+    last: dict[str, CommandEntry] = {}
     for entry in entries:
         if entry.command is None:
-            held.pop(entry.key, None)
+            last.pop(entry.key, None)
         else:
-            held[entry.key] = entry
-    return held
+            last[entry.key] = entry
+    return last
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS = 120  # of what was found, in a reason
 
 @dataclass(frozen=True)
 class Request:
-    """What one record asks for."""
+    """A record that could be parsed: the run that it requests."""
 
     key: str
     dag: str
