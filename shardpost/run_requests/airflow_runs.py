@@ -2,12 +2,14 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from shardpost.errors import ShardpostError
-from shardpost.run_requests.airflow_api import AirflowUnreachableError
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.run_requests.airflow_api import AirflowUnreachableError, log_in
 from shardpost.run_requests.model.commands import AirflowRun, Command
+from shardpost.settings import Settings
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -74,3 +76,22 @@ class AirflowRuns:
             log.warning("%s", error)
             self.errors.append(str(error))
             raise NoAnswerError(str(error)) from None
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[AirflowRuns]:
+    """Log in to Airflow and give its runs, also where it does not answer: they hold the reason.
+
+    UsageError if user or password is not set.
+    """
+    url, user, password = settings.airflow_url, settings.airflow_user, settings.airflow_password
+    if url is None or user is None or password is None:
+        raise UsageError(
+            "SHARDPOST_AIRFLOW_URL needs SHARDPOST_AIRFLOW_USER and SHARDPOST_AIRFLOW_PASSWORD"
+        )
+    with ExitStack() as opened:
+        try:
+            runs = AirflowRuns(opened.enter_context(log_in(url, user, password)))
+        except ShardpostError as error:
+            runs = AirflowRuns(None, str(error))
+        yield runs

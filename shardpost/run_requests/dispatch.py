@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive
-from shardpost.retry_settings import split_names
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.airflow_api import log_in
-from shardpost.run_requests.airflow_runs import AirflowRuns
+from shardpost.run_requests.airflow_runs import AirflowRuns, connected
 from shardpost.run_requests.model.dispatch_counts import DispatchCounts
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
@@ -27,7 +25,7 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     Waits for a dispatch that is running already, then does the same itself. Raises ShardpostError,
     with all else done, where a partition cannot be dispatched or Airflow does not answer.
     """
-    with dispatch_lock(settings), _airflow_runs(settings) as runs:
+    with dispatch_lock(settings), connected(settings) as runs:
         rules = _rules(settings, request_topics.partitions(settings), now)
         counts = _dispatch_partitions(settings, runs, rules)
         if counts.forwarded:
@@ -37,7 +35,7 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
         reason = runs.unreachable or "; ".join(runs.errors[:MAX_ERRORS])
         raise ShardpostError(
             f"{counts.in_words()}. {counts.waiting} commands are committed and not started,"
-            f" {counts.unseen} runs could not be checked: {reason}; the next dispatch retries it"
+            f" {counts.unseen} runs could not be checked: {reason}; the next dispatch retries them"
         )
     return counts
 
@@ -50,25 +48,8 @@ def dispatch_lock(settings: Settings) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _airflow_runs(settings: Settings) -> Iterator[AirflowRuns]:
-    """Give Airflow's runs, also where Airflow does not answer: then they hold the reason."""
-    url, user, password = settings.airflow_url, settings.airflow_user, settings.airflow_password
-    if url is None or user is None or password is None:
-        raise UsageError(
-            "SHARDPOST_AIRFLOW_URL needs SHARDPOST_AIRFLOW_USER and SHARDPOST_AIRFLOW_PASSWORD"
-        )
-    with ExitStack() as opened:
-        try:
-            runs = AirflowRuns(opened.enter_context(log_in(url, user, password)))
-        except ShardpostError as error:
-            runs = AirflowRuns(None, str(error))
-        yield runs
-
-
 def _rules(settings: Settings, partitions: int, now: datetime) -> RequestRules:
-    dags = split_names(settings.askable_dags)
-    max_age = timedelta(days=settings.request_days)
+    dags, max_age = settings.requestable_dags, timedelta(days=settings.request_days)
     return RequestRules(dags, settings.request_bytes, max_age, partitions, now)
 
 

@@ -229,6 +229,11 @@ class Settings(BaseModel):
         fatal = split_names(self.retry_fatal or "")
         return RetryRules(default, of_origin, fatal, self.topic_retries)
 
+    @property
+    def requestable_dags(self) -> frozenset[str]:
+        """The DAGs that may be requested."""
+        return split_names(self.askable_dags)
+
     def topic(self, name: TopicName) -> str:
         """Return a topic's name in this installation for its name in the contract."""
         return str(getattr(self, topic_field(name)))
