@@ -94,7 +94,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
                 _apply_topics(settings, say)
         except BaseException:
             for part in reversed(started):
-                say(f"stopping {part.title} again")
+                say(f"stopping {part.title}, since the start failed")
                 part.service.stop(settings)
             raise
 
@@ -127,7 +127,7 @@ def status(settings: Settings) -> dict[str, State]:
 @contextmanager
 def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
     """Hold the stack's lock; report which process it waits for."""
-    what = "`shardpost up` or `down`"
+    what = "another `shardpost up` or `down`"
     with ExitStack() as held:
         try:
             held.enter_context(exclusive(settings, LOCK, what))
