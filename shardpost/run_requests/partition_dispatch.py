@@ -74,11 +74,11 @@ class PartitionDispatch:
         requests = request_topics.requests(self._settings, self._partition, offset)
         while batch := list(islice(requests, BATCH_REQUESTS)):
             offset = batch[-1].offset + 1
-            records = [out for one in batch for out in request_outcomes.decided(state, one)]
+            records = [out for one in batch for out in request_outcomes.decide(state, one)]
             step("commit commands", level=logging.DEBUG)
             writer.commit(records, offset)
         # The offset again also without any request: Kafka forgets one that is never committed.
-        records = list(request_outcomes.released(state))
+        records = list(request_outcomes.release_ended(state))
         step("commit releases", level=logging.DEBUG)
         writer.commit(records, offset)
         return offset

@@ -21,44 +21,44 @@ from shardpost.run_requests.partition_state import PartitionState
 log = logging.getLogger(__name__)
 
 
-def decided(state: PartitionState, record: Record) -> Iterator[Outgoing]:
+def decide(state: PartitionState, record: Record) -> Iterator[Outgoing]:
     """Decide on one request; yield the records to be written for it."""
     key = (record.key or b"").decode(errors="replace")
     commands, where = state.commands, record.coordinates
     match outcome_of(record, commands.get(key), commands.release_of(key), state.rules):
         case Issue(command):
             log.info("%s: %s: issued, run %s", where, key, command.run_id)
-            yield from _issued(state, command)
+            yield from _issue(state, command)
         case AlreadyRunning(command):
             log.info("%s: %s: already running, run %s", where, key, command.run_id)
             state.counts.already_running += 1
         case Conflict(reason):
             state.counts.conflicts += 1
-            yield _not_run(state, record, Kind.CONFLICT, reason)
+            yield _not_run_record(state, record, Kind.CONFLICT, reason)
         case Refused(reason):
             state.counts.refused += 1
-            yield _not_run(state, record, Kind.REFUSED, reason)
+            yield _not_run_record(state, record, Kind.REFUSED, reason)
         case Forward(partition):
             log.info("%s: %s: forwarded to its partition, %d", where, key, partition)
             state.counts.forwarded += 1
             yield request_topics.forwarded_record(record, partition)
 
 
-def released(state: PartitionState) -> Iterator[Outgoing]:
+def release_ended(state: PartitionState) -> Iterator[Outgoing]:
     """Free every key whose run has ended; yield the records to be written for it."""
     for command in sorted(state.commands.all(), key=lambda command: command.key):
-        yield from _released(state, command.key)
+        yield from _release(state, command.key)
 
 
-def _issued(state: PartitionState, command: Command) -> Iterator[Outgoing]:
+def _issue(state: PartitionState, command: Command) -> Iterator[Outgoing]:
     """Put a command in force, in the place of one whose run has ended."""
     state.counts.issued += 1
-    yield from _released(state, command.key)
+    yield from _release(state, command.key)
     state.commands.issue(command)
     yield request_topics.command_record(state.settings, state.partition, command)
 
 
-def _released(state: PartitionState, key: str) -> Iterator[Outgoing]:
+def _release(state: PartitionState, key: str) -> Iterator[Outgoing]:
     """Free a key if its run has ended; a run that was deleted in Airflow is a decision, too."""
     release = state.commands.release_of(key)
     if release is None:
@@ -73,7 +73,7 @@ def _released(state: PartitionState, key: str) -> Iterator[Outgoing]:
         yield decisions_topic.written(state.settings, decision, {})
 
 
-def _not_run(state: PartitionState, record: Record, kind: Kind, reason: str) -> Outgoing:
+def _not_run_record(state: PartitionState, record: Record, kind: Kind, reason: str) -> Outgoing:
     """Return the decision on a request that is not run; it keeps the request itself."""
     about, max_bytes = record.key or b"", state.rules.max_bytes
     if not about or len(about) > max_bytes:
