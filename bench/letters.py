@@ -24,7 +24,7 @@ from shardpost.kafka.messages import headers_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.topics.declared import DECLARED, OF_LETTERS
+from shardpost.topics.declared import DECLARED, LETTER_TOPICS
 
 DUE, LATER = timedelta(hours=-1), timedelta(hours=1)
 FEW = 1_000
@@ -51,7 +51,7 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         due.add(_sweep(ours))
         _check(ours, count)
         again.add(_sweep(ours))
-        kafka.delete(ours, [ours.topic(spec.name) for spec in OF_LETTERS])
+        kafka.delete(ours, [ours.topic(spec.name) for spec in LETTER_TOPICS])
         ours = _fresh(settings)
         _put(ours, 0, PARTITIONS, LATER)
         quiet.add(_sweep(ours))
@@ -64,7 +64,7 @@ def measure(settings: Settings, count: int, runs: int) -> None:
         began = time.perf_counter()
         kafka.read_raw(ours, ours.topic_dead_letters)
         raw.add(Measured(time.perf_counter() - began, {}, ""))
-        kafka.delete(ours, [ours.topic(spec.name) for spec in OF_LETTERS])
+        kafka.delete(ours, [ours.topic(spec.name) for spec in LETTER_TOPICS])
     swept = [one.cells([quiet]) for one in (again, empty, quiet, few)]
     print("\n" + markdown([bare.cells([bare]), due.cells([bare]), *swept, raw.cells([])]))
     for case in (due, few):

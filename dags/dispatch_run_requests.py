@@ -1,18 +1,18 @@
-"""Requests for runs become runs: many may ask, one runs.
+"""Run requests become runs: of many requests under one key, one runs.
 
-Started when a record comes to the topic `run-requests`, and every five minutes for what was missed.
-For each key, such as `weekly_email/2026-W47`,
+Started when a record is written to the topic `run-requests`, and every five minutes. For each key,
+such as `weekly_email/2026-W47`,
 
 1. a run that has ended, or was deleted, frees its key;
 2. the **first request wins**: a command is written to `run-commands`, in one Kafka transaction with
-   the place up to which requests were read. The same request again changes nothing while its run
-   is on its way; another payload is a conflict, kept on `decisions` and not run;
-3. each command becomes **one run** of its DAG, with an id made from the request, so that starting
-   it twice is refused by Airflow itself. What Airflow does not take (no such DAG, a paused one,
-   wrong params) is refused on `decisions`, and the key is free again.
+   the offset up to which requests were read. While its run is active, the same request again
+   changes nothing; another payload is a conflict, recorded on `decisions` and not run;
+3. each command becomes **one run** of its DAG, with an id made from the request, so that Airflow
+   itself rejects a second start. What Airflow rejects (no such DAG, a paused one, wrong params) is
+   recorded as refused on `decisions`, and the key is free again.
 
-To ask: `shardpost runs request KEY --dag DAG --conf JSON --wait`. To see: `shardpost runs list`. A
-run that never ends keeps its key until it does, is deleted, or somebody says `shardpost runs
+To request a run: `shardpost runs request KEY --dag DAG --conf JSON --wait`. To list: `shardpost
+runs list`. A run that never ends keeps its key until it is deleted, or until `shardpost runs
 release KEY --why …`. The same dispatch by hand: `shardpost runs dispatch`.
 """
 
@@ -43,15 +43,15 @@ REQUESTS = Asset(
 @task(
     execution_timeout=timedelta(minutes=15),
     multiple_outputs=False,
-    doc_md="Frees what has ended, decides on what was asked, starts what was issued.",
+    doc_md="Frees the keys of ended runs, decides on all requests, starts what is issued.",
 )
 def dispatch() -> dict[str, Any]:
-    """Dispatch once; return what was done, in numbers."""
+    """Dispatch once; return the counts of what was done."""
     from shardpost.run_requests.dispatch import dispatch as dispatch_now
 
-    tally = dispatch_now(load(), datetime.now(UTC))
-    (log.error if tally.lost else log.info)(tally.in_words())
-    return vars(tally)
+    counts = dispatch_now(load(), datetime.now(UTC))
+    (log.error if counts.lost else log.info)(counts.in_words())
+    return vars(counts)
 
 
 @dag(
@@ -61,7 +61,7 @@ def dispatch() -> dict[str, Any]:
     ),
     catchup=False,
     max_active_runs=1,
-    default_args=DEFAULTS | {"retry_delay": timedelta(seconds=10)},  # somebody waits
+    default_args=DEFAULTS | {"retry_delay": timedelta(seconds=10)},  # a person may be waiting
     tags=["run requests"],
     doc_md=__doc__,
 )

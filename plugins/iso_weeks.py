@@ -12,8 +12,8 @@ from pendulum import UTC, DateTime, instance, now
 from shardpost.settings import load
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
-# A run comes so long after its week: the records of Sunday evening have been compacted by then.
-AFTER = timedelta(hours=8)
+# From the end of a week to its run: the records of Sunday evening have been compacted by then.
+DELAY = timedelta(hours=8)
 
 
 class IsoWeeks(Timetable):
@@ -40,13 +40,13 @@ class IsoWeeks(Timetable):
         if restriction.earliest is not None:
             weeks.append(_first_from(restriction.earliest))
         if not restriction.catchup:
-            weeks += _scheduled_from(load().weekly_first)
+            weeks += _earliest_scheduled(load().weekly_first)
         if not weeks:
             return None
         interval = _interval(max(weeks))
         if restriction.latest is not None and interval.start > restriction.latest:
             return None
-        return DagRunInfo(run_after=interval.end + AFTER, data_interval=interval)
+        return DagRunInfo(run_after=interval.end + DELAY, data_interval=interval)
 
 
 def _first_from(earliest: DateTime) -> IsoWeek:
@@ -55,10 +55,10 @@ def _first_from(earliest: DateTime) -> IsoWeek:
     return week if week.start == earliest else week.next
 
 
-def _scheduled_from(first: str | None) -> list[IsoWeek]:
-    """Return what no scheduled run is before: the last week that ended, the first one of all.
+def _earliest_scheduled(first: str | None) -> list[IsoWeek]:
+    """Return the weeks before which no run is scheduled: the last that ended, and the first of all.
 
-    An older week has no use for one, and could not be backfilled beside it.
+    An older week needs no scheduled run, and could not be backfilled beside one.
     """
     return [IsoWeek.last_ended(now(UTC)), *([IsoWeek.parse(first)] if first else [])]
 

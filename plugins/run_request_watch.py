@@ -1,7 +1,7 @@
-"""The trigger that starts `dispatch_run_requests` when somebody asks for a run.
+"""The trigger that starts `dispatch_run_requests` when a run is requested.
 
-It does not read requests: it compares the ends of their topic with what was dispatched, so it
-cannot lose one, whenever Airflow's triggerer stops or starts. One event stands for all that came.
+It reads no requests: it compares the ends of their topic with the offsets that were dispatched, so
+it loses none, whenever Airflow's triggerer stops or starts. One event covers all that wait.
 """
 
 import asyncio
@@ -17,37 +17,37 @@ from shardpost.settings import load
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
-AFTER_AN_ERROR_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 
 
 class RunRequestWatch(BaseEventTrigger):
-    """Fires when run requests have come that nobody has dispatched yet."""
+    """Fires when run requests wait to be dispatched."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return how Airflow makes it again."""
+        """Return the class path and arguments from which Airflow recreates the trigger."""
         return "run_request_watch.RunRequestWatch", {}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield {"ends": {partition: end}} whenever there is something to dispatch, for ever."""
+        """Yield {"ends": {partition: end}} each time there is something to dispatch, for ever."""
         while True:
             try:
-                async for ends in _news():
+                async for ends in _pending_ends():
                     yield TriggerEvent({"ends": ends})  # type: ignore[no-untyped-call]
             except ShardpostError as error:
-                log.warning("%s; looking again in %g s", error, AFTER_AN_ERROR_SECONDS)
-                await asyncio.sleep(AFTER_AN_ERROR_SECONDS)
+                log.warning("%s; trying again in %g s", error, RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _news() -> AsyncIterator[dict[int, int]]:
+async def _pending_ends() -> AsyncIterator[dict[int, int]]:
     from shardpost.run_requests.request_watch import RequestWatch
 
     watch = await asyncio.to_thread(RequestWatch, load())
     try:
         while True:
-            ends = await asyncio.to_thread(watch.news)
+            ends = await asyncio.to_thread(watch.pending_ends)
             if ends is not None:
                 yield ends
             await asyncio.sleep(POLL_SECONDS)

@@ -1,6 +1,6 @@
-"""What DAGs share: the task that is a Spark job, the defaults of every task, the alert, the asset.
+"""What DAGs share: the operator for Spark jobs, the defaults of every task, the alert, the asset.
 
-The only module of the package, beside the embedded stack, that knows Airflow.
+The only module of the package that imports Airflow.
 """
 
 import json
@@ -28,8 +28,8 @@ from shardpost.spark.submit import LOOPBACK_CONF, job_conf, job_file, temporary_
 
 log = logging.getLogger(__name__)
 
-# Spark's own lines about itself.
-NOISE = re.compile(r" (INFO|WARN) |^WARNING: ")
+# Log lines of Spark itself.
+SPARK_LOG = re.compile(r" (INFO|WARN) |^WARNING: ")
 # Updated by compact_positions, read by weekly_email.
 HOLDERS = Asset("share_holders")
 
@@ -37,12 +37,11 @@ Arguments = list[str] | Callable[..., list[str]]
 
 
 class SparkJob(SparkSubmitOperator):
-    """A job of spark_jobs/, run through the connection `spark_default`; returns its JSON result.
+    """Runs a job of spark_jobs/ through the connection `spark_default`; returns its JSON result.
 
-    `arguments` may be a function of the run (`context`, `jinja_env`) that
-    returns them; `part` names a mapped task. The job's exit code decides: 3 (done, but something
-    needs a person) is success, so that it is not tried again: the result says what. 2 (bad usage)
-    fails at once. Any other but 0 is tried again.
+    `arguments` may be a function of the run (`context`, `jinja_env`) that returns them; `part`
+    names a mapped task. Exit code 3 (done, needs attention) is success, and the result says why.
+    Exit code 2 (bad usage) fails without a retry; any other but 0 is retried.
     """
 
     template_fields = (*SparkSubmitOperator.template_fields, "arguments")
@@ -56,24 +55,24 @@ class SparkJob(SparkSubmitOperator):
         self.part = part
 
     def execute(self, context: Context) -> Any:
-        """Submit the job, wait for it, and return what it left."""
+        """Submit the job, wait for it, and return its result."""
         settings = load()
         result = _result_path(settings, context)
         with (
             job_folder() as folder,
             class_archive.use_or_make(self.job) as archive,
         ):
-            self._describe(settings, result, job_conf(settings, self.job, *archive.java))
+            self._configure(settings, result, job_conf(settings, self.job, *archive.java))
             self.env_vars = (self.env_vars or {}) | temporary_files_in(folder)
             try:
                 super().execute(context)
             except AirflowException as error:
-                self._judge(error)
+                self._require_success(error)
             archive.keep()
-        return _taken(result)
+        return _read_result(result)
 
     def on_kill(self) -> None:
-        """End spark-submit with all that it started: the JVM, the driver's Python, its workers."""
+        """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers."""
         submitted = self._submitted()
         if submitted is None:
             return
@@ -85,8 +84,8 @@ class SparkJob(SparkSubmitOperator):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def _describe(self, settings: Settings, result: Path, conf: dict[str, str]) -> None:
-        """Fill in what the machine decides; nothing of it is read when DAGs are parsed."""
+    def _configure(self, settings: Settings, result: Path, conf: dict[str, str]) -> None:
+        """Set what depends on this machine; none of it is read when DAGs are parsed."""
         local = (BaseHook.get_connection(self._conn_id).host or "").startswith("local")
         self.application = str(job_file(self.job))
         self.application_args = [*cast("list[str]", self.arguments), "--result", str(result)]
@@ -98,17 +97,14 @@ class SparkJob(SparkSubmitOperator):
             self.py_files = str(packages_zip(settings.home / "packages"))
         self._driver_memory = settings.driver_memory
 
-    def _judge(self, error: AirflowException) -> None:
-        """Return if the job's exit code means success.
-
-        Else raise, with what the job itself said.
-        """
+    def _require_success(self, error: AirflowException) -> None:
+        """Return if the job's exit code means success, else raise with the job's own message."""
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
         if code == NEEDS_ATTENTION:
-            log.warning("%s: done, and something needs a person's attention", self.job.name)
+            log.warning("%s: done, needs attention: see its result", self.job.name)
             return
-        text = f"{self.job.name} ended with {code}: {_said(str(error))}"
+        text = f"{self.job.name} ended with {code}: {_message(str(error))}"
         if code == BAD_USAGE:
             raise AirflowFailException(text) from None
         raise AirflowException(text) from None
@@ -118,11 +114,11 @@ class SparkJob(SparkSubmitOperator):
 
 
 def alert(context: Context) -> None:
-    """Log, and keep in `alerts.log`, which task of which run failed, for which shards, and why."""
+    """Log, and append to `alerts.log`, which task failed in which run, its shards, and why."""
     task = context["ti"]
     label = getattr(task, "rendered_map_index", None)
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
-    why = " ".join(str(context.get("exception") or "it was ended from outside").split())
+    why = " ".join(str(context.get("exception") or "it was killed or marked failed").split())
     line = f"{where}, attempt {task.try_number}: {why}"
     log.error(line)
     path = load().home / "alerts.log"
@@ -143,7 +139,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def _result_path(settings: Settings, context: Context) -> Path:
-    """Return a place of its own for this attempt of this task."""
+    """Return the path of the result of this attempt of this task."""
     task = context["ti"]
     parts = (task.dag_id, task.run_id, task.task_id, task.map_index, task.try_number)
     path = settings.home / "results" / (".".join(map(str, parts)) + ".json")
@@ -152,17 +148,17 @@ def _result_path(settings: Settings, context: Context) -> Path:
     return path
 
 
-def _taken(result: Path) -> Any:
-    """Return what the job left, and take it away: from here on it is Airflow's."""
+def _read_result(result: Path) -> Any:
+    """Return the result and delete its file: Airflow stores it as XCom."""
     if not result.exists():
-        raise AirflowException(f"the job ended well but left no result at {result}")
+        raise AirflowException(f"the job succeeded but wrote no result to {result}")
     value = json.loads(result.read_text())
     result.unlink()
     return value
 
 
-def _said(text: str) -> str:
-    """Return the job's own line of the output that the provider quotes, or else its end."""
-    lines = [line for line in text.splitlines() if line.strip() and not NOISE.search(line)]
+def _message(text: str) -> str:
+    """Return the job's own message in the output that the provider quotes, else its last lines."""
+    lines = [line for line in text.splitlines() if line.strip() and not SPARK_LOG.search(line)]
     own = [line.removeprefix("shardpost: ") for line in lines if line.startswith("shardpost: ")]
     return own[-1] if own else " | ".join(lines[1:][-5:] or lines)

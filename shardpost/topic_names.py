@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-# What each is called in an installation is a setting: `topic_…` in settings.py.
+# What each is called in an installation is a setting: `topic_…` in settings/values.py.
 TopicName = Literal[
     "positions",
     "clients",

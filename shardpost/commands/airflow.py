@@ -1,4 +1,4 @@
-"""`shardpost airflow`: Airflow's own command line on this stack."""
+"""`shardpost airflow`: Airflow's own command line, as in `shardpost airflow dags list`."""
 
 import os
 
@@ -11,7 +11,7 @@ import click
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Run Airflow's own command line on this stack (`shardpost airflow dags list`)."""
+    """Run Airflow's own command line on this stack."""
     from shardpost.embedded.airflow_home import BIN, process_environment
     from shardpost.settings import load
 

@@ -1,4 +1,4 @@
-"""`shardpost demo`: the main job on the five positions of the story, end to end."""
+"""`shardpost demo`: the whole pipeline on five positions."""
 
 from datetime import UTC, datetime
 
@@ -6,11 +6,11 @@ import click
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave its stack up, to look around.")
+@click.option("--keep", is_flag=True, help="Keep its stack running, to explore it.")
 def command(keep: bool) -> int:
-    """Play the story of five positions on a fresh stack of its own, end to end.
+    """Run the whole pipeline on five positions, end to end.
 
-    Beside a stack that is in use it disturbs nothing: it has a home and ports of its own.
+    Uses a fresh stack with a home and ports of its own, so it does not disturb one that is running.
     """
     from shardpost.embedded import demo
     from shardpost.settings import load

@@ -1,11 +1,11 @@
-"""`shardpost down`: the embedded stack, stopped."""
+"""`shardpost down`: stop the embedded stack."""
 
 import click
 
 
 @click.command()
 def command() -> int:
-    """Stop the embedded stack, cleanly, also after a crash; what it keeps stays."""
+    """Stop the embedded stack; its data is kept."""
     from shardpost.embedded import stack
     from shardpost.settings import load
 

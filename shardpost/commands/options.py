@@ -13,12 +13,12 @@ from shardpost.settings import Settings
 
 
 class Key(click.ParamType[str]):
-    """A Kafka key: UTF-8, as all of ours."""
+    """A Kafka key, in UTF-8."""
 
     name = "key"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the key as it is; a shell may pass bytes that are no UTF-8."""
+        """Return the key; a shell may pass bytes that are not UTF-8."""
         try:
             value.encode()
         except UnicodeEncodeError:
@@ -27,7 +27,7 @@ class Key(click.ParamType[str]):
 
 
 class Instant(click.ParamType[datetime]):
-    """A time in ISO 8601; UTC where it has no zone."""
+    """A time in ISO 8601; UTC if it has no time zone."""
 
     name = "time"
 
@@ -42,7 +42,7 @@ class Instant(click.ParamType[datetime]):
 
 
 def person() -> str:
-    """Return who is asking: the user's name, or number where it has none, as in a container."""
+    """Return the user's login name, or its number where it has none, as in a container."""
     try:
         return getuser()
     except (KeyError, OSError):
@@ -51,7 +51,7 @@ def person() -> str:
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
-    "--snapshot", "number", type=int, metavar="N", help="As that snapshot has it; else the newest."
+    "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."
 )
 
 

@@ -1,4 +1,4 @@
-"""`shardpost status`: what is true of the embedded stack now."""
+"""`shardpost status`: the state of the embedded stack."""
 
 import json
 
@@ -11,23 +11,23 @@ from shardpost.settings import Settings, load
 @click.command()
 @AS_JSON
 def command(as_json: bool) -> int:
-    """Say of broker, mail server and Airflow whether they are up, and where."""
+    """Print state and address of broker, mail server and Airflow."""
     from shardpost.embedded import stack
 
     settings = load()
     found = stack.status(settings)
-    click.echo(json.dumps(found) if as_json else in_words(settings, found))
+    click.echo(json.dumps(found) if as_json else as_text(settings, found))
     return 0
 
 
-def in_words(settings: Settings, found: dict[str, dict[str, str]]) -> str:
-    """Return one line a part: state, address, login and detail; then where mail and logs are."""
-    lines = [f"{name:<8} {_part(state)}" for name, state in found.items()]
+def as_text(settings: Settings, found: dict[str, dict[str, str]]) -> str:
+    """Return a line per service: state, address, login and detail; then the folders."""
+    lines = [f"{name:<8} {_service(state)}" for name, state in found.items()]
     folders = [f"{name:<8} {settings.home / name}" for name in ("mail", "logs")]
     return "\n".join([*lines, *folders])
 
 
-def _part(found: dict[str, str]) -> str:
+def _service(found: dict[str, str]) -> str:
     login = f"  (user {found['user']}, password {found['password']})" if "user" in found else ""
     detail = f"  {found['detail']}" if "detail" in found else ""
     return f"{found['state']:<10} {found.get('address', '')}{login}{detail}".rstrip()

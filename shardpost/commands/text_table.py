@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 
-def text_table(heading: Sequence[str], found: Sequence[Sequence[str]]) -> str:
-    """Return lines with aligned columns under a heading; what is not printable becomes U+FFFD."""
-    lines = [[_printable(cell) for cell in row] for row in (heading, *found)]
+def text_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return aligned columns under a heading; characters that are not printable become U+FFFD."""
+    lines = [[_printable(cell) for cell in row] for row in (heading, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -9,13 +9,16 @@ from shardpost.commands.options import AS_JSON
 
 @click.group()
 def command() -> None:
-    """Look after the declared topics."""
+    """Create the declared topics."""
 
 
 @command.command("apply")
 @AS_JSON
 def apply_command(as_json: bool) -> int:
-    """Create the declared topics that are missing; those that are there stay as they are."""
+    """Create the declared topics that are missing.
+
+    Existing topics are not changed.
+    """
     from shardpost.settings import load
     from shardpost.topics.creation import apply_topics
 

@@ -1,18 +1,21 @@
-"""`shardpost up`: the embedded stack, started."""
+"""`shardpost up`: start the embedded stack."""
 
 import click
 
-from shardpost.commands.status import in_words
+from shardpost.commands.status import as_text
 
 
 @click.command()
-@click.option("--no-airflow", is_flag=True, help="Broker and mail sink alone.")
+@click.option("--no-airflow", is_flag=True, help="Start the broker and the mail sink only.")
 def command(no_airflow: bool) -> int:
-    """Start the embedded stack and return when it is healthy; what is up already is left alone."""
+    """Start the embedded stack.
+
+    Returns when all services are healthy; those that are running already are left alone.
+    """
     from shardpost.embedded import stack
     from shardpost.settings import load
 
     settings = load()
     stack.up(settings, with_airflow=not no_airflow, say=lambda line: click.echo(line, err=True))
-    click.echo(in_words(settings, stack.status(settings)))
+    click.echo(as_text(settings, stack.status(settings)))
     return 0

@@ -1,7 +1,7 @@
-"""Decisions: what a person decided, or Shardpost on a person's behalf, as the topic keeps it.
+"""Decisions: what a person decided, or Shardpost on a person's behalf.
 
-The topic `decisions` holds them: the key is what it is about (a letter id, a run key, a week and
-client), the value {"Kind", "Who", "When", "Why"}.
+A record of the topic `decisions` is one: its key is what it is about (a letter id, a run key, a
+week and client), its value {"Kind", "Who", "When", "Why"}.
 """
 
 import json
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-SHARDPOST = "shardpost"  # who decided, where no person did
+SHARDPOST = "shardpost"  # the Who of a decision that no person made
 
 
 class Kind(StrEnum):
@@ -36,7 +36,7 @@ class Decision:
 
     def value(self) -> bytes:
         """Return the record's value."""
-        form = {name.capitalize(): said for name, said in self.as_json().items()}
+        form = {name.capitalize(): text for name, text in self.as_json().items()}
         return json.dumps(form, ensure_ascii=False).encode(errors="replace")
 
     def as_json(self) -> dict[str, str]:
@@ -46,7 +46,7 @@ class Decision:
 
 
 def decode(key: bytes | None, value: bytes | None) -> Decision | None:
-    """Return the decision of a record; None for one that cannot be read."""
+    """Return the decision of a record; None for one that cannot be decoded."""
     try:
         form = json.loads(value or b"")
         when = datetime.fromisoformat(form["When"])

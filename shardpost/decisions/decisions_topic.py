@@ -1,4 +1,4 @@
-"""The topic `decisions`: written within a transaction of whoever decides, and read."""
+"""The topic `decisions`: its records are written within the transactions of the features."""
 
 from collections.abc import Iterator
 

@@ -1,1 +1,1 @@
-"""The one-machine stack: broker, mail sink and Airflow on loopback."""
+"""The embedded stack: broker, mail sink and Airflow on loopback."""

@@ -1,4 +1,4 @@
-"""What the embedded Airflow is told: its settings and secrets, the connection, our settings."""
+"""The environment of the embedded Airflow: its settings, secrets and connection, our settings."""
 
 import base64
 import json
@@ -14,9 +14,9 @@ from shardpost.weekly_email.model.iso_week import IsoWeek
 
 HOST = "127.0.0.1"
 USER = "admin"
-AT_ONCE = 4  # tasks
+PARALLEL_TASKS = 4
 BIN = Path(sys.executable).parent
-# A cluster's own connection is set here; without it, Spark runs where the commands run it.
+# May be set to a cluster's connection; else Spark runs where the commands run it.
 SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 DATABASE = "shardpost.embedded.airflow_database.CONNECT"
 API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{DATABASE}_API"}
@@ -24,18 +24,18 @@ FIRST_WEEK = "SHARDPOST_WEEKLY_FIRST"
 
 
 def address(settings: Settings) -> str:
-    """Return where the UI and the API are."""
+    """Return the URL of UI and API."""
     return f"http://{HOST}:{settings.airflow_port}"
 
 
 def process_environment(settings: Settings) -> dict[str, str]:
-    """Return the whole environment of a process of this Airflow; no other Airflow's is in it."""
+    """Return the environment of a process of this Airflow, without variables of another Airflow."""
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("AIRFLOW_")}
     return inherited | environment(settings)
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make a process part of this Airflow, with our settings."""
+    """Return the variables of a process of this Airflow, with our settings."""
     home = settings.home / "airflow"
     return {
         "AIRFLOW_HOME": str(home),
@@ -43,16 +43,16 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": str(AT_ONCE),
+        "AIRFLOW__CORE__PARALLELISM": str(PARALLEL_TASKS),
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:ADMIN",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
         "AIRFLOW__API__HOST": HOST,
         "AIRFLOW__API__PORT": str(settings.airflow_port),
-        "AIRFLOW__API__BASE_URL": address(settings),  # tasks ask the API there
+        "AIRFLOW__API__BASE_URL": address(settings),  # tasks call the API there
         "AIRFLOW__API__WORKERS": "1",
-        # Seconds; a task that a killed scheduler has left is run again so soon.
+        # Seconds after which a task that a killed scheduler has left is run again.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": DATABASE,
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS_ASYNC": DATABASE,
@@ -67,7 +67,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def with_login(settings: Settings) -> Settings:
-    """Return the settings with an Airflow to start runs in: this one, where none is named."""
+    """Return the settings with an Airflow to start runs in: this one, where none is set."""
     if settings.airflow_url is not None:
         return settings
     login = {"airflow_user": USER, "airflow_password": password(settings)}
@@ -75,9 +75,9 @@ def with_login(settings: Settings) -> Settings:
 
 
 def password(settings: Settings) -> str:
-    """Return the password of USER; a random one is made on the first call."""
+    """Return the password of USER; the first call chooses a random one."""
     path = settings.home / "airflow" / "passwords.json"
-    return _kept_private(path, {USER: secrets.token_urlsafe(12)})[USER]
+    return _kept(path, {USER: secrets.token_urlsafe(12)})[USER]
 
 
 def _secrets(home: Path) -> dict[str, str]:
@@ -86,17 +86,17 @@ def _secrets(home: Path) -> dict[str, str]:
         "AIRFLOW__API__SECRET_KEY": secrets.token_hex(32),
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(32),
     }
-    return _kept_private(home / "secrets.json", fresh)
+    return _kept(home / "secrets.json", fresh)
 
 
 def _first_week(home: Path) -> str:
     """Return the week of the first start; scheduled runs begin with it."""
     fresh = {FIRST_WEEK: str(IsoWeek.of(datetime.now(UTC)))}
-    return _kept_private(home / "first-start.json", fresh)[FIRST_WEEK]
+    return _kept(home / "first-start.json", fresh)[FIRST_WEEK]
 
 
-def _kept_private(path: Path, fresh: dict[str, str]) -> dict[str, str]:
-    """Return what the file holds; the first call puts `fresh` there, for its owner's eyes only."""
+def _kept(path: Path, fresh: dict[str, str]) -> dict[str, str]:
+    """Return what the file holds; the first call writes `fresh`, readable by its owner only."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -108,5 +108,5 @@ def _kept_private(path: Path, fresh: dict[str, str]) -> dict[str, str]:
 
 
 def _spark_connection(settings: Settings) -> str:
-    where = {"conn_type": "spark", "host": settings.spark_master}
-    return json.dumps(where | {"extra": {"deploy-mode": "client"}})
+    form = {"conn_type": "spark", "host": settings.spark_master}
+    return json.dumps(form | {"extra": {"deploy-mode": "client"}})

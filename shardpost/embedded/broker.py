@@ -1,7 +1,7 @@
-"""The embedded Kafka: one real broker, its own KRaft controller beside it, all on loopback.
+"""The embedded Kafka: one real broker with its own KRaft controller, on loopback.
 
-All of it is in `home/kafka`: its configuration, its pid file, and `data`, which survives
-down and up.
+All its files are in `home/kafka`: its configuration, its pid file, and `data`, which survives
+`down` and `up`.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 STATE_SECONDS = 5.0
 JVM = [
-    # The quick compiler alone: a broker that shares two cores with all else gets back too little of
-    # what the optimising one takes (docs/performance.md).
+    # The quick compiler alone: on two cores that are shared with all else, the optimising one costs
+    # more than it gains (docs/performance.md).
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:+ExitOnOutOfMemoryError",
@@ -31,13 +31,13 @@ def start(settings: Settings) -> bool:
     """Start the broker and return when it answers; False if it was up already."""
     daemon = _daemon(settings, "java")
     if daemon.alive:
-        if moved := _moved(settings):
-            raise ShardpostError(f"Kafka at {settings.bootstrap} does not answer: {moved}")
+        if reason := _other_port(settings):
+            raise ShardpostError(f"Kafka at {settings.bootstrap} does not answer: {reason}")
         _wait(settings, daemon)
         return False
     ports.require_free(settings.kafka_port, "Kafka", "SHARDPOST_KAFKA_PORT")
     daemon = _daemon(settings, java())
-    daemon.stop()  # what a killed broker left of itself
+    daemon.stop()  # ends what a killed broker left behind
     broker_home.configure(settings, daemon.command[0])
     daemon.start()
     try:
@@ -49,7 +49,7 @@ def start(settings: Settings) -> bool:
 
 
 def stop(settings: Settings) -> bool:
-    """Stop the broker, in order; False if it was not up."""
+    """Stop the broker cleanly; False if it was not up."""
     daemon = _daemon(settings, "java")
     was_up = daemon.alive
     daemon.stop(STOP_SECONDS)
@@ -63,18 +63,18 @@ def state(settings: Settings) -> dict[str, str]:
     if daemon.alive:
         if answers(settings, STATE_SECONDS):
             return {"state": "up", **found}
-        return {"state": "unhealthy", **found, "detail": _silent(settings, daemon)}
+        return {"state": "unhealthy", **found, "detail": _why_unhealthy(settings, daemon)}
     if daemon.identity is not None:
         found["detail"] = f"it ended without being stopped; {log_end(daemon.log, 1)}"
     if not ports.is_free(settings.kafka_port):
         found["detail"] = (
-            f"port {settings.kafka_port} is taken by {ports.owner(settings.kafka_port)}"
+            f"port {settings.kafka_port} is in use by {ports.owner(settings.kafka_port)}"
         )
     return {"state": "down", **found}
 
 
 def log_of(settings: Settings) -> Path:
-    """Return where the broker logs."""
+    """Return the path of the broker's log."""
     return settings.home / "logs" / "kafka.log"
 
 
@@ -104,18 +104,18 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
             raise
         raise ShardpostError(
             f"Kafka at {settings.bootstrap} cannot read {settings.home / 'kafka' / 'data'}, which a"
-            " newer Kafka has written: set SHARDPOST_HOME to another folder, where all begins anew;"
+            " newer Kafka has written: set SHARDPOST_HOME to another folder, which starts empty;"
             f" {log_end(daemon.log, 1)}"
         ) from None
 
 
-def _silent(settings: Settings, daemon: Daemon) -> str:
-    lives = f"pid {daemon.pid} lives and does not answer; {log_end(daemon.log, 1)}"
-    return _moved(settings) or lives
+def _why_unhealthy(settings: Settings, daemon: Daemon) -> str:
+    silent = f"pid {daemon.pid} runs but does not answer; {log_end(daemon.log, 1)}"
+    return _other_port(settings) or silent
 
 
-def _moved(settings: Settings) -> str | None:
-    """Say that the broker runs on another port than it would be started on now, if it does."""
+def _other_port(settings: Settings) -> str | None:
+    """Return what to do if the broker runs on another port than the settings name."""
     port = broker_home.port(settings)
     if port in {None, settings.kafka_port}:
         return None

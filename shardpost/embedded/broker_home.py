@@ -1,4 +1,4 @@
-"""What the embedded broker finds in `home/kafka`: its configuration and its data folder."""
+"""The files of the embedded broker in `home/kafka`: its configuration and its data folder."""
 
 import base64
 import os
@@ -16,7 +16,7 @@ from shardpost.spark.jars import broker_jars
 LOGGING = "-Dlog4j2.configurationFile=log4j2.properties"
 ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 
-# Paths are relative to home/kafka, so no character of the home's name can upset a Java parser.
+# Paths are relative to home/kafka, so that no character of the home's path has to be escaped.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -26,9 +26,9 @@ controller.listener.names=CONTROLLER
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={data}
-# A topic that nobody declared is a mistake, not a wish.
+# Topics are created by `shardpost topics apply` only.
 auto.create.topics.enable=false
-# One node: internal topics have one replica, few partitions, and nobody to wait for.
+# One node: internal topics have one replica and few partitions; a group waits for no members.
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=8
 transaction.state.log.replication.factor=1
@@ -38,7 +38,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=8
 group.initial.rebalance.delay.ms=0
-# Offsets of a group that stands still are kept for a year: a stack may be down for long.
+# Offsets of an inactive group are kept for a year: a stack may be down for a long time.
 offsets.retention.minutes=525600
 """
 
@@ -60,17 +60,17 @@ rootLogger.appenderRef.file.ref=FILE
 
 
 def classpath() -> str:
-    """Return Java's word for all jars of the broker."""
+    """Return the class path of the broker."""
     return f"{broker_jars()[0].parent}/*"
 
 
 def port(settings: Settings) -> int | None:
-    """Return the port that the broker was last started on."""
+    """Return the port that the broker was last started on; None if it never was."""
     return _configured(settings, r"^advertised\.listeners=.*:(\d+)$")
 
 
 def configure(settings: Settings, java: str) -> None:
-    """Write the configuration, and make the data folder where there is none."""
+    """Write the configuration, and format the data folder where there is none."""
     folder = settings.home / "kafka"
     folder.mkdir(parents=True, exist_ok=True)
     (settings.home / "logs").mkdir(exist_ok=True)
@@ -93,7 +93,7 @@ def _write_properties(path: Path, port: int, controller: int, data: str) -> None
 
 
 def _format(folder: Path, port: int, controller: int, java: str) -> None:
-    """Make `data` in one step: formatted beside it, then renamed."""
+    """Create `data` atomically: formatted beside it, then renamed."""
     shutil.rmtree(folder / "data.new", ignore_errors=True)
     _write_properties(folder / "format.properties", port, controller, "data.new")
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -106,6 +106,6 @@ def _format(folder: Path, port: int, controller: int, java: str) -> None:
         command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        said = " | ".join((done.stdout + done.stderr).split("\n")[-3:])
-        raise ShardpostError(f"Kafka's data folder {folder / 'data'} cannot be made: {said}")
+        output = " | ".join((done.stdout + done.stderr).split("\n")[-3:])
+        raise ShardpostError(f"Kafka's data folder {folder / 'data'} cannot be formatted: {output}")
     (folder / "data.new").rename(folder / "data")

@@ -1,7 +1,4 @@
-"""The demo: a stack of its own, fresh, on free ports, in which the story is played.
-
-Then it is gone.
-"""
+"""The demo: plays its story on a fresh stack of its own, on free ports, and removes it."""
 
 import shutil
 import tempfile
@@ -17,9 +14,8 @@ from shardpost.settings import Settings
 
 Say = Callable[[str], None]
 
-# Everything that would tie the demo to somebody's own Kafka, mail server or topics keeps its
-# default.
-_KEPT = ("spark_master", "driver_memory", "kafka_timeout", "smtp_timeout", "country")
+# All others have their defaults: the demo uses nobody's own Kafka, mail server or topics.
+_KEPT_SETTINGS = ("spark_master", "driver_memory", "kafka_timeout", "smtp_timeout", "country")
 
 
 def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
@@ -31,21 +27,21 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
             stack.up(own, with_airflow=True, say=say)
             airflow = stack.status(own)["airflow"]
             with log_in(airflow["address"], airflow["user"], airflow["password"]) as api:
-                story.tell(own, api, now, say)
+                story.play(own, api, now, say)
         except BaseException:
             stack.down(own, say=say)
             raise
         say(f"\ndone after {time.monotonic() - began:.0f} s")
         if keep:
-            _say_how_to_go_on(own, airflow, say)
+            _say_how_to_use(own, airflow, say)
         else:
             stack.down(own, say=say)
 
 
 def _settings(settings: Settings, home: Path) -> Settings:
-    kept = {name: getattr(settings, name) for name in _KEPT}
+    kept = {name: getattr(settings, name) for name in _KEPT_SETTINGS}
     chosen = {f"{name}_port": ports.choose() for name in ("kafka", "smtp", "airflow")}
-    # So few shards are mailed by one task, which is quickest for two clients.
+    # With four shards one task sends all e-mails, which is quickest for two clients.
     return Settings.model_validate({"home": home, "partitions": 4, **chosen, **kept})
 
 
@@ -54,13 +50,16 @@ def _home(settings: Settings, *, keep: bool) -> Iterator[Path]:
     settings.home.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="demo-", dir=settings.home))
     yield home
-    if not keep:  # after a failure it stays, with its logs
+    if not keep:  # after a failure it is kept, with its logs
         shutil.rmtree(home)
 
 
-def _say_how_to_go_on(own: Settings, airflow: dict[str, str], say: Say) -> None:
+def _say_how_to_use(own: Settings, airflow: dict[str, str], say: Say) -> None:
     variables = own.environ()
     names = [f"SHARDPOST_{name}" for name in ("HOME", "KAFKA_PORT", "SMTP_PORT", "AIRFLOW_PORT")]
-    say(f"it is still up: {airflow['address']}, user {airflow['user']}, {airflow['password']}")
+    say(
+        f"the stack is still up: {airflow['address']}, user {airflow['user']}, password"
+        f" {airflow['password']}"
+    )
     say("to use it, or to stop it with `shardpost down`:")
     say("  export " + " ".join(f"{name}={variables[name]}" for name in names))

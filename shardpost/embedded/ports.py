@@ -1,4 +1,4 @@
-"""TCP ports on loopback: which are free, and who has the others."""
+"""TCP ports on loopback: which are free, and which process listens on the others."""
 
 import random
 import socket
@@ -8,12 +8,12 @@ import psutil
 from shardpost.errors import ShardpostError
 
 LOOPBACK = "127.0.0.1"
-# Below those that Linux gives to outgoing connections: a port kept for later stays free.
+# Below the ephemeral ports of Linux: a port that is chosen now stays free.
 _CHOICE = range(20_000, 32_000)
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens on the port and we may."""
+    """Tell whether this process could listen on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -24,7 +24,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts(port: int, host: str = LOOPBACK, wait: float = 3.0) -> bool:
-    """Tell whether somebody takes connections on the port."""
+    """Tell whether a process accepts connections on the port."""
     try:
         socket.create_connection((host, port), wait).close()
     except OSError:
@@ -40,16 +40,16 @@ def choose() -> int:
 
 
 def require_free(port: int, what: str, setting: str) -> None:
-    """Raise ShardpostError, saying who has it, if the port of `what` cannot be listened on."""
+    """Raise ShardpostError, with the process that has it, if the port of `what` is in use."""
     if not is_free(port):
         raise ShardpostError(
-            f"port {port} of {what} is taken by {owner(port)}:"
-            f" stop that, or set {setting} to a free port"
+            f"port {port} of {what} is in use by {owner(port)}:"
+            f" stop it, or set {setting} to a free port"
         )
 
 
 def owner(port: int) -> str:
-    """Return who listens on the port, as far as this user may know."""
+    """Return which process listens on the port, as far as this user may know."""
     try:
         found = psutil.net_connections(kind="tcp")
         pids = {

@@ -1,8 +1,7 @@
-"""Daemons of the embedded stack: started apart from their caller, known again by their pid file.
+"""Daemons of the embedded stack: started apart from their caller, found again by their pid file.
 
-A pid file names one process for good: its pid, its start time in ticks since boot (field 22 of
-/proc/PID/stat, see proc(5)) and the boot. A pid that was given to another process since then
-never matches.
+A pid file identifies one process uniquely: its pid, its start time in ticks since boot (field 22 of
+/proc/PID/stat, see proc(5)) and the boot. A pid that was reused by another process never matches.
 """
 
 import json
@@ -21,12 +20,12 @@ from shardpost.errors import ShardpostError
 POLL_SECONDS = 0.1
 STOP_SECONDS = 30.0
 KEEP_LOG_BYTES = 10_000_000
-DEAD = "ZX"  # ended, and only waiting for its parent to notice
+DEAD = "ZX"  # zombie or dead: ended, and not yet reaped by its parent
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Identity(NamedTuple):
-    """What tells one process from every other that had or will have its pid."""
+    """What identifies a process, also after its pid was reused."""
 
     pid: int
     started: int
@@ -34,7 +33,7 @@ class Identity(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """Of a line of /proc/PID/stat: state letter, process group, start time in ticks since boot."""
+    """From /proc/PID/stat: state letter, process group, start time in ticks since boot."""
 
     state: str
     group: int
@@ -42,7 +41,7 @@ class Stat(NamedTuple):
 
 
 def parse_stat(line: str) -> Stat:
-    """Read a line of /proc/PID/stat; the command in it may hold blanks and brackets."""
+    """Parse a line of /proc/PID/stat; the command in it may contain blanks and brackets."""
     fields = line.rpartition(")")[2].split()
     return Stat(fields[0], int(fields[2]), int(fields[19]))
 
@@ -58,7 +57,7 @@ def stat_of(pid: int) -> Stat | None:
 
 @dataclass(frozen=True)
 class Daemon:
-    """One process of the stack: how it is started, where it logs, and how it is found again."""
+    """One process of the stack: its command, its log and its pid file."""
 
     name: str
     command: Sequence[str]
@@ -67,7 +66,7 @@ class Daemon:
     pid_file: Path
 
     def start(self) -> None:
-        """Start it in a session of its own, its output in the log, nothing of the caller's open.
+        """Start it in its own session, with its output in the log and no open file of the caller.
 
         Its working directory is that of the pid file.
         """
@@ -89,7 +88,7 @@ class Daemon:
             except OSError as error:
                 raise ShardpostError(f"{self.name} cannot be started: {error}") from None
         self._remember(process.pid)
-        process.returncode = 0  # it outlives this process: nothing waits for it here
+        process.returncode = 0  # it outlives this process, which never waits for it
 
     def _remember(self, pid: int) -> None:
         stat = stat_of(pid)
@@ -100,7 +99,7 @@ class Daemon:
 
     @property
     def identity(self) -> Identity | None:
-        """Who the pid file says was started last, alive or not."""
+        """The process that the pid file names, running or not."""
         try:
             return Identity(**json.loads(self.pid_file.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
@@ -108,47 +107,48 @@ class Daemon:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the process while it lives."""
-        who = self.identity
-        if who is None or who.boot != _BOOT.read_text().strip():
+        """The pid of the process while it runs."""
+        identity = self.identity
+        if identity is None or identity.boot != _BOOT.read_text().strip():
             return None
-        stat = stat_of(who.pid)
-        return who.pid if stat and stat.started == who.started else None
+        stat = stat_of(identity.pid)
+        return identity.pid if stat and stat.started == identity.started else None
 
     @property
     def alive(self) -> bool:
-        """Whether the very process that was started still runs."""
+        """Whether the process that was started still runs."""
         return self.pid is not None
 
     def stop(self, wait: float = STOP_SECONDS) -> None:
-        """End it and its process group: TERM to it, and after `wait` seconds KILL to what is left.
+        """Send it SIGTERM, and after `wait` seconds SIGKILL to what is left of its process group.
 
-        Returns when none is left; does nothing where there is nothing.
+        Returns when no process is left; does nothing where there is none.
         """
         group = self._group()
         pid = self.pid
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-                os.kill(pid, signal.SIGCONT)  # a halted one would not hear it
+                os.kill(pid, signal.SIGCONT)  # a stopped process does not handle signals
             _poll(lambda: not self.alive, wait)
         if group is not None and members(group):
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
             if not _poll(lambda: not members(group), STOP_SECONDS):
-                raise ShardpostError(f"{self.name}: pids {members(group)} do not end")
+                raise ShardpostError(f"{self.name}: pids {members(group)} do not end after SIGKILL")
         if group is not None:
             with suppress(ChildProcessError):
-                os.waitpid(group, os.WNOHANG)  # where this process itself had started it
+                os.waitpid(group, os.WNOHANG)  # reaps it where this process is its parent
         self.pid_file.unlink(missing_ok=True)
 
     def _group(self) -> int | None:
-        """Return the process group, also of a dead leader; None if its number may be another's."""
-        who = self.identity
-        if who is None or who.boot != _BOOT.read_text().strip():
+        """Return the process group, also of a dead leader; None if its number may be reused."""
+        identity = self.identity
+        if identity is None or identity.boot != _BOOT.read_text().strip():
             return None
-        taken = stat_of(who.pid)  # no pid is given out while a group still has that number
-        return None if taken and taken.started != who.started else who.pid
+        taken = stat_of(identity.pid)  # no pid is reused while a process group has it
+        reused = taken is not None and taken.started != identity.started
+        return None if reused else identity.pid
 
 
 def members(group: int) -> list[int]:
@@ -166,20 +166,20 @@ def wait_until(
     seconds.
     """
 
-    def over() -> bool:
+    def is_over() -> bool:
         return condition() or not all(daemon.alive for daemon in daemons)
 
-    reached = _poll(over, wait)
+    reached = _poll(is_over, wait)
     dead = [daemon for daemon in daemons if not daemon.alive]
     if dead:
         raise ShardpostError(f"{what}: {dead[0].name} ended while starting; {log_end(dead[0].log)}")
     if not reached:
         ends = "; ".join(log_end(daemon.log) for daemon in daemons)
-        raise ShardpostError(f"{what}: not within {wait:g} s; {ends}")
+        raise ShardpostError(f"{what}: not ready within {wait:g} s; {ends}")
 
 
 def log_end(log: Path, lines: int = 3) -> str:
-    """Return where the log is and its last lines, on one line."""
+    """Return the path of a log and its last lines, on one line."""
     text = log.read_bytes()[-4000:].decode(errors="replace") if log.exists() else ""
     last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
     return f"its log {log} ends: {' | '.join(last) or '(nothing)'}"

@@ -1,4 +1,4 @@
-"""The embedded mail server: takes every e-mail and keeps it as a file `.eml` in `home/mail`.
+"""The embedded mail server: accepts every e-mail and keeps it as a file `.eml` in `home/mail`.
 
 It is a process of its own: `python -m shardpost.embedded.sink FOLDER PORT`.
 """
@@ -11,20 +11,23 @@ import socket
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from shardpost.embedded import ports
 from shardpost.embedded.process import Daemon, wait_until
 from shardpost.settings import Settings
 
+if TYPE_CHECKING:
+    from aiosmtpd.smtp import SMTP, Envelope, Session
+
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 GREETING_SECONDS = 3.0
-LARGEST_BYTES = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 def start(settings: Settings) -> bool:
-    """Start the sink and return when it greets; False if it was up already."""
+    """Start the sink and return when it is ready; False if it was up already."""
     daemon = _daemon(settings)
     started = not daemon.alive
     if started:
@@ -32,7 +35,7 @@ def start(settings: Settings) -> bool:
         daemon.start()
     try:
         what = f"the mail sink on port {settings.smtp_port}"
-        wait_until(lambda: _greets_here(settings), what, START_SECONDS, [daemon])
+        wait_until(lambda: _is_ready(settings), what, START_SECONDS, [daemon])
     except BaseException:
         if started:
             daemon.stop()
@@ -53,19 +56,21 @@ def state(settings: Settings) -> dict[str, str]:
     daemon = _daemon(settings)
     found = {"address": f"{ports.LOOPBACK}:{settings.smtp_port}"}
     if daemon.alive:
-        if _greets_here(settings):
+        if _is_ready(settings):
             return {"state": "up", **found}
-        detail = f"pid {daemon.pid} lives and does not greet on port {settings.smtp_port}"
+        detail = f"pid {daemon.pid} runs but does not answer on port {settings.smtp_port}"
         return {"state": "unhealthy", **found, "detail": detail}
     if daemon.identity is not None:
         found["detail"] = f"it ended without being stopped; its log: {daemon.log}"
     if not ports.is_free(settings.smtp_port):
-        found["detail"] = f"port {settings.smtp_port} is taken by {ports.owner(settings.smtp_port)}"
+        found["detail"] = (
+            f"port {settings.smtp_port} is in use by {ports.owner(settings.smtp_port)}"
+        )
     return {"state": "down", **found}
 
 
 def greets(host: str, port: int) -> bool:
-    """Tell whether a mail server without TLS of its own says that it is ready."""
+    """Tell whether a mail server without TLS sends its greeting."""
     try:
         with socket.create_connection((host, port), GREETING_SECONDS) as connection:
             greeting = connection.recv(512)
@@ -75,7 +80,7 @@ def greets(host: str, port: int) -> bool:
     return greeting.startswith(b"220")
 
 
-def _greets_here(settings: Settings) -> bool:
+def _is_ready(settings: Settings) -> bool:
     return greets(ports.LOOPBACK, settings.smtp_port)
 
 
@@ -90,27 +95,32 @@ def _daemon(settings: Settings) -> Daemon:
     )
 
 
-class Keeper:
-    """Writes each e-mail to the folder, whole or not at all, before it is answered for."""
+class MailHandler:
+    """Writes each e-mail to the folder, atomically, before it is acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numbers = itertools.count(1)
 
     async def handle_EHLO(  # noqa: N802
-        self, _server: Any, session: Any, _envelope: Any, name: str, says: list[str]
+        self,
+        _server: "SMTP",
+        session: "Session",
+        _envelope: "Envelope",
+        name: str,
+        replies: list[str],
     ) -> list[str]:
-        """Announce that commands may come without waiting for the answers."""
+        """Announce PIPELINING."""
         session.host_name = name
-        return [*says[:-1], "250-PIPELINING", says[-1]]
+        return [*replies[:-1], "250-PIPELINING", replies[-1]]
 
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
-        """Keep one e-mail, byte for byte as it came; a full disk is a reason to come back later."""
+    async def handle_DATA(self, _server: "SMTP", _session: "Session", envelope: "Envelope") -> str:  # noqa: N802
+        """Keep one e-mail, byte for byte as received; on a full disk it is rejected temporarily."""
         now = datetime.now(UTC)
         name = f"{now:%Y%m%dT%H%M%S.%f}-{os.getpid()}-{next(self._numbers):08d}.eml"
         hidden = self._folder / f".{name}.part"
         try:
-            hidden.write_bytes(envelope.original_content)
+            hidden.write_bytes(envelope.original_content or b"")
             hidden.rename(self._folder / name)
         except OSError as error:
             hidden.unlink(missing_ok=True)
@@ -119,22 +129,22 @@ class Keeper:
 
 
 async def serve(folder: Path, port: int) -> None:
-    """Take mail on loopback until told to end."""
-    from shardpost.embedded.pipelining import Pipelining
+    """Serve SMTP on loopback until SIGTERM or SIGINT."""
+    from shardpost.embedded.pipelining import PipeliningSmtp
 
     folder.mkdir(parents=True, exist_ok=True)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sign, ended.set)
-    keeper = Keeper(folder)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    handler = MailHandler(folder)
 
-    def session() -> Pipelining:
-        return Pipelining(
-            keeper,
+    def session() -> PipeliningSmtp:
+        return PipeliningSmtp(
+            handler,
             hostname="localhost",
             ident="Shardpost's mail sink",
-            data_size_limit=LARGEST_BYTES,
+            data_size_limit=MAX_MESSAGE_BYTES,
             enable_SMTPUTF8=True,
         )
 

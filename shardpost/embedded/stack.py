@@ -1,4 +1,4 @@
-"""The one-machine stack as a whole: up, down, and what is true of it now."""
+"""The embedded stack as a whole: up, down and status."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ from shardpost.spark.jars import broker_jars, spark_jars
 from shardpost.topics.creation import apply_topics
 
 FREE_BYTES = 1024**3
-FOREIGN_SECONDS = 5.0
+EXTERNAL_SECONDS = 5.0
 UP, DOWN = "up", "down"
 LOCK = "stack"
 KAFKA, SMTP, AIRFLOW = "kafka", "smtp", "airflow"
@@ -27,13 +27,13 @@ State = dict[str, str]
 
 
 class Service(Protocol):
-    """What the module of one part offers."""
+    """What the module of one part implements."""
 
     def start(self, settings: Settings) -> object:
-        """Return when it is healthy; do nothing to what is."""
+        """Start it and return when it is healthy; do nothing where it is up."""
 
     def stop(self, settings: Settings) -> object:
-        """Return when nothing of it is left."""
+        """Stop it and return when no process of it is left."""
 
     def state(self, settings: Settings) -> State:
         """Return `state` (up, down, or what is wrong), `address` and more."""
@@ -50,12 +50,12 @@ class Part:
     service: Service
 
     def state(self, settings: Settings) -> State:
-        """Return what is true of it now."""
+        """Return its state."""
         return self.service.state(settings)
 
 
 def parts(settings: Settings) -> list[Part]:
-    """Return the parts that Shardpost runs itself, in the order in which they start."""
+    """Return the parts that Shardpost runs itself, in the order of their start."""
     foreign = {KAFKA: settings.bootstrap_servers, SMTP: settings.smtp_host, AIRFLOW: None}
     return [part for part in _all(settings) if foreign[part.name] is None]
 
@@ -72,38 +72,38 @@ def _all(settings: Settings) -> list[Part]:
 def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
     """Start what is not up, create the topics, and return when all is healthy.
 
-    What cannot be started ends the call, and what this call had started itself.
+    If something cannot be started, what this call has started is stopped again.
     """
     wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
     _require_home(settings)
-    with _alone(settings, say):
+    with _stack_lock(settings, say):
         states = {part: part.state(settings)["state"] for part in wanted}
         missing = [part for part in wanted if states[part] != UP]
         fresh = [part for part in wanted if states[part] == DOWN]
         if missing:
             _require_machine(settings, fresh)
-        begun: list[Part] = []
+        started: list[Part] = []
         try:
             for part in missing:
                 if part.name == AIRFLOW:
                     _apply_topics(settings, say)
                 if part in fresh:
-                    begun.append(part)
-                _start(settings, part, say)
+                    started.append(part)
+                _start_part(settings, part, say)
             if AIRFLOW not in {part.name for part in missing}:
                 _apply_topics(settings, say)
         except BaseException:
-            for part in reversed(begun):
-                say(f"stopping {part.title} again")
+            for part in reversed(started):
+                say(f"stopping {part.title}, since the start failed")
                 part.service.stop(settings)
             raise
 
 
 def down(settings: Settings, *, say: Say) -> None:
-    """Stop all that was started in this home, last started first; nothing where nothing is."""
+    """Stop all that was started in this home, in reverse order; do nothing where nothing is up."""
     if not settings.home.exists():
         return
-    with _alone(settings, say):
+    with _stack_lock(settings, say):
         for part in reversed(_all(settings)):
             if part.state(settings)["state"] != DOWN:
                 say(f"stopping {part.title}")
@@ -111,33 +111,33 @@ def down(settings: Settings, *, say: Say) -> None:
 
 
 def status(settings: Settings) -> dict[str, State]:
-    """Return for kafka, smtp and airflow what is true now, also where they are not ours."""
+    """Return the states of kafka, smtp and airflow, also of those that are not embedded."""
     found = {part.name: part.state(settings) for part in parts(settings)}
     if KAFKA not in found:
-        reached = answers(settings, FOREIGN_SECONDS)
+        reached = answers(settings, EXTERNAL_SECONDS)
         found[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
     if SMTP not in found:
         host, port = settings.mail_server, settings.smtp_port
-        reached = ports.accepts(port, host, FOREIGN_SECONDS)
+        reached = ports.accepts(port, host, EXTERNAL_SECONDS)
         found[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
     found[AIRFLOW].setdefault("address", f"http://{ports.LOOPBACK}:{settings.airflow_port}")
     return {name: found[name] for name in (KAFKA, SMTP, AIRFLOW)}
 
 
 @contextmanager
-def _alone(settings: Settings, say: Say) -> Iterator[None]:
-    """Hold the stack's lock; say for whom we wait."""
-    what = "`shardpost up` or `down`"
+def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
+    """Hold the stack's lock; report which process it waits for."""
+    what = "another `shardpost up` or `down`"
     with ExitStack() as held:
         try:
             held.enter_context(exclusive(settings, LOCK, what))
         except LockedError as error:
-            say(str(error))
+            say(f"waiting up to {settings.lock_wait:g} s: {error}")
             held.enter_context(exclusive(settings, LOCK, what, wait=settings.lock_wait))
         yield
 
 
-def _start(settings: Settings, part: Part, say: Say) -> None:
+def _start_part(settings: Settings, part: Part, say: Say) -> None:
     say(f"starting {part.title} on port {part.port} …")
     since = time.monotonic()
     part.service.start(settings)
@@ -151,24 +151,24 @@ def _apply_topics(settings: Settings, say: Say) -> None:
 
 
 def _require_home(settings: Settings) -> None:
-    """Make the home; refuse one that cannot be written, or has no room."""
+    """Create the home; ShardpostError if it cannot be written, or its disk is full."""
     try:
         settings.home.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=settings.home).close()
     except OSError as error:
         raise ShardpostError(
             f"SHARDPOST_HOME={settings.home} cannot be written ({error.strerror}):"
-            " free the disk, mend the permission, or set another home"
+            " free some space, fix its permissions, or set another home"
         ) from None
 
 
 def _require_machine(settings: Settings, fresh: list[Part]) -> None:
-    """Refuse, before anything is started, what could not end well."""
+    """Raise ShardpostError, before anything is started, for what is missing on this machine."""
     free = shutil.disk_usage(settings.home).free
     if free < FREE_BYTES:
         raise ShardpostError(
             f"the disk of SHARDPOST_HOME={settings.home} has {free / 1024**3:.1f} GiB free,"
-            " expected at least 1: make room, or set SHARDPOST_HOME to another disk"
+            " expected at least 1: free some space, or set SHARDPOST_HOME to another disk"
         )
     java()
     broker_jars()

@@ -1,7 +1,4 @@
-"""The story of the demo.
-
-Five positions, a week's e-mails, then one position moves and one closes.
-"""
+"""The story of the demo: five positions, a week's e-mails, one position moves and one closes."""
 
 import email
 import json
@@ -50,14 +47,14 @@ MOVED = position("3", "client3", "FB", 33, "NASDAQ")
 CLOSED: Record = ("positions", "4", None)
 
 
-def tell(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
+def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
     """Play the story on a stack that is up: real records, real DAG runs, real mail."""
     say("\nfive positions and three clients go into Kafka:")
     _produce(settings, (*CONTACTS, *POSITIONS), say)
     _run(api, "compact_positions", {}, say)
     _show_holders(settings, say)
     week = str(IsoWeek.of(now))
-    say(f"\nthe e-mail of week {week}, early since it has not ended:")
+    say(f"\nthe e-mail of week {week}, early, since the week has not ended:")
     _run(api, "weekly_email", {"week": week, "early": True}, say)
     _show_mail(settings, say)
     say("\nposition 3 moves to client3, position 4 is closed:")
@@ -73,7 +70,7 @@ def _produce(settings: Settings, records: Iterable[Record], say: Say) -> None:
         say(f"  {topic}: {key} {value or 'null'}")
         producer.produce(settings.topic(topic), key=key, value=value)
     if left := producer.flush(settings.kafka_timeout):
-        raise ShardpostError(f"{left} records were not taken by Kafka at {settings.bootstrap}")
+        raise ShardpostError(f"{left} records were not accepted by Kafka at {settings.bootstrap}")
 
 
 def _run(api: AirflowApi, dag: str, params: dict[str, Any], say: Say) -> None:
@@ -94,11 +91,11 @@ def _show_mail(settings: Settings, say: Say) -> None:
     received = sorted((settings.home / "mail").glob("*.eml"))
     say(f"\n{len(received)} e-mails arrived:")
     for file in received:
-        for line in _in_words(file):
+        for line in _as_lines(file):
             say(f"  {line}")
 
 
-def _in_words(file: Path) -> list[str]:
+def _as_lines(file: Path) -> list[str]:
     message = email.message_from_bytes(file.read_bytes(), policy=policy.default)
     headers = [f"{name}: {message[name]}" for name in ("From", "To", "Subject", "Message-ID")]
     body = message.get_body(("plain",))

@@ -1,6 +1,6 @@
-"""The one writer of a partition of run commands: who opens it fences whoever had it before.
+"""The one writer of a partition of run commands: opening it fences every older one.
 
-Each commit may hold the place up to which the requests were read, for the group that reads them.
+A commit may hold the offset up to which the requests were read, for the group that reads them.
 """
 
 import time
@@ -16,49 +16,45 @@ GROUP = "shardpost-dispatch"
 
 
 class CommandWriter:
-    """The writer of one partition, and its place among the requests."""
+    """The writer of one partition, with its group's offset in `run-requests`."""
 
     def __init__(self, settings: Settings, partition: int) -> None:
-        self._settings, self._partition = settings, partition
-        self._topic = settings.topic("run-requests")
-        name = f"{self._topic}/dispatch/{partition}"
-        self._writer = Transactions(
+        self._settings = settings
+        self._requests = TopicPartition(settings.topic("run-requests"), partition)
+        transactional_id = f"{self._requests.topic}/dispatch/{partition}"
+        self._transactions = Transactions(
             settings,
-            name,
-            fenced=f"fenced: a newer dispatch has taken over {name}; this one stops",
-            failed=f"{name}: cannot be written ({{reason}}); run again",
+            transactional_id,
+            fenced=f"fenced: a newer dispatch has taken over {transactional_id}; this one stops",
+            failed=f"{transactional_id}: the transaction failed ({{reason}}); run it again",
         )
         self._reader = clients.consumer(settings, GROUP)
         self._committed_at = 0.0
 
     def open(self) -> None:
         """Fence all older writers; their open transactions are ended before this returns."""
-        self._writer.open()
+        self._transactions.open()
         self._committed_at = time.monotonic()
 
-    def place(self) -> int | None:
-        """Return the offset from which requests are read on; None if none was ever committed."""
-        return offsets.committed(
-            self._settings, self._reader, TopicPartition(self._topic, self._partition)
-        )
+    def committed_offset(self) -> int | None:
+        """Return the offset from which requests are to be read; None if none was committed."""
+        return offsets.committed(self._settings, self._reader, self._requests)
 
-    def commit(self, writes: Sequence[Outgoing], place: int | None = None) -> None:
-        """Write all in one transaction, with the place; FencedError if another took over.
+    def commit(self, records: Sequence[Outgoing], offset: int | None = None) -> None:
+        """Write records and offset in one transaction; FencedError if a newer writer is there.
 
-        Without records and without a place, nothing is done.
+        Without records and without an offset, nothing is done.
         """
-        consumed = None
-        if place is not None:
-            consumed = Consumed(self._reader, TopicPartition(self._topic, self._partition), place)
-        self._writer.write(writes, consumed)
-        if writes or consumed:
+        consumed = None if offset is None else Consumed(self._reader, self._requests, offset)
+        self._transactions.write(records, consumed)
+        if records or consumed:
             self._committed_at = time.monotonic()
 
-    def fresh(self, seconds: float) -> bool:
+    def has_committed_within(self, seconds: float) -> bool:
         """Tell whether it was the partition's writer so many seconds ago."""
         return time.monotonic() - self._committed_at < seconds
 
     def close(self) -> None:
-        """Let go of Kafka."""
+        """Close the connections to Kafka."""
         self._reader.close()
-        self._writer.close()
+        self._transactions.close()

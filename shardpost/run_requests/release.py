@@ -1,4 +1,4 @@
-"""Freeing a key by hand, on record."""
+"""Freeing a key by hand, with a decision on record."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.command_writer import CommandWriter
-from shardpost.run_requests.dispatch import alone
+from shardpost.run_requests.dispatch import dispatch_lock
 from shardpost.run_requests.model.commands import Command, fold
 from shardpost.settings import Settings
 
@@ -16,16 +16,18 @@ from shardpost.settings import Settings
 def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> Command:
     """Free a key and return the command that held it; ShardpostError if none does."""
     partition = partition_of(key, request_topics.partitions(settings))
-    with alone(settings):
+    with dispatch_lock(settings):
         writer = CommandWriter(settings, partition)
         try:
             writer.open()
-            held = fold(request_topics.command_entries(settings, partition)).get(key)
-            if held is None or held.command is None:
-                raise ShardpostError(f"nothing runs under the key {key}: see `shardpost runs list`")
+            entry = fold(request_topics.command_entries(settings, partition)).get(key)
+            if entry is None or entry.command is None:
+                raise ShardpostError(
+                    f"no run command is in force under key {key}: see `shardpost runs list`"
+                )
             decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
-            freed = request_topics.release_written(settings, partition, key, f"by {who}: {why}")
-            writer.commit([freed, decisions_topic.written(settings, decision, {})])
+            tombstone = request_topics.release_record(settings, partition, key, f"by {who}: {why}")
+            writer.commit([tombstone, decisions_topic.written(settings, decision, {})])
         finally:
             writer.close()
-    return held.command
+    return entry.command

@@ -1,18 +1,19 @@
-"""Asking for a run: the record of the request, and what became of it."""
+"""Sending a run request, and asking for its status."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from confluent_kafka import Message
+from typing import Any
 
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision
-from shardpost.errors import ShardpostError, UsageError
-from shardpost.kafka.clients import consumer, producer
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.errors import UsageError
+from shardpost.kafka.clients import consumer
+from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.offsets import bounds, committed, partition_counts
 from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.producing import produce
+from shardpost.kafka.records import Outgoing
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.command_writer import GROUP
 from shardpost.run_requests.model.request_status import RequestStatus, status_of
@@ -20,90 +21,77 @@ from shardpost.settings import Settings
 
 
 @dataclass(frozen=True)
-class AskedRequest:
-    """A request as it lies in its topic; `decided_from`: where decisions on it can begin."""
+class SentRequest:
+    """A request in its topic; `decisions_from`: where decisions on it can begin."""
 
     key: str
-    partition: int
-    offset: int
-    decided_in: int
-    decided_from: int
+    coordinates: Coordinates
+    decisions_from: Coordinates
 
 
-def ask(settings: Settings, key: str, value: dict[str, object]) -> AskedRequest:
-    """Put a request into its topic.
+def send_request(settings: Settings, key: str, value: dict[str, Any]) -> SentRequest:
+    """Write a request {"Dag", "Conf", "RequestedBy"} to `run-requests`.
 
-    UsageError for one that would be refused unread; ShardpostError if Kafka does not take it.
+    UsageError for one that would be refused undecoded; ShardpostError if Kafka does not accept it.
     """
-    text = _text(settings, key, value)
-    topic = settings.topic("run-requests")
+    raw = _encoded(settings, key, value)
+    decisions_from = _end_of_decisions(settings, key)
     partition = partition_of(key, request_topics.partitions(settings))
-    decided = settings.topic("decisions")
-    decided_in = partition_of(key, partition_counts(settings, [decided])[decided])
-    _, decided_from = bounds(settings, TopicPartition(decided, decided_in), committed=True)
-    taken = _produced(settings, topic, key.encode(), text, partition)
-    return AskedRequest(key, partition, taken.offset() or 0, decided_in, decided_from)
+    record = Outgoing(settings.topic("run-requests"), key.encode(), raw, [], partition)
+    return SentRequest(key, produce(settings, record), decisions_from)
 
 
-def _text(settings: Settings, key: str, value: dict[str, object]) -> bytes:
+def request_status(settings: Settings, sent: SentRequest) -> RequestStatus | None:
+    """Return the status of a request; None if it is not processed yet."""
+    # In this order: what was committed before the group's offset moved on is read after it.
+    is_processed = _committed_offset(settings, sent.coordinates) > sent.coordinates.offset
+    entries = [
+        entry
+        for entry in request_topics.command_entries(settings, sent.coordinates.partition)
+        if entry.key == sent.key
+    ]
+    decisions = list(_decisions_on(settings, sent))
+    return status_of(sent.coordinates.offset, entries, decisions, is_processed=is_processed)
+
+
+def _encoded(settings: Settings, key: str, value: dict[str, Any]) -> bytes:
+    """Return the value in JSON; UsageError if it or the key cannot be sent."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        raw = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
         raise UsageError(f"request {key!r}: expected JSON, in UTF-8: {error}") from None
-    for name, size in (("key", len(key.encode())), ("value", len(text))):
+    if not key:
+        raise UsageError("run key: expected at least one character")
+    for name, size in (("key", len(key.encode())), ("value", len(raw))):
         if size > settings.request_bytes:
             raise UsageError(
                 f"request: expected a {name} of at most {settings.request_bytes} bytes"
                 f" (SHARDPOST_REQUEST_BYTES), found {size}"
             )
-    return text
+    return raw
 
 
-def request_status(settings: Settings, asked: AskedRequest) -> RequestStatus | None:
-    """Return what became of a request so far; None if it was not taken up yet."""
-    # In this order: what was committed before the group's place moved on is read after it.
-    is_taken = _place(settings, asked.partition) > asked.offset
-    entries = [
-        entry
-        for entry in request_topics.command_entries(settings, asked.partition)
-        if entry.key == asked.key
-    ]
-    return status_of(asked.offset, entries, list(_decisions(settings, asked)), is_taken=is_taken)
+def _end_of_decisions(settings: Settings, key: str) -> Coordinates:
+    """Return the end of the partition of `decisions` that those on a key are in."""
+    topic = settings.topic("decisions")
+    count = partition_counts(settings, [topic])[topic]
+    partition = TopicPartition(topic, partition_of(key, count))
+    _, end = bounds(settings, partition, committed=True)
+    return partition.at(end)
 
 
-def _decisions(settings: Settings, asked: AskedRequest) -> Iterator[Decision]:
+def _decisions_on(settings: Settings, sent: SentRequest) -> Iterator[Decision]:
     """Yield the decisions on that very request."""
-    found = decisions_topic.of_partition(settings, asked.decided_in, asked.decided_from)
-    for decision, headers in found:
-        is_of_it = headers.get("request-offset") == str(asked.offset).encode()
-        if decision.about == asked.key.encode() and is_of_it:
+    start = sent.decisions_from
+    for decision, headers in decisions_topic.of_partition(settings, start.partition, start.offset):
+        is_of_it = headers.get("request-offset") == str(sent.coordinates.offset).encode()
+        if decision.about == sent.key.encode() and is_of_it:
             yield decision
 
 
-def _place(settings: Settings, partition: int) -> int:
+def _committed_offset(settings: Settings, request: Coordinates) -> int:
     reader = consumer(settings, GROUP)
     try:
-        return (
-            committed(settings, reader, TopicPartition(settings.topic("run-requests"), partition))
-            or 0
-        )
+        return committed(settings, reader, request.topic_partition) or 0
     finally:
         reader.close()
-
-
-def _produced(settings: Settings, topic: str, key: bytes, value: bytes, partition: int) -> Message:
-    """Return the record as Kafka took it."""
-    taken: list[tuple[object, Message]] = []
-    client = producer(settings)
-    client.produce(
-        topic,
-        key=key,
-        value=value,
-        partition=partition,
-        on_delivery=lambda error, message: taken.append((error, message)),
-    )
-    client.flush(settings.kafka_timeout)
-    if not taken or taken[0][0] is not None:
-        why = taken[0][0] if taken else f"no answer within {settings.kafka_timeout:g} s"
-        raise ShardpostError(f"{topic}[{partition}]: Kafka did not take the request: {why}")
-    return taken[0][1]

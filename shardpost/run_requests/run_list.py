@@ -1,33 +1,48 @@
-"""What `runs list` shows: the commands in force, and the conflicts that nobody has seen to."""
+"""What `runs list` prints: the commands in force, then the conflicts of the last days."""
 
 import json
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TypedDict
 
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.model.commands import CommandEntry, fold
+from shardpost.run_requests.model.commands import Command, CommandEntry, fold
 from shardpost.settings import Settings
 
 
-def listed(settings: Settings) -> list[dict[str, Any]]:
-    """Return rows {"key", "dag", "run_id", "state", "requested_by", "since"}.
+class RunRow(TypedDict):
+    """One command or conflict, as `runs list --json` prints it; a conflict has no run."""
 
-    First the commands, by key; then the conflicts of as many days as a request counts, oldest
-    first, without a run.
+    key: str
+    dag: str | None
+    run_id: str | None
+    state: str
+    requested_by: str | None
+    since: str
+
+
+def list_runs(settings: Settings, now: datetime) -> list[RunRow]:
+    """Return the commands in force, by key, then the conflicts, oldest first.
+
+    Conflicts are listed for SHARDPOST_REQUEST_DAYS, as long as a request is valid.
     """
-    oldest = datetime.now(UTC) - timedelta(days=settings.request_days)
+    oldest = now - timedelta(days=settings.request_days)
     conflicts = [
-        _conflict(decision, headers["request"])
+        _conflict_row(decision, headers["request"])
         for decision, headers in decisions_topic.list_all(settings)
         if decision.kind is Kind.CONFLICT and decision.when >= oldest and "request" in headers
     ]
-    return [*map(_command, held(settings)), *sorted(conflicts, key=lambda row: row["since"])]
+    commands = [
+        _command_row(entry, entry.command)
+        for entry in commands_in_force(settings)
+        if entry.command is not None
+    ]
+    return [*commands, *sorted(conflicts, key=lambda row: row["since"])]
 
 
-def held(settings: Settings) -> list[CommandEntry]:
-    """Return the commands in force, by key."""
+def commands_in_force(settings: Settings) -> list[CommandEntry]:
+    """Return the last record of each key that is not free, by key."""
     found = [
         entry
         for partition in range(request_topics.partitions(settings))
@@ -36,25 +51,24 @@ def held(settings: Settings) -> list[CommandEntry]:
     return sorted(found, key=lambda entry: entry.key)
 
 
-def _command(entry: CommandEntry) -> dict[str, Any]:
-    assert entry.command is not None  # noqa: S101 - a fold keeps no others
+def _command_row(entry: CommandEntry, command: Command) -> RunRow:
     return {
         "key": entry.key,
-        "dag": entry.command.dag,
-        "run_id": entry.command.run_id,
-        "state": str(entry.command.state),
-        "requested_by": entry.command.requested_by,
+        "dag": command.dag,
+        "run_id": command.run_id,
+        "state": str(command.state),
+        "requested_by": command.requested_by,
         "since": entry.at.isoformat(),
     }
 
 
-def _conflict(decision: Decision, request: bytes) -> dict[str, Any]:
-    asked = json.loads(request)  # a conflict's request could be read
+def _conflict_row(decision: Decision, request: bytes) -> RunRow:
+    form = json.loads(request)  # only a request that can be decoded is a conflict
     return {
         "key": decision.about.decode(),
-        "dag": asked["Dag"],
+        "dag": form["Dag"],
         "run_id": None,
         "state": str(decision.kind),
-        "requested_by": asked.get("RequestedBy"),
+        "requested_by": form.get("RequestedBy"),
         "since": decision.when.isoformat(),
     }

@@ -1,6 +1,5 @@
-"""Creates the declared topics that are missing; leaves those that are there alone."""
+"""Creates the declared topics that are missing; does not change those that exist."""
 
-import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -15,20 +14,24 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin, transactional_producer, unreachable
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.clients import admin, unreachable
 from shardpost.kafka.offsets import watermarks
-from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
-from shardpost.topics.declared import AS_LARGEST, AS_MANY_AS, DECLARED, INPUTS, TopicSpec
+from shardpost.topics.declared import (
+    DECLARED,
+    INPUTS,
+    PARTITIONS_AS,
+    PARTITIONS_AS_LARGEST_ORIGIN,
+    TopicSpec,
+)
+from shardpost.topics.starter import write_starter_records
 
 POLL_SECONDS = 0.1
-RIVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What was done for one topic: created or not, and how many starter records it was given."""
+class AppliedTopic:
+    """What was done for one topic: created or not, and how many starter records were written."""
 
     topic: str
     partitions: int
@@ -40,31 +43,34 @@ class Applied:
         return asdict(self)
 
     def as_text(self) -> str:
-        """Return what was done, in words."""
-        done = f"created with {self.partitions} partitions" if self.created else "was there"
-        given = f", given its starter list of {self.starter}" if self.starter else ""
-        return f"topic {self.topic}: {done}{given}"
+        """Return the same as text."""
+        done = f"created with {self.partitions} partitions" if self.created else "exists"
+        starter = f", {self.starter} starter records written" if self.starter else ""
+        return f"topic {self.topic}: {done}{starter}"
 
 
-def apply_topics(settings: Settings) -> list[Applied]:
-    """Create what is missing, fill an `exchanges` without a record; may run twice at once."""
+def apply_topics(settings: Settings) -> list[AppliedTopic]:
+    """Create what is missing, and write the starter records of a topic without any.
+
+    May run twice at the same time.
+    """
     client = admin(settings)
-    created = _create(settings, client)
+    created = _create_missing(settings, client)
     known = _await_leaders(settings, client)
     return [_applied(settings, spec, known, created) for spec in DECLARED]
 
 
 def _applied(
     settings: Settings, spec: TopicSpec, known: dict[str, TopicMetadata], created: set[str]
-) -> Applied:
+) -> AppliedTopic:
     name = settings.topic(spec.name)
     count = len(known[name].partitions)
-    starter = _give_starter(settings, spec, count) if spec.starter else 0
-    return Applied(name, count, name in created, starter)
+    starter = write_starter_records(settings, spec, count) if spec.starter else 0
+    return AppliedTopic(name, count, name in created, starter)
 
 
-def _create(settings: Settings, client: AdminClient) -> set[str]:
-    """Return the names of those topics that this very call created."""
+def _create_missing(settings: Settings, client: AdminClient) -> set[str]:
+    """Return the names of the topics that this very call created."""
     known = _topics(settings, client)
     missing = [
         NewTopic(
@@ -78,22 +84,22 @@ def _create(settings: Settings, client: AdminClient) -> set[str]:
     ]
     if not missing:
         return set()
-    wait = settings.kafka_timeout
-    futures = client.create_topics(missing, operation_timeout=wait, request_timeout=wait)
+    timeout = settings.kafka_timeout
+    futures = client.create_topics(missing, operation_timeout=timeout, request_timeout=timeout)
     return {name for name, future in futures.items() if _was_created(name, future)}
 
 
 def _partitions(settings: Settings, spec: TopicSpec, known: Mapping[str, TopicMetadata]) -> int:
     """Return how many partitions a new topic gets."""
-    if spec.name in AS_LARGEST:
+    if spec.name in PARTITIONS_AS_LARGEST_ORIGIN:
         origins = {settings.topic(topic.name) for topic in INPUTS}
         return _largest(settings, origins | settings.retry_rules.of_origin.keys(), known)
-    other = known.get(settings.topic(AS_MANY_AS.get(spec.name, spec.name)))
+    other = known.get(settings.topic(PARTITIONS_AS.get(spec.name, spec.name)))
     return len(other.partitions) if other else settings.partitions
 
 
 def _largest(settings: Settings, topics: set[str], known: Mapping[str, TopicMetadata]) -> int:
-    """Return the most partitions of these topics; one that is not there will have the default."""
+    """Return the most partitions of these topics; one that is missing will have the default."""
     counts = [len(known[name].partitions) for name in topics if name in known]
     return max([*counts, *([settings.partitions] if len(counts) < len(topics) else [])])
 
@@ -109,15 +115,15 @@ def _was_created(name: str, future: "Future[None]") -> bool:
 
 
 def _await_leaders(settings: Settings, client: AdminClient) -> dict[str, TopicMetadata]:
-    """Return the declared topics once every partition of them is answered for by its leader.
+    """Return the declared topics once the leader of every partition answers.
 
-    A new partition's leader is in the metadata a moment before it takes up its work.
+    A new partition's leader is in the metadata a moment before it answers requests.
     """
     names = [settings.topic(spec.name) for spec in DECLARED]
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
         known = _topics(settings, client)
-        if all(name in known and _led(known[name]) for name in names):
+        if all(name in known and _has_leaders(known[name]) for name in names):
             counts = {name: len(known[name].partitions) for name in names}
             watermarks(settings, counts, committed=True)
             return known
@@ -129,7 +135,7 @@ def _await_leaders(settings: Settings, client: AdminClient) -> dict[str, TopicMe
         time.sleep(POLL_SECONDS)
 
 
-def _led(topic: TopicMetadata) -> bool:
+def _has_leaders(topic: TopicMetadata) -> bool:
     return not topic.error and all(part.leader >= 0 for part in topic.partitions.values())
 
 
@@ -138,44 +144,3 @@ def _topics(settings: Settings, client: AdminClient) -> dict[str, TopicMetadata]
         return dict(client.list_topics(timeout=settings.kafka_timeout).topics)
     except KafkaException as error:
         raise unreachable(settings, error) from None
-
-
-def _give_starter(settings: Settings, spec: TopicSpec, partitions: int) -> int:
-    """Give a topic without any record its starter list, in one transaction; return how many.
-
-    Whoever is killed in it leaves no record that counts, so the next call gives the whole list.
-    Of two at once the later fences the earlier, which then finds the other's list.
-    """
-    topic = settings.topic(spec.name)
-    deadline = time.monotonic() + settings.kafka_timeout
-    while not _holds_records(settings, topic, partitions):
-        try:
-            return _fill(settings, spec, partitions)
-        except KafkaException as error:
-            if time.monotonic() > deadline:
-                raise unreachable(settings, error) from None
-            time.sleep(RIVAL_SECONDS)
-    return 0
-
-
-def _fill(settings: Settings, spec: TopicSpec, partitions: int) -> int:
-    topic = settings.topic(spec.name)
-    producer = transactional_producer(settings, f"starter/{topic}")
-    producer.init_transactions(settings.kafka_timeout)
-    if _holds_records(settings, topic, partitions):
-        return 0
-    producer.begin_transaction()
-    for key, value in spec.starter.items():
-        producer.produce(topic, json.dumps(value).encode(), key.encode())
-    producer.commit_transaction(settings.kafka_timeout)
-    return len(spec.starter)
-
-
-def _holds_records(settings: Settings, topic: str, partitions: int) -> bool:
-    """Tell whether the topic has a committed record; what was broken off is none."""
-    ends = watermarks(settings, {topic: partitions}, committed=True)[topic]
-    return any(
-        next(read_to_end(settings, TopicPartition(topic, partition)), None) is not None
-        for partition, (low, end) in ends.items()
-        if end > low
-    )

@@ -9,7 +9,10 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """One declared topic: its name in the contract and its settings."""
+    """One declared topic: its name, its settings, and the records that it starts with.
+
+    `starter` is {key: value}; a topic without any record is given all of them.
+    """
 
     name: TopicName
     config: dict[str, str]
@@ -18,7 +21,7 @@ class TopicSpec:
 
 COMPACT = {"cleanup.policy": "compact"}
 
-# Given to `exchanges` when it is created: code -> country.
+# Written to `exchanges` when it is created: {code: country}.
 STARTER_COUNTRIES = {
     "NASDAQ": "US",
     "NYSE": "US",
@@ -48,14 +51,14 @@ RUN_REQUESTS = TopicSpec("run-requests", {"cleanup.policy": "delete"})
 RUN_COMMANDS = TopicSpec("run-commands", COMPACT)
 DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": str(365 * DAY_MS)})
 
-# Records of one megabyte, Kafka's usual limit, with the headers of a letter; whatever fits into the
-# store fits into where it goes from there.
+# Records of one megabyte, Kafka's default limit, with the headers of a letter; whatever fits into
+# the store fits into the topics that it is passed on to.
 STORED_BYTES = 2 << 20
 PASSED_ON_BYTES = STORED_BYTES + (64 << 10)
-# What a letter is more than its record: headers of its own, and the error.
+# What a letter adds to its record: its own headers, with the error.
 LETTER_BYTES = 8_192
-# For a day nothing is cleaned, so that every step of a letter's life is read; for two days at most
-# a letter that was dealt with is kept; the cleaner never touches the segment that is written to.
+# Nothing is compacted for a day, so that every step of a letter's life is read; a closed letter is
+# kept for two days at most; the segment that is written to is never compacted.
 _LETTERS = COMPACT | {
     "min.compaction.lag.ms": str(DAY_MS),
     "max.compaction.lag.ms": str(2 * DAY_MS),
@@ -73,11 +76,11 @@ RETRIES = TopicSpec(
     },
 )
 
-# When it is created, each of these has as many partitions as that other topic has.
-AS_MANY_AS = {SHARE_HOLDERS.name: POSITIONS.name, RUN_COMMANDS.name: RUN_REQUESTS.name}
-# dead-letters has as many as the largest topic that letters are of has then.
-AS_LARGEST = frozenset({DEAD_LETTERS.name})
+# Each of these is created with as many partitions as the other topic has.
+PARTITIONS_AS = {SHARE_HOLDERS.name: POSITIONS.name, RUN_COMMANDS.name: RUN_REQUESTS.name}
+# Each of these is created with as many partitions as the largest topic that letters come from.
+PARTITIONS_AS_LARGEST_ORIGIN = frozenset({DEAD_LETTERS.name})
 INPUTS = (POSITIONS, CLIENTS, EXCHANGES)
-OF_LETTERS = (DEAD_LETTERS, RETRIES, PARKING_LOT, DECISIONS)
-OF_RUNS = (RUN_REQUESTS, RUN_COMMANDS)
-DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS, *OF_LETTERS, *OF_RUNS)
+LETTER_TOPICS = (DEAD_LETTERS, RETRIES, PARKING_LOT, DECISIONS)
+RUN_TOPICS = (RUN_REQUESTS, RUN_COMMANDS)
+DECLARED = (*INPUTS, SHARE_HOLDERS, WEEKLY_EMAILS, *LETTER_TOPICS, *RUN_TOPICS)

@@ -14,11 +14,11 @@ from shardpost.kafka.clients import admin, producer
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.run_requests.model.dispatch_counts import DispatchCounts
 from shardpost.run_requests.release import release
-from shardpost.run_requests.run_list import held, listed
+from shardpost.run_requests.run_list import commands_in_force, list_runs
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.airflow_server import AirflowServer
-from tests.support.asking import KEY, ask, decided, history, request, run, why
+from tests.support.run_requests import KEY, ask, decided, history, request, run, why
 
 
 def test_the_first_request_wins_and_the_same_again_changes_nothing(
@@ -26,8 +26,8 @@ def test_the_first_request_wins_and_the_same_again_changes_nothing(
 ) -> None:
     ask(askable, KEY, request({"week": "2026-W47"}, by="anna"))
     ask(askable, KEY, request({"week": "2026-W47"}, by="ben"))
-    tally = run(askable)
-    assert (tally.issued, tally.started, tally.already_running) == (1, 1, 1)
+    counts = run(askable)
+    assert (counts.issued, counts.started, counts.already_running) == (1, 1, 1)
     assert [form["conf"] for form in airflow.runs.values()] == [{"week": "2026-W47"}]
 
     issued, started = history(askable)
@@ -54,9 +54,9 @@ def test_another_payload_is_a_conflict_that_is_kept_and_not_run(
     assert len(airflow.runs) == 1
     [(decision, headers)] = decisions_topic.list_all(askable)
     assert decision.about == KEY.encode()
-    assert "asked for by anna" in decision.why
+    assert "requested by anna" in decision.why
     assert json.loads(headers["request"]) == request({"week": "2026-W46"}, by="ben")
-    command, conflict = listed(askable)
+    command, conflict = list_runs(askable, datetime.now(UTC))
     assert (command["state"], command["requested_by"]) == ("started", "anna")
     assert (conflict["state"], conflict["requested_by"]) == ("conflict", "ben")
     assert (
@@ -74,14 +74,14 @@ def test_a_run_that_ended_frees_its_key_and_the_next_request_runs_again(
     run(askable)
     airflow.end(airflow.started[0], state)
     ask(askable, KEY, request({"dry_run": True}))
-    tally = run(askable)
-    assert (tally.released, tally.issued, tally.started) == (1, 1, 1)
+    counts = run(askable)
+    assert (counts.released, counts.issued, counts.started) == (1, 1, 1)
     assert [entry.command and str(entry.command.state) for entry in history(askable)] == [
         *("issued", "started", None, "issued", "started")
     ]
     airflow.end_all()
     assert run(askable).released == 1
-    assert held(askable) == []
+    assert commands_in_force(askable) == []
     assert decided(askable) == []
 
 
@@ -93,8 +93,8 @@ def test_a_request_from_before_a_runs_end_changes_nothing_though_it_is_read_afte
     ask(askable, KEY, request(by="ben"))
     time.sleep(0.01)  # a record's time has milliseconds
     airflow.end_all()
-    tally = run(askable)
-    assert (tally.already_running, tally.released, tally.issued) == (1, 1, 0)
+    counts = run(askable)
+    assert (counts.already_running, counts.released, counts.issued) == (1, 1, 0)
     assert len(airflow.started) == 1
 
 
@@ -105,8 +105,8 @@ def test_a_run_that_was_deleted_frees_its_key_on_record(
     run(askable)
     airflow.delete(airflow.started[0])
     ask(askable, KEY, request())
-    tally = run(askable)
-    assert (tally.released, tally.issued) == (1, 1)
+    counts = run(askable)
+    assert (counts.released, counts.issued) == (1, 1)
     assert decided(askable) == [("released", KEY)]
     assert len(set(airflow.started)) == 2
 
@@ -118,8 +118,10 @@ def test_with_airflow_down_commands_are_committed_and_started_later(
     ask(askable, KEY, request())
     with pytest.raises(ShardpostError, match=r"1 commands are committed and not started.*answer"):
         run(down)
-    assert [str(entry.command.state) for entry in held(askable) if entry.command] == ["issued"]
-    with pytest.raises(ShardpostError, match="1 runs were not looked at"):
+    assert [str(entry.command.state) for entry in commands_in_force(askable) if entry.command] == [
+        "issued"
+    ]
+    with pytest.raises(ShardpostError, match="1 runs could not be checked"):
         run(down)
     assert run(askable).started == 1
     assert len(airflow.started) == 1
@@ -132,9 +134,9 @@ def test_a_run_that_ended_while_dispatches_were_down_is_released(
     ask(askable, KEY, request())
     run(askable)
     airflow.end_all()
-    with pytest.raises(ShardpostError, match=r"0 commands .* 1 runs were not looked at"):
+    with pytest.raises(ShardpostError, match=r"0 commands .* 1 runs could not be checked"):
         run(down)
-    assert len(held(askable)) == 1
+    assert len(commands_in_force(askable)) == 1
     assert run(askable).released == 1
 
 
@@ -150,11 +152,11 @@ def test_an_airflow_that_breaks_leaves_the_command_for_the_next_dispatch(
 
 
 REFUSED = {
-    "unknown": (request(dag="no_such_dag"), "may not be asked for, only compact_positions"),
-    "path": (request(dag="../variables"), "may not be asked for"),
+    "unknown": (request(dag="no_such_dag"), "may not be requested, only compact_positions"),
+    "path": (request(dag="../variables"), "may not be requested"),
     "missing": (request(dag="sweep_dead_letters"), "Airflow has no DAG sweep_dead_letters"),
     "paused": (request(dag="compact_positions"), "DAG compact_positions is paused in Airflow"),
-    "wrong": (request({"week": 7}), "Airflow does not take it: 7 is not of type 'string'"),
+    "wrong": (request({"week": 7}), "Airflow rejects the run: 7 is not of type 'string'"),
 }
 
 
@@ -170,7 +172,7 @@ def test_what_cannot_run_is_refused_with_the_reason_and_the_key_is_free(
     assert found.keys() == REFUSED.keys()
     for key, (_, reason) in REFUSED.items():
         assert reason in found[key], key
-    assert held(askable) == []
+    assert commands_in_force(askable) == []
     airflow.refuses = None
     ask(askable, "wrong", request())
     assert run(askable).started == 1
@@ -200,8 +202,8 @@ def test_malformed_requests_are_refused_and_block_nothing(
     for key, value in bad:
         ask(askable, key, value, partition=0)
     ask(askable, "good", request())
-    tally = run(askable)
-    assert (tally.refused, tally.issued, tally.started) == (len(bad), 1, 1)
+    counts = run(askable)
+    assert (counts.refused, counts.issued, counts.started) == (len(bad), 1, 1)
     found = list(decisions_topic.list_all(askable))
     assert len(found) == len(bad)
     assert all(f"{askable.topic('run-requests')}[0]@" in one.why for one, _ in found)
@@ -216,8 +218,8 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
     apply_topics(wider)
     for partition in (0, 1):
         ask(wider, KEY, request(), partition=partition)
-    tally = run(wider)
-    assert (tally.forwarded, tally.issued, tally.already_running) == (1, 1, 1)
+    counts = run(wider)
+    assert (counts.forwarded, counts.issued, counts.already_running) == (1, 1, 1)
     assert len(airflow.runs) == 1
 
 
@@ -238,7 +240,7 @@ def test_a_command_that_cannot_be_read_holds_its_key(
     ask(askable, KEY, request())
     assert run(askable).conflicts == 1
     assert airflow.runs == {}
-    assert [str(entry.command.state) for entry in held(askable) if entry.command] == [
+    assert [str(entry.command.state) for entry in commands_in_force(askable) if entry.command] == [
         str(CommandState.UNREADABLE)
     ]
 
@@ -255,10 +257,10 @@ def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: Airflow
     run(askable)
     freed = release(askable, KEY, "ben", "it hangs", datetime.now(UTC))
     assert freed.run_id == airflow.started[0]
-    assert held(askable) == []
+    assert commands_in_force(askable) == []
     [(decision, _)] = decisions_topic.list_all(askable)
     assert (decision.kind, decision.who, decision.why) == ("released", "ben", "it hangs")
-    with pytest.raises(ShardpostError, match="nothing runs under the key"):
+    with pytest.raises(ShardpostError, match="no run command is in force under key"):
         release(askable, KEY, "ben", "again", datetime.now(UTC))
     ask(askable, KEY, request())
     assert run(askable).started == 1
@@ -267,7 +269,9 @@ def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: Airflow
 def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:
     name, client = f"{askable.topic('run-commands')}-3", admin(askable)
     client.create_topics([NewTopic(name, 3, 1)])[name].result()
-    with pytest.raises(ShardpostError, match=r"has 1 partitions and .* 3, expected as many"):
+    with pytest.raises(
+        ShardpostError, match=r"has 1 partitions and .* 3, expected the same number"
+    ):
         run(askable.model_copy(update={"topic_run_commands": name}))
 
 
@@ -283,11 +287,11 @@ def test_a_thousand_requests_of_eight_producers_over_a_hundred_keys_give_a_hundr
 
     with ThreadPoolExecutor(9) as pool:
         made = [pool.submit(produce, number) for number in range(8)]
-        tallies = [pool.submit(run, askable).result() for _ in range(2)]  # while they are made
+        all_counts = [pool.submit(run, askable).result() for _ in range(2)]  # while they are made
         for one in made:
             one.result()
-    tallies.append(run(askable))
-    assert sum(tally.issued for tally in tallies) == 100
-    assert sum(tally.already_running for tally in tallies) == 900
+    all_counts.append(run(askable))
+    assert sum(counts.issued for counts in all_counts) == 100
+    assert sum(counts.already_running for counts in all_counts) == 900
     assert len(airflow.started) == len(set(airflow.started)) == 100
-    assert len(held(askable)) == 100
+    assert len(commands_in_force(askable)) == 100

@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from shardpost.run_requests.partition_dispatch import FRESH_SECONDS
-from shardpost.run_requests.run_list import held
+from shardpost.run_requests.run_list import commands_in_force
 from shardpost.settings import Settings
 from tests.support import pausing_dispatch
 from tests.support.airflow_server import AirflowServer
-from tests.support.asking import KEY, ask, decided, history, request, run
 from tests.support.dispatch_steps import STEPS
 from tests.support.job_process import wait_for
+from tests.support.run_requests import KEY, ask, decided, history, request, run
 
 PAUSING = Path(pausing_dispatch.__file__)
 
@@ -66,7 +66,7 @@ def test_killed_at_any_step_the_next_dispatch_ends_as_an_unbroken_one(
         ask(askable, key, value)
     Dispatch(askable, step).kill()
     run(askable)
-    assert [entry.key for entry in held(askable)] == [KEY]
+    assert [entry.key for entry in commands_in_force(askable)] == [KEY]
     assert len(airflow.started) == len(set(airflow.started)) == 2
     assert decided(askable) == [("conflict", KEY), ("refused", "bad")]
     assert states(askable) == ["issued", "started", "issued", "free", "started"]
@@ -110,8 +110,8 @@ def test_two_dispatches_at_once_start_each_run_once(
     for number in range(20):
         ask(askable, f"{KEY}/{number % 10}", request())
     with ThreadPoolExecutor(2) as pool:
-        tallies = [done.result() for done in [pool.submit(run, askable) for _ in range(2)]]
-    assert sum(tally.issued for tally in tallies) == 10
+        all_counts = [done.result() for done in [pool.submit(run, askable) for _ in range(2)]]
+    assert sum(counts.issued for counts in all_counts) == 10
     assert len(airflow.started) == len(set(airflow.started)) == 10
 
 

@@ -1,4 +1,4 @@
-"""`shardpost runs` as its users have it, and the watch that tells Airflow of requests."""
+"""`shardpost runs` as its users have it, and the watch that triggers the DAG."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,9 +9,9 @@ from shardpost.decisions import decisions_topic
 from shardpost.run_requests.request_watch import RequestWatch
 from shardpost.settings import Settings
 from tests.support.airflow_server import AirflowServer
-from tests.support.asking import KEY, ask, request, run
 from tests.support.command_line import CommandLine
 from tests.support.job_process import wait_for
+from tests.support.run_requests import KEY, ask, request, run
 
 
 @pytest.fixture
@@ -23,39 +23,41 @@ def asked(*more: str) -> tuple[str, ...]:
     return ("runs", "request", KEY, "--dag", "weekly_email", "--by", "anna", *more)
 
 
-def told(command: CommandLine, askable: Settings, *more: str, code: int = 0) -> Any:
-    """Ask and wait for the fate, while another dispatches."""
+def status_while_dispatched(
+    command: CommandLine, askable: Settings, *more: str, code: int = 0
+) -> Any:
+    """Send a request and wait for its status, while another dispatches."""
     watch = RequestWatch(askable)
-    watch.news()
+    watch.pending_ends()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(command.json, *asked("--wait", *more), code=code)
-        wait_for(lambda: watch.news() is not None, "the request to be there", seconds=60)
+        wait_for(lambda: watch.pending_ends() is not None, "the request to be there", seconds=60)
         run(askable)
         return waiting.result()
 
 
-def test_a_request_is_told_its_fate(
+def test_a_request_waits_for_its_status(
     command: CommandLine, askable: Settings, airflow: AirflowServer
 ) -> None:
-    won = told(command, askable)
+    won = status_while_dispatched(command, askable)
     assert (won["fate"], won["run_id"]) == ("won", airflow.started[0])
-    again = told(command, askable)
+    again = status_while_dispatched(command, askable)
     assert (again["fate"], again["run_id"]) == ("already running", airflow.started[0])
     assert (again["requested_by"], again["since"]) == ("anna", won["since"])
-    conflict = told(command, askable, "--conf", '{"week":"2026-W47"}', code=3)
+    conflict = status_while_dispatched(command, askable, "--conf", '{"week":"2026-W47"}', code=3)
     assert (conflict["fate"], conflict["run_id"]) == ("conflict", airflow.started[0])
     airflow.end_all()
     airflow.dags["weekly_email"] = True
-    refused = told(command, askable, code=3)
+    refused = status_while_dispatched(command, askable, code=3)
     assert refused["fate"] == "refused"
     assert "DAG weekly_email is paused in Airflow" in refused["why"]
 
 
-def test_a_request_that_nobody_dispatches_is_told_so_at_the_deadline(askable: Settings) -> None:
+def test_a_request_that_nobody_dispatches_is_reported_at_the_deadline(askable: Settings) -> None:
     hasty = CommandLine(askable.environ() | {"SHARDPOST_REQUEST_WAIT": "0.1"})
     line = hasty.refused(*asked("--wait"), code=1)
-    assert f"{askable.topic('run-requests')}[0]@0 is not taken up after 0.1 s" in line
-    assert "it stays asked for" in line
+    assert f"{askable.topic('run-requests')}[0]@0 is not processed yet after 0.1 s" in line
+    assert "the request stays in its topic" in line
     assert run(askable).issued == 1
 
 
@@ -63,7 +65,7 @@ def test_what_is_listed_dispatched_and_released(
     command: CommandLine, askable: Settings, airflow: AirflowServer
 ) -> None:
     assert command.json("runs", "list") == []
-    assert command(*asked()) == f"asked: {askable.topic('run-requests')}[0]@0\n"
+    assert command(*asked()) == f"requested: {askable.topic('run-requests')}[0]@0\n"
     airflow.breaks = True
     assert "1 commands are committed and not started" in command.refused("runs", "dispatch", code=1)
     airflow.breaks = False
@@ -71,11 +73,11 @@ def test_what_is_listed_dispatched_and_released(
     [row] = command.json("runs", "list")
     assert (row["key"], row["dag"], row["state"]) == (KEY, "weekly_email", "started")
     assert "started  " in command("runs", "list")
-    assert "is not touched" in command("runs", "release", KEY, "--why", "it hangs", "--by", "ben")
+    assert "is left running" in command("runs", "release", KEY, "--why", "it hangs", "--by", "ben")
     assert command.json("runs", "list") == []
     [(decision, _)] = decisions_topic.list_all(askable)
     assert (decision.who, decision.why) == ("ben", "it hangs")
-    assert "nothing runs under the key" in command.refused(
+    assert "no run command is in force under key" in command.refused(
         "runs", "release", KEY, "--why", "again", code=1
     )
 
@@ -97,16 +99,16 @@ def test_bad_usage_is_refused(command: CommandLine, arguments: tuple[str, ...]) 
     assert "expected" in command.refused("runs", *arguments, code=2)
 
 
-def test_the_watch_tells_of_what_waits_once_and_of_nothing_that_was_dispatched(
+def test_the_watch_reports_what_waits_once_and_nothing_that_was_dispatched(
     askable: Settings, airflow: AirflowServer
 ) -> None:
     watch = RequestWatch(askable)
-    assert watch.news() is None
+    assert watch.pending_ends() is None
     ask(askable, KEY, request())
-    assert watch.news() == {0: 1}
-    assert watch.news() is None
+    assert watch.pending_ends() == {0: 1}
+    assert watch.pending_ends() is None
     ask(askable, KEY, request())
-    assert RequestWatch(askable).news() == {0: 2}  # one that starts later sees it all the same
+    assert RequestWatch(askable).pending_ends() == {0: 2}  # one that starts later sees it as well
     run(askable)
-    assert watch.news() is None
-    assert RequestWatch(askable).news() is None
+    assert watch.pending_ends() is None
+    assert RequestWatch(askable).pending_ends() is None

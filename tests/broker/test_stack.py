@@ -121,7 +121,7 @@ def test_a_taken_port_is_one_line_with_its_owner_and_setting_and_nothing_is_star
 ) -> None:
     with socket.create_server(("127.0.0.1", getattr(settings, port))):
         failed = run("up", "--no-airflow")
-        assert "taken by" in run("status").stdout
+        assert "in use by" in run("status").stdout
     assert failed.returncode == 1
     assert failed.stdout == ""
     (line,) = failed.stderr.splitlines()

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shardpost import settings as settings_module
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded.airflow_home import environment
-from shardpost.settings import load
+from shardpost.settings import load, loading
 
 FOLDER = Path(__file__).parent
 HOME = Path(tempfile.mkdtemp(prefix="shardpost-dags-"))
@@ -56,9 +55,9 @@ def task_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Give each test the environment that a task has; returns the home."""
     for name, text in ENVIRON.items():
         monkeypatch.setenv(name, text)
-    settings_module._of_this_process.cache_clear()
+    loading._of_this_process.cache_clear()
     yield HOME
-    settings_module._of_this_process.cache_clear()
+    loading._of_this_process.cache_clear()
 
 
 @pytest.fixture

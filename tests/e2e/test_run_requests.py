@@ -33,7 +33,7 @@ def eventually(condition: Callable[[], object], what: str) -> None:
 
 
 def runs(api: httpx.Client, dag: str) -> dict[str, dict[str, Any]]:
-    """Return the runs of a DAG that were asked for, by id."""
+    """Return the runs of a DAG that were requested, by id."""
     found: list[dict[str, Any]] = []
     while True:
         query = {"limit": 100, "offset": len(found)}
@@ -146,7 +146,7 @@ def test_a_thousand_requests_over_a_hundred_keys_become_a_hundred_runs(
     assert [str(one.kind) for one in released] == ["released"]
 
 
-def test_what_airflow_does_not_take_is_refused_and_its_key_is_free(
+def test_what_airflow_rejects_is_refused_and_its_key_is_free(
     stack: CommandLine, api: httpx.Client
 ) -> None:
     def refused(dag: str, conf: str = "{}") -> str:
@@ -156,7 +156,7 @@ def test_what_airflow_does_not_take_is_refused_and_its_key_is_free(
         return str(result["why"])
 
     assert "Invalid input for param week" in refused("weekly_email", '{"week": "W47"}')
-    assert "may not be asked for" in refused("dispatch_run_requests")
+    assert "may not be requested" in refused("dispatch_run_requests")
     with paused(api, "weekly_email"):
         assert "DAG weekly_email is paused" in refused("weekly_email")
     assert [row for row in stack.json("runs", "list") if row["key"] == "refused/e2e"] == []

@@ -1,4 +1,4 @@
-"""An Airflow that a test plays: the few answers of its REST API that the dispatch asks for."""
+"""An Airflow that a test plays: the few answers of its REST API that a dispatch asks for."""
 
 import json
 import threading

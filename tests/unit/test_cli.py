@@ -11,13 +11,13 @@ from shardpost import cli
 @pytest.mark.parametrize(
     ("failure", "expected"),
     [
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no room for what it prints to: No sp"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), "no room for /x/y: No space"),
-        (OSError(errno.EIO, "broken"), "unexpected OSError: [Errno 5] broken (a fault of ours"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "cannot write standard output: No sp"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), "cannot write /x/y: No space"),
+        (OSError(errno.EIO, "broken"), "internal error: OSError: [Errno 5] broken; traceback in /"),
         (KeyboardInterrupt(), "interrupted"),
     ],
 )
-def test_what_ends_a_command_is_said_in_one_line(
+def test_an_error_of_a_command_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,

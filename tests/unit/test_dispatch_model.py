@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from shardpost.decisions.decision import Kind
 from shardpost.decisions.decision import decode as decode_decision
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.run_requests import partition_dispatch as partition_module
-from shardpost.run_requests import request_topics
+from shardpost.run_requests import request_topics, run_starts
 from shardpost.run_requests.airflow_api import AirflowUnreachableError
 from shardpost.run_requests.airflow_runs import AirflowRuns
 from shardpost.run_requests.model.commands import AirflowRun, CommandEntry, decode, fold
-from shardpost.run_requests.model.requests import RequestRecord, RequestRules
+from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import load
 from tests.support.dispatch_steps import STEPS
@@ -42,10 +42,10 @@ class World:
     """One partition's topics, an Airflow, a clock."""
 
     now: datetime = START
-    asked: list[RequestRecord] = field(default_factory=list)
+    asked: list[Record] = field(default_factory=list)
     commands: list[tuple[bytes, bytes | None, datetime]] = field(default_factory=list)
     decisions: list[tuple[bytes, bytes | None]] = field(default_factory=list)
-    place: int | None = None
+    committed: int | None = None
     runs: dict[str, AirflowRun] = field(default_factory=dict)
     started: list[str] = field(default_factory=list)
     down: bool = False
@@ -82,14 +82,14 @@ class World:
             assert entry is not None
             yield entry
 
-    def commit(self, writes: Sequence[Outgoing], place: int | None = None) -> None:
+    def commit(self, writes: Sequence[Outgoing], offset: int | None = None) -> None:
         for write in writes:
             if write.topic == "run-commands":
                 self.commands.append((write.key or b"", write.value, self.tick()))
             else:
                 self.decisions.append((write.key or b"", write.value))
-        if place is not None:
-            self.place = place
+        if offset is not None:
+            self.committed = offset
 
     def step(self, name: str, **_: int) -> None:
         if name == self.crash_at:
@@ -101,19 +101,20 @@ class World:
         writer = SimpleNamespace(
             open=lambda: None,
             close=lambda: None,
-            fresh=lambda _seconds: True,
-            place=lambda: self.place,
+            has_committed_within=lambda _seconds: True,
+            committed_offset=lambda: self.committed,
             commit=self.commit,
         )
         topics = {
             "command_entries": lambda *_: self.entries(),
-            "kept": lambda *_: (0, len(self.asked)),
+            "request_bounds": lambda *_: (0, len(self.asked)),
             "requests": lambda _settings, _partition, at: iter(self.asked[at:]),
         }
-        steps = {"step": self.step, "AT_ONCE": 2, "CommandWriter": lambda *_: writer}
+        steps = {"step": self.step, "BATCH_REQUESTS": 2, "CommandWriter": lambda *_: writer}
         with (
             mock.patch.multiple(request_topics, **topics),
             mock.patch.multiple(partition_module, **steps),
+            mock.patch.multiple(run_starts, step=self.step),
         ):
             yield
 
@@ -188,13 +189,15 @@ def test_any_interleaving_ends_as_the_plain_model_says(events: list[tuple[str, A
         _agree(world, model)
     _dispatch(world, model, ("dispatch", False, []))
     _agree(world, model)
-    assert world.place == len(world.asked)
+    assert world.committed == len(world.asked)
 
 
 def _ask(world: World, model: Model, event: tuple[str, Any, Any]) -> None:
     _, key, value = event
     at = world.tick()
-    world.asked.append(RequestRecord(0, len(world.asked), at, key.encode(), value))
+    timestamp_ms = round(at.timestamp() * 1000)
+    record = Record(key.encode(), value, [], timestamp_ms, "run-requests", 0, len(world.asked))
+    world.asked.append(record)
     model.pending.append((key, value, at))
 
 

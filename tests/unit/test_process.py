@@ -65,7 +65,7 @@ def test_a_pid_that_belongs_to_another_is_neither_taken_for_ours_nor_killed(
 
 
 @pytest.mark.parametrize("text", ["", "4711", "{}", '{"pid":'])
-def test_a_pid_file_that_says_nothing_is_nobody(tmp_path: Path, text: str) -> None:
+def test_a_pid_file_without_content_names_no_process(tmp_path: Path, text: str) -> None:
     daemon = daemon_of(tmp_path, "sleep", "300")
     daemon.pid_file.write_text(text)
     assert not daemon.alive
@@ -120,7 +120,7 @@ def test_waiting_ends_at_once_when_the_daemon_died_and_gives_the_end_of_its_log(
 
 
 def test_waiting_ends_after_its_time_and_says_for_what(sleeper: Daemon) -> None:
-    with pytest.raises(ShardpostError, match=r"the moon: not within 0\.1 s"):
+    with pytest.raises(ShardpostError, match=r"the moon: not ready within 0\.1 s"):
         wait_until(lambda: False, "the moon", 0.1, [sleeper])
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from shardpost import cli
-from shardpost import settings as settings_module
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
-from shardpost.settings import Settings, load
+from shardpost.settings import Settings, load, loading
 from tests.support.histories import SHARDS, START, Batch, close, country_of, put, write
 
 STORY = [
@@ -42,9 +41,9 @@ Answer = tuple[int, str, str]
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     monkeypatch.setenv("SHARDPOST_HOME", str(tmp_path))
     monkeypatch.setenv("SHARDPOST_SNAPSHOT_DAYS", "36500")
-    settings_module._of_this_process.cache_clear()
+    loading._of_this_process.cache_clear()
     yield load()
-    settings_module._of_this_process.cache_clear()
+    loading._of_this_process.cache_clear()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a request says, what follows from it, and the id of the run that it wins."""
+"""How a request is parsed, what is decided on it, and the id of the run that it wins."""
 
 import json
 import re
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.decisions.decision import decode as decode_decision
 from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Record
 from shardpost.run_requests.model.commands import (
     LONG_AGO,
     AirflowRun,
@@ -35,7 +36,6 @@ from shardpost.run_requests.model.requests import (
     Outcome,
     Refused,
     Request,
-    RequestRecord,
     RequestRules,
     outcome_of,
     parse,
@@ -47,9 +47,16 @@ RULES = RequestRules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)
 ALLOWED = re.compile(r"^[A-Za-z0-9_.~:+-]+$")  # Airflow's [scheduler] allowed_run_id_pattern
 
 
-def record(value: object, key: str = "k", offset: int = 7, at: datetime = NOW) -> RequestRecord:
+def record(value: object, key: str = "k", offset: int = 7, at: datetime = NOW) -> Record:
     raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return RequestRecord(partition_of(key, RULES.partitions), offset, at, key.encode(), raw)
+    return raw_record(key.encode(), raw, partition_of(key, RULES.partitions), offset, at)
+
+
+def raw_record(
+    key: bytes | None, value: bytes, partition: int = 0, offset: int = 0, at: datetime = NOW
+) -> Record:
+    timestamp_ms = round(at.timestamp() * 1000)
+    return Record(key, value, [], timestamp_ms, "run-requests", partition, offset)
 
 
 def asks(dag: str = "a", conf: object = None, by: str = "anna") -> dict[str, Any]:
@@ -69,9 +76,9 @@ def held(
 
 
 def outcome(
-    asked: RequestRecord, entry: CommandEntry | None = None, release: Release | None = None
+    asked: Record, entry: CommandEntry | None = None, release: Release | None = None
 ) -> Outcome:
-    return outcome_of(asked, entry, release, RULES)
+    return outcome_of(asked, entry and entry.command, release, RULES)
 
 
 def test_a_request_is_read_as_the_contract_has_it() -> None:
@@ -111,14 +118,12 @@ def test_what_cannot_be_read_is_refused_with_the_reason(value: bytes, reason: st
 
 def test_a_request_without_a_usable_key_is_refused() -> None:
     for key in (None, b"", b"\xff", b"k" * 1001):
-        assert isinstance(
-            outcome(RequestRecord(0, 0, NOW, key, json.dumps(asks()).encode())), Refused
-        )
+        assert isinstance(outcome(raw_record(key, json.dumps(asks()).encode())), Refused)
 
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
 def test_no_record_whatever_is_more_than_refused(value: bytes, key: bytes | None) -> None:
-    parse(RequestRecord(0, 0, NOW, key, value), RULES)
+    parse(raw_record(key, value), RULES)
 
 
 def test_the_first_request_of_a_free_key_wins() -> None:
@@ -138,7 +143,7 @@ def test_another_payload_is_a_conflict(asked: dict[str, Any]) -> None:
     assert isinstance(outcome(record(asked), held({"x": 1})), Conflict)
 
 
-def test_a_command_that_cannot_be_read_is_nobodys_equal() -> None:
+def test_a_command_that_cannot_be_read_equals_no_request() -> None:
     assert isinstance(outcome(record(asks()), held(state=CommandState.UNREADABLE)), Conflict)
 
 
@@ -161,9 +166,9 @@ def test_only_listed_dags_and_recent_requests_are_run() -> None:
 
 def test_a_request_in_another_partition_than_its_keys_goes_there() -> None:
     astray = record(asks())
-    home = astray.partition
-    moved = RequestRecord((home + 1) % 4, 7, NOW, astray.key, astray.value)
-    assert outcome(moved, held()) == Forward(home)
+    right = astray.partition
+    moved = astray._replace(partition=(right + 1) % 4)
+    assert outcome(moved, held()) == Forward(right)
 
 
 # Run ids
@@ -244,7 +249,7 @@ def test_a_tombstone_frees_its_key_and_no_other() -> None:
     assert fold([CommandEntry("k", None, NOW), held()]) == {"k": held()}
 
 
-def test_what_follows_for_a_command_from_what_airflow_knows() -> None:
+def test_the_next_action_for_a_command_depends_on_its_run_in_airflow() -> None:
     issued, started = command(state=CommandState.ISSUED), command()
     ended = AirflowRun("failed", NOW.replace(microsecond=1999))
     assert next_action(issued, None) == Start()
@@ -259,7 +264,7 @@ def test_what_follows_for_a_command_from_what_airflow_knows() -> None:
         )
 
 
-# Fates and decisions
+# Statuses and decisions
 
 
 def at_offset(offset: int, state: CommandState) -> CommandEntry:
@@ -271,7 +276,7 @@ REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
 
 
 @pytest.mark.parametrize(
-    ("entries", "decided", "is_taken", "kind", "settled", "run"),
+    ("entries", "decided", "is_processed", "kind", "settled", "run"),
     [
         ([], [], True, "already running", True, None),
         ([at_offset(5, CommandState.ISSUED)], [], True, "won", False, "run-5"),
@@ -298,21 +303,22 @@ REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
         ),
     ],
 )
-def test_a_requests_fate_is_told_from_the_topics(
+def test_the_status_of_a_request_is_read_from_the_topics(
     entries: list[CommandEntry],
     decided: list[Decision],
-    is_taken: bool,
+    is_processed: bool,
     kind: str,
     settled: bool,
     run: str | None,
 ) -> None:
-    fate = status_of(5, entries, decided, is_taken=is_taken)
-    assert isinstance(fate, RequestStatus)
-    assert (fate.kind, fate.settled, fate.command and fate.command.run_id) == (kind, settled, run)
+    status = status_of(5, entries, decided, is_processed=is_processed)
+    assert isinstance(status, RequestStatus)
+    run_id = status.command and status.command.run_id
+    assert (status.kind, status.settled, run_id) == (kind, settled, run)
 
 
-def test_a_request_that_is_not_taken_up_has_no_fate_yet() -> None:
-    assert status_of(5, [at_offset(2, CommandState.STARTED)], [], is_taken=False) is None
+def test_a_request_that_is_not_processed_has_no_status_yet() -> None:
+    assert status_of(5, [at_offset(2, CommandState.STARTED)], [], is_processed=False) is None
 
 
 def test_a_decision_reads_back_and_is_the_contracts() -> None:

@@ -1,4 +1,4 @@
-"""Settings: what is read, what is refused, and that .env.example tells the truth."""
+"""Settings: what is read, what is refused, and that .env.example is complete."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> 
         load({name: value})
 
 
-def test_a_foreign_topic_is_none_that_retries_go_to() -> None:
+def test_a_foreign_topic_is_no_topic_of_retries() -> None:
     origins = {"SHARDPOST_RETRY_ORIGINS": "orders: topic=orders-retries"}
     with pytest.raises(UsageError, match="found that of SHARDPOST_RETRY_ORIGINS: orders-retries"):
         load({**origins, "SHARDPOST_FOREIGN_DEAD_LETTERS": "orders-retries"})
@@ -66,9 +66,9 @@ def test_a_foreign_topic_is_none_that_retries_go_to() -> None:
 
 
 def test_retries_that_never_end_are_refused() -> None:
-    circle = "a: topic=b; b: topic=c; c: topic=b"
-    with pytest.raises(UsageError, match="found a circle: b to c to b"):
-        load({"SHARDPOST_RETRY_ORIGINS": circle})
+    cycle = "a: topic=b; b: topic=c; c: topic=b"
+    with pytest.raises(UsageError, match="found a cycle: b to c to b"):
+        load({"SHARDPOST_RETRY_ORIGINS": cycle})
     for fine in ("a: topic=a", "a: topic=b; b: topic=b", "a: topic=b; b: topic=c; c: attempts=1"):
         assert load({"SHARDPOST_RETRY_ORIGINS": fine}).retry_origins == fine
 

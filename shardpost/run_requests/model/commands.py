@@ -1,8 +1,8 @@
-"""Run commands: who runs now, as the topic `run-commands` says.
+"""Run commands: what runs under which key, as the topic `run-commands` has it.
 
 Its key is the run key; its value {"State", "Dag", "Conf", "RequestedBy", "RequestOffset", "RunId"};
-a tombstone means that the key is free. A command is `issued`, then `started`: issued and unknown to
-Airflow was never started; started and unknown was deleted.
+a tombstone means that the key is free. A command is `issued`, then `started`: one that is issued
+and unknown to Airflow was never started; one that is started and unknown was deleted.
 """
 
 import json
@@ -16,16 +16,16 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class CommandState(StrEnum):
-    """How far a command is."""
+    """How far a command has come."""
 
     ISSUED = "issued"
     STARTED = "started"
-    UNREADABLE = "unreadable"  # written by somebody else: it holds its key until it is released
+    UNREADABLE = "unreadable"  # written by another program: it holds its key until it is released
 
 
 @dataclass(frozen=True)
 class Command:
-    """What runs under a key, or is about to."""
+    """What runs under a key, or is about to run."""
 
     key: str
     state: CommandState
@@ -48,7 +48,7 @@ class Command:
         return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
 
     def request(self) -> bytes:
-        """Return the value of a request that asks for the same."""
+        """Return the value of a request for the same run."""
         form = {"Dag": self.dag, "Conf": self.conf, "RequestedBy": self.requested_by}
         return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -68,10 +68,10 @@ class CommandEntry:
 
 
 def decode(key: bytes | None, value: bytes | None, at: datetime) -> CommandEntry | None:
-    """Return the entry of a record; None where its key is none of ours.
+    """Return the entry of a record; None for a key that is null, empty or not UTF-8.
 
-    A value that cannot be read holds its key: starting something beside it might be starting it
-    twice.
+    A value that cannot be decoded holds its key: to start another run beside it might be to start
+    the same run twice.
     """
     try:
         name = (key or b"").decode()
@@ -90,13 +90,13 @@ def decode(key: bytes | None, value: bytes | None, at: datetime) -> CommandEntry
 
 def fold(entries: Iterable[CommandEntry]) -> dict[str, CommandEntry]:
     """Return the last entry of each key that is not free."""
-    held: dict[str, CommandEntry] = {}
+    last: dict[str, CommandEntry] = {}
     for entry in entries:
         if entry.command is None:
-            held.pop(entry.key, None)
+            last.pop(entry.key, None)
         else:
-            held[entry.key] = entry
-    return held
+            last[entry.key] = entry
+    return last
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class NoteStarted:
 
 @dataclass(frozen=True)
 class Release:
-    """The key is free for whoever asked at that instant or later.
+    """The key is free for requests of that instant or later.
 
-    `deleted`: the run is gone from Airflow, nobody can say since when, so whoever asks is first.
+    `deleted`: the run was deleted in Airflow, it is unknown when, so any request may be the next.
     """
 
     at: datetime
@@ -138,7 +138,7 @@ NextAction = Start | NoteStarted | Release | Keep
 
 
 def next_action(command: Command, run: AirflowRun | None) -> NextAction:
-    """Return what follows for a command from what Airflow knows of its run; None: nothing."""
+    """Return what to do next about a command; `run` is None where Airflow does not know it."""
     if command.state is CommandState.UNREADABLE:
         return Keep()
     if run is None:

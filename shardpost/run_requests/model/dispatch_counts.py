@@ -1,14 +1,14 @@
-"""What a dispatch did, in numbers and in words."""
+"""How many requests, commands and runs a dispatch handled, and how."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class DispatchCounts:
-    """What a dispatch did, in numbers.
+    """What a dispatch did, in numbers; as JSON the result of `runs dispatch`.
 
-    `waiting`: commands that are issued, and Airflow has no run yet; `unseen`: runs of which Airflow
-    did not say how they stand; `lost`: offsets that Kafka removed before they were read, as text.
+    `waiting`: commands that are issued and not started; `unseen`: runs whose state Airflow did not
+    return; `lost`: offsets that Kafka deleted before they were read, as text.
     """
 
     issued: int = 0
@@ -23,16 +23,16 @@ class DispatchCounts:
     lost: list[str] = field(default_factory=list)
 
     def add(self, other: "DispatchCounts") -> None:
-        """Add another partition's."""
+        """Add the counts of another partition."""
         for name, number in vars(other).items():
             setattr(self, name, getattr(self, name) + number)
 
     def in_words(self) -> str:
-        """Return what was done, on one line."""
-        said = (
+        """Return the counts as one line of text."""
+        text = (
             f"{self.issued} issued, {self.started} started, {self.already_running} already running,"
             f" {self.conflicts} conflicts, {self.refused} refused, {self.released} released"
         )
         if not self.lost:
-            return said
-        return f"{said}; removed by Kafka before they were read: {', '.join(self.lost)}"
+            return text
+        return f"{text}; deleted by Kafka before they were read: {', '.join(self.lost)}"

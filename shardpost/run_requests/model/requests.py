@@ -1,7 +1,7 @@
-"""Run requests: what a record of `run-requests` asks for, and what follows from it.
+"""Run requests: how a record of `run-requests` is parsed, and what is decided on it.
 
-The first request of a key wins. While its run is on its way, the same request again changes
-nothing, and another payload under the same key is a conflict: kept, and not run.
+The first request of a key wins. While its run is active, the same request again changes nothing,
+and another payload under the same key is a conflict: recorded, and not run.
 """
 
 import json
@@ -10,27 +10,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shardpost.kafka.partitioning import partition_of
-from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState, Release
+from shardpost.kafka.records import Record
+from shardpost.run_requests.model.commands import Command, CommandState, Release
 from shardpost.run_requests.model.run_ids import run_id
+from shardpost.run_requests.model.timestamps import instant_of
 
-NOBODY = "(not said)"
-_SHOWN = 120  # characters of what was found, in a reason
-
-
-@dataclass(frozen=True)
-class RequestRecord:
-    """One record of `run-requests`, as it lies there."""
-
-    partition: int
-    offset: int
-    at: datetime
-    key: bytes | None
-    value: bytes | None
+NOT_SAID = "(not said)"
+_SHOWN_CHARACTERS = 120  # of what was found, in a reason
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one record asks for."""
+    """A record that could be parsed: the run that it requests."""
 
     key: str
     dag: str
@@ -56,22 +47,21 @@ class Issue:
 
 @dataclass(frozen=True)
 class AlreadyRunning:
-    """The same is on its way: the request changes nothing."""
+    """The same is active already: the request changes nothing."""
 
     command: Command
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """Something else is on its way under this key."""
+    """Another payload is active under this key."""
 
-    command: Command
     reason: str
 
 
 @dataclass(frozen=True)
 class Forward:
-    """The record lies in another partition than its key's: it goes to that one."""
+    """The record is in another partition than its key's: it is forwarded to that one."""
 
     partition: int
 
@@ -81,27 +71,27 @@ Outcome = Issue | AlreadyRunning | Conflict | Refused | Forward
 
 @dataclass(frozen=True)
 class RequestRules:
-    """What requests may ask for.
+    """Which requests are accepted.
 
-    `dags`: those that may be asked for; `most_bytes`: of a value; `oldest`: the age from which a
-    request is refused; `partitions`: how many `run-requests` has.
+    `dags`: those that may be requested; `max_bytes`: of a key or value; `max_age`: an older request
+    is refused; `partitions`: how many `run-requests` has.
     """
 
     dags: frozenset[str]
-    most_bytes: int
-    oldest: timedelta
+    max_bytes: int
+    max_age: timedelta
     partitions: int
     now: datetime
 
 
-def parse(record: RequestRecord, rules: RequestRules) -> Request | Refused:
-    """Return the request of a record, or why it is none."""
+def parse(record: Record, rules: RequestRules) -> Request | Refused:
+    """Return the request of a record, or why it is refused."""
     for name, part in (("a key", record.key), ("a value", record.value)):
         if not part:
             return Refused(f"expected {name}, found {'null' if part is None else 'an empty one'}")
-        if len(part) > rules.most_bytes:
+        if len(part) > rules.max_bytes:
             return Refused(
-                f"expected {name} of at most {rules.most_bytes} bytes (SHARDPOST_REQUEST_BYTES),"
+                f"expected {name} of at most {rules.max_bytes} bytes (SHARDPOST_REQUEST_BYTES),"
                 f" found {len(part)}"
             )
     try:
@@ -113,67 +103,67 @@ def parse(record: RequestRecord, rules: RequestRules) -> Request | Refused:
     return _request(key, form, record)
 
 
-def _request(key: str, form: object, record: RequestRecord) -> Request | Refused:
+def _request(key: str, form: object, record: Record) -> Request | Refused:
     if not isinstance(form, dict):
         return Refused(f"expected an object, found {_shown(form)}")
     dag, conf = form.get("Dag"), form.get("Conf", {})
-    by = form.get("RequestedBy", NOBODY)
+    requested_by = form.get("RequestedBy", NOT_SAID)
     if not isinstance(dag, str) or not dag:
         return Refused(f"expected the name of a DAG as Dag, found {_found(form, 'Dag')}")
     if not isinstance(conf, dict):
         return Refused(f"expected an object as Conf, found {_shown(conf)}")
-    if not isinstance(by, str):
-        return Refused(f"expected a text as RequestedBy, found {_shown(by)}")
-    return Request(key, dag, conf, by or NOBODY, record.offset, record.at)
+    if not isinstance(requested_by, str):
+        return Refused(f"expected a text as RequestedBy, found {_shown(requested_by)}")
+    at = instant_of(record.timestamp)
+    return Request(key, dag, conf, requested_by or NOT_SAID, record.offset, at)
 
 
 def outcome_of(
-    record: RequestRecord, held: CommandEntry | None, released: Release | None, rules: RequestRules
+    record: Record, active: Command | None, release: Release | None, rules: RequestRules
 ) -> Outcome:
-    """Return what follows from a record.
+    """Return what is decided on a record.
 
-    `held` is the command in force under its key; `released` says that its run has ended, and when.
+    `active` is the command in force under its key; `release` says that its run has ended, and when.
     """
     request = parse(record, rules)
     if isinstance(request, Refused):
         return request
-    home = partition_of(request.key, rules.partitions)
-    return decide(request, held, released, rules) if home == record.partition else Forward(home)
+    partition = partition_of(request.key, rules.partitions)
+    if partition != record.partition:
+        return Forward(partition)
+    return decide(request, active, release, rules)
 
 
 def decide(
-    request: Request, held: CommandEntry | None, released: Release | None, rules: RequestRules
+    request: Request, active: Command | None, release: Release | None, rules: RequestRules
 ) -> Issue | AlreadyRunning | Conflict | Refused:
-    """Return what follows from a request; one from before the end of a run came while it ran."""
+    """Return what is decided on a request; one from before a run's end counts as made during it."""
     if request.dag not in rules.dags:
         known = ", ".join(sorted(rules.dags))
-        return Refused(f"{_shown(request.dag)} may not be asked for, only {known}")
-    if rules.now - request.at > rules.oldest:
+        return Refused(f"{_shown(request.dag)} may not be requested, only {known}")
+    if rules.now - request.at > rules.max_age:
         return Refused(
-            f"asked {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.oldest.days} days ago"
-            " (SHARDPOST_REQUEST_DAYS): ask again"
+            f"requested {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"
+            " (SHARDPOST_REQUEST_DAYS): send the request again"
         )
-    command = held.command if held else None
-    if command is None or (released is not None and request.at >= released.at):
+    if active is None or (release is not None and request.at >= release.at):
         return Issue(issued(request))
-    if command.state is CommandState.UNREADABLE:
-        return Conflict(command, "the command that holds the key cannot be read")
-    if _payload(request.dag, request.conf) == _payload(command.dag, command.conf):
-        return AlreadyRunning(command)
-    return Conflict(
-        command, f"run {command.run_id}, asked for by {command.requested_by}, has another payload"
-    )
+    if active.state is CommandState.UNREADABLE:
+        return Conflict("the command that holds the key cannot be decoded")
+    if _payload(request.dag, request.conf) == _payload(active.dag, active.conf):
+        return AlreadyRunning(active)
+    return Conflict(f"run {active.run_id}, requested by {active.requested_by}, has another payload")
 
 
 def issued(request: Request) -> Command:
     """Return the command of a request that wins."""
     name = run_id(request.key, request.offset, int(request.at.timestamp() * 1000))
-    who, offset = request.requested_by, request.offset
-    return Command(request.key, CommandState.ISSUED, request.dag, request.conf, who, offset, name)
+    by, offset = request.requested_by, request.offset
+    return Command(request.key, CommandState.ISSUED, request.dag, request.conf, by, offset, name)
 
 
 def _payload(dag: str, conf: dict[str, Any]) -> str:
-    """Return DAG and Conf as a text that is the same for the same JSON; 1 and true differ."""
+    """Return DAG and Conf as a canonical text: the same for the same JSON; 1 and true differ."""
     return json.dumps([dag, conf], sort_keys=True)
 
 
@@ -183,4 +173,4 @@ def _found(form: dict[str, Any], field: str) -> str:
 
 def _shown(found: object) -> str:
     text = str(found) if isinstance(found, Exception) else json.dumps(found)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

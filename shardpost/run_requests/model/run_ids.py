@@ -1,8 +1,8 @@
-"""The id of the Airflow run that a request wins: the same whenever it is asked.
+"""The id of the Airflow run that a request wins: the same each time it is computed.
 
-It is made of the run key, and of the winning request's offset and timestamp: `request__<key>__
-<offset>-<milliseconds>`. So Airflow itself refuses to start a request twice. The timestamp tells
-apart two requests of one offset, where the topic was deleted and made anew.
+It is made from the run key and the winning request's offset and timestamp: `request__<key>__
+<offset>-<milliseconds>`. So Airflow itself rejects a second run of a request. The timestamp tells
+apart two requests of one offset, where the topic was deleted and recreated.
 """
 
 import re

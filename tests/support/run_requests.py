@@ -1,4 +1,4 @@
-"""Asking for runs, dispatching, and what the topics say then."""
+"""Sending run requests, dispatching, and what the topics hold then."""
 
 import json
 from datetime import UTC, datetime

@@ -1,0 +1,248 @@
+"""Every setting of Shardpost, declared once: its name, unit and default for one machine.
+
+Each is read from the environment variable `SHARDPOST_<NAME>`; no other module reads settings from
+the environment.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from shardpost.checkout import CHECKOUT
+from shardpost.retry_settings import (
+    RetryRules,
+    RetrySettings,
+    find_cycle,
+    parse_origins,
+    split_names,
+)
+from shardpost.settings.prefixes import CLIENT_PREFIX, PREFIX
+from shardpost.settings.topic_checks import (
+    RETRY_TARGETS,
+    TOPIC_FIELDS,
+    require_other_topic,
+    topic_field,
+    topics_before,
+)
+from shardpost.topic_names import TopicName
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else str(_absolute(Path(at))))]
+Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
+
+
+def _absolute(path: Path) -> Path:
+    found = path.expanduser().absolute()
+    if "%" in str(found):  # deltalake decodes it as an escape, as in a URL
+        raise ValueError(f"expected a path without '%', found {found}")
+    return found
+
+
+class Settings(BaseModel):
+    """The settings object; `load()` makes one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    home: Absolute = Field(
+        CHECKOUT / ".shardpost", description="folder of everything that Shardpost writes"
+    )
+    tables: Located | None = Field(
+        None, description="path or URL of the Delta tables; home/tables if unset"
+    )
+
+    bootstrap_servers: str | None = Field(
+        None, description="Kafka's address; the embedded broker if unset"
+    )
+    kafka: dict[str, str] = Field({}, description="client settings, by librdkafka's names")
+    kafka_port: Port = Field(9092, description="port of the embedded broker")
+    kafka_timeout: Seconds = Field(60, description="timeout of one Kafka request, seconds")
+    partitions: Count = Field(8, description="partitions of each topic that is created")
+    replication_factor: Count = Field(1, description="replicas of each topic that is created")
+
+    topic_positions: str = "positions"
+    topic_clients: str = "clients"
+    topic_exchanges: str = "exchanges"
+    topic_share_holders: str = "share-holders"
+    topic_weekly_emails: str = "weekly-emails"
+    topic_dead_letters: str = "dead-letters"
+    topic_retries: str = "retries"
+    topic_parking_lot: str = "parking-lot"
+    topic_run_requests: str = "run-requests"
+    topic_run_commands: str = "run-commands"
+    topic_decisions: str = "decisions"
+
+    country: str = Field("US", description="country whose stock is reported")
+    lock_wait: Seconds = Field(
+        600, description="longest wait for a lock that another run holds, seconds"
+    )
+    snapshot_days: Count = Field(90, description="days for which a snapshot stays readable")
+
+    spark_master: str = Field("local[*]", description="Spark master of jobs that a command starts")
+    driver_memory: str = Field("2g", pattern=r"^\d+[kmgt]$", description="heap of a Spark driver")
+
+    airflow_port: Port = Field(8080, description="port of the embedded Airflow")
+    airflow_url: str | None = Field(
+        None, description="URL of Airflow's API; the embedded one if unset"
+    )
+    airflow_user: str | None = Field(None, description="user of Airflow's API")
+    airflow_password: str | None = Field(None, repr=False)
+
+    askable_dags: str = Field(
+        "compact_positions,weekly_email,sweep_dead_letters",
+        description="DAGs that may be requested, comma-separated; replaces the default",
+    )
+    request_bytes: Annotated[int, Field(ge=1, le=200_000)] = Field(
+        65_536, description="largest key or value of a run request, bytes"
+    )
+    request_days: Count = Field(
+        6,
+        description="maximum age of a run request; keep it below Kafka's offsets.retention.minutes",
+    )
+    request_wait: Seconds = Field(420, description="timeout of `runs request --wait`, seconds")
+
+    smtp_host: str | None = Field(None, description="mail server; the embedded sink if unset")
+    smtp_port: Port = Field(2525, description="port of the mail server, embedded or not")
+    smtp_user: str | None = None
+    smtp_password: str | None = Field(None, repr=False)
+    smtp_tls: Literal["none", "starttls", "tls"] = "none"
+    smtp_timeout: Seconds = Field(60, description="timeout of one SMTP answer, seconds")
+    mail_from: str = "Shardpost <weekly@shardpost.example>"
+    unsubscribe_url: str = Field(
+        "https://shardpost.example/unsubscribe?client={client}",
+        description="{client} and {week} are replaced, percent-encoded",
+    )
+    mail_connections: Count = Field(4, description="open SMTP connections per shard")
+    mail_rate: float | None = Field(
+        None, gt=0, description="messages per second over all shards; unlimited if unset"
+    )
+    mail_attempts: Count = Field(5, description="attempts at a message that is answered 4xx")
+    mail_first_delay: Seconds = Field(1, description="delay before the second attempt, seconds")
+    mail_delay_factor: float = Field(4, ge=1, description="growth of each further delay")
+    mail_breaker: Count = Field(3, description="consecutive timeouts after DATA that stop a shard")
+    on_unknown: Literal["hold", "resend"] = Field(
+        "hold", description="what to do about `unknown` deliveries"
+    )
+    weekly_lateness_days: Count = Field(
+        3, description="a scheduled weekly run that is later than this skips its week"
+    )
+    weekly_first: str | None = Field(
+        None,
+        pattern=r"^\d{4}-W\d{2}$",
+        description="first week of a scheduled run; embedded: the week of the first `up`",
+    )
+    retry_first_delay: float = Field(
+        60, ge=0, le=10**9, description="delay before the first retry, seconds"
+    )
+    retry_factor: float = Field(2, ge=1, description="growth of each further delay")
+    retry_cap: float = Field(
+        86_400, ge=0, le=10**9, description="longest delay before a retry, seconds"
+    )
+    retry_jitter: float = Field(
+        0.1, ge=0, le=1, description="largest random share that is added to a delay"
+    )
+    retry_attempts: int = Field(8, ge=0, le=1000, description="retries before a letter is parked")
+    retry_origins: str | None = Field(
+        None, description="overrides per origin topic: `positions: attempts=3 topic=again; …`"
+    )
+    retry_fatal: str | None = Field(
+        "Undecodable",
+        description="error classes that are parked at once, comma-separated; replaces the default",
+    )
+    retry_batch: Count = Field(1000, description="letters per transaction of a sweep")
+    retry_flood: Count | None = Field(
+        None,
+        description="due letters with the same error above which they are held; no limit if unset",
+    )
+    foreign_dead_letters: str | None = Field(
+        None, description="dead-letter topics of Kafka Connect or Spring Kafka, comma-separated"
+    )
+    shards_at_once: Count = Field(
+        8, description="shards that are mailed in parallel on one machine (Spark master local[*])"
+    )
+    shards_per_task: Count = Field(4, description="shards per mapped task of weekly_email")
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers of all Kafka clients."""
+        return self.bootstrap_servers or f"127.0.0.1:{self.kafka_port}"
+
+    @property
+    def tables_root(self) -> str:
+        """Path or URL that holds a folder for each Delta table."""
+        return (self.tables or str(self.home / "tables")).rstrip("/")
+
+    @property
+    def mail_server(self) -> str:
+        """Host name of the mail server."""
+        return self.smtp_host or "127.0.0.1"
+
+    @field_validator("*")
+    @classmethod
+    def _check_topic(cls, value: object, field: ValidationInfo) -> object:
+        if field.field_name in TOPIC_FIELDS:
+            require_other_topic(value, topics_before(field))
+        return value
+
+    @field_validator("retry_origins")
+    @classmethod
+    def _check_retry_origins(cls, text: str | None, field: ValidationInfo) -> str | None:
+        ours = topics_before(field, but=RETRY_TARGETS)
+        found = parse_origins(text or "", RetrySettings())
+        for retries in found.values():
+            require_other_topic(retries.topic, ours)
+        if cycle := find_cycle(found):
+            raise ValueError(f"expected retries that end, found a cycle: {' to '.join(cycle)}")
+        return text
+
+    @field_validator("foreign_dead_letters")
+    @classmethod
+    def _check_foreign_dead_letters(cls, text: str | None, field: ValidationInfo) -> str | None:
+        ours = topics_before(field)
+        of_origins = parse_origins(field.data.get("retry_origins") or "", RetrySettings()).values()
+        for topic in split_names(text or ""):
+            require_other_topic(topic, ours)
+            for retries in of_origins:
+                require_other_topic(topic, {"retry_origins": retries.topic})
+        return text
+
+    @property
+    def retry_rules(self) -> RetryRules:
+        """When letters are retried, per origin topic, and which errors never are."""
+        default = RetrySettings(
+            self.retry_first_delay,
+            self.retry_factor,
+            self.retry_cap,
+            self.retry_jitter,
+            self.retry_attempts,
+        )
+        of_origin = parse_origins(self.retry_origins or "", default)
+        fatal = split_names(self.retry_fatal or "")
+        return RetryRules(default, of_origin, fatal, self.topic_retries)
+
+    @property
+    def requestable_dags(self) -> frozenset[str]:
+        """The DAGs that may be requested."""
+        return split_names(self.askable_dags)
+
+    def topic(self, name: TopicName) -> str:
+        """Return a topic's name in this installation for its name in the contract."""
+        return str(getattr(self, topic_field(name)))
+
+    def environ(self) -> dict[str, str]:
+        """Return the variables from which another process loads the same settings."""
+        client = {
+            CLIENT_PREFIX + name.replace(".", "_"): value for name, value in self.kafka.items()
+        }
+        values = self.model_dump(exclude={"kafka"})
+        own = {PREFIX + name: "" if value is None else str(value) for name, value in values.items()}
+        return {name.upper(): value for name, value in (client | own).items()}
