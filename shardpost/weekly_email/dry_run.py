@@ -19,14 +19,14 @@ MOST_LOGGED = 1000
 def dry_run(week: PreparedWeek, request: EmailRequest, settings: Settings) -> dict[str, Any]:
     """List who would get what: in the result, or as lines of JSON in the request's file."""
     lines = would_send(settings, week, request.resend_policy(settings.on_unknown))
-    result: dict[str, Any] = {"week": str(week.week), "snapshot": week.snapshot_number}
+    result: dict[str, Any] = {"week": str(week.iso_week), "snapshot": week.snapshot_number}
     if request.recipients is None:
         result["recipients"] = [json.loads(line) for line in _logged(lines)]
         count = len(result["recipients"])
     else:
         with request.recipients.open("w") as file:
             count = sum(bool(file.write(line + "\n")) for line in lines)
-    log.info("%s: %d would get an e-mail", week.week, count)
+    log.info("%s: %d would get an e-mail", week.iso_week, count)
     return result
 
 

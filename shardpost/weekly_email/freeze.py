@@ -11,7 +11,7 @@ def frozen_result(week: PreparedWeek, settings: Settings) -> dict[str, Any]:
     """Return the week, its number of clients (None if it is not frozen), and groups of shards."""
     groups = shards.groups(week.shards, settings.shards_per_task)
     return {
-        "week": str(week.week),
+        "week": str(week.iso_week),
         "snapshot": week.snapshot_number,
         "shards": week.partitions,
         "recipients": week.frozen.recipients if week.frozen else None,

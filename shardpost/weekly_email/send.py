@@ -26,7 +26,7 @@ def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> Outco
     with _locked(settings, week):
         reports = send_shards(settings, week, options, rate)
     document: dict[str, Any] = {"snapshot": week.snapshot_number}
-    return _exit_code(reports), counts_document(week.week, reports) | document
+    return _exit_code(reports), counts_document(week.iso_week, reports) | document
 
 
 @contextmanager
@@ -34,8 +34,8 @@ def _locked(settings: Settings, week: PreparedWeek) -> Iterator[None]:
     """Hold the lock of each shard."""
     with ExitStack() as locks:
         for shard in week.shards:
-            name = f"{WEEKLY_EMAIL.name}-{week.week}-{shard}"
-            what = f"the weekly e-mail of {week.week}, shard {shard},"
+            name = f"{WEEKLY_EMAIL.name}-{week.iso_week}-{shard}"
+            what = f"the weekly e-mail of {week.iso_week}, shard {shard},"
             locks.enter_context(exclusive(settings, name, what))
         yield
 

@@ -1,15 +1,8 @@
-"""The ledger's records, their fold, and what follows for a client."""
+"""The ledger's records, their fold, and whom a run mails."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.weekly_email.model.delivery import (
-    Accepted,
-    NoReply,
-    NotSent,
-    PermanentFailure,
-    TemporaryFailure,
-)
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
@@ -20,16 +13,8 @@ from shardpost.weekly_email.model.ledger import (
     message_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.mail_retry_policy import (
-    Final,
-    LeaveOpen,
-    MailRetryPolicy,
-    Retry,
-    next_step,
-)
 
 WEEK = IsoWeek(2026, 47)
-RETRIES = MailRetryPolicy(attempts=5, first_delay=1, factor=4)
 
 ENTRIES = st.lists(
     st.builds(
@@ -116,26 +101,4 @@ def test_the_message_id_depends_on_week_and_client_and_on_nothing_else() -> None
             }
         )
         == 3
-    )
-
-
-def test_each_outcome_has_its_consequence() -> None:
-    assert next_step(Accepted(), 1, RETRIES) == Final(DeliveryState.SENT)
-    assert next_step(PermanentFailure("550 no"), 1, RETRIES) == Final(
-        DeliveryState.FAILED, "550 no"
-    )
-    assert next_step(NoReply("silence"), 1, RETRIES) == Final(DeliveryState.UNKNOWN, "silence")
-    assert next_step(TemporaryFailure("451 busy"), 4, RETRIES) == Retry(
-        "451 busy", attempt=5, delay=64
-    )
-    assert next_step(TemporaryFailure("451 busy"), 5, RETRIES) == Final(
-        DeliveryState.FAILED, "451 busy (at attempt 5 of 5)"
-    )
-
-
-def test_a_lost_connection_is_never_a_clients_failure() -> None:
-    assert next_step(NotSent("lost"), 1, RETRIES) == Retry("lost", attempt=2, delay=1)
-    assert next_step(NotSent("lost"), 5, RETRIES) == LeaveOpen("lost")
-    assert next_step(NotSent("down", unreachable=True), 5, RETRIES) == Retry(
-        "down", attempt=5, delay=0
     )

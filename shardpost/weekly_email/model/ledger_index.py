@@ -37,9 +37,8 @@ class LedgerIndex:
             delivery_unknown.pop(entry.client, None)
             if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
                 delivery_unknown[entry.client] = entry
-        return cls(
-            *_last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8)), delivery_unknown
-        )
+        last = _last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8))
+        return cls(*last, delivery_unknown)
 
     def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
         """Return the state of each client; None is open."""

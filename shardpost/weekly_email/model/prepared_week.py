@@ -16,7 +16,7 @@ class PreparedWeek:
     `snapshot` is the newest one; `partitions` is the number of all shards, `shards` are this run's.
     """
 
-    week: IsoWeek
+    iso_week: IsoWeek
     as_of: datetime
     sender: Sender
     snapshot: Snapshot
@@ -37,7 +37,7 @@ class PreparedWeek:
     @property
     def letterhead(self) -> Letterhead:
         """What the week's e-mails have in common."""
-        return Letterhead(self.week, self.as_of, self.country, self.sender)
+        return Letterhead(self.iso_week, self.as_of, self.country, self.sender)
 
     def with_frozen(self, frozen: FrozenWeek) -> "PreparedWeek":
         """Return the week with its frozen audience; ShardpostError if its shards do not fit."""

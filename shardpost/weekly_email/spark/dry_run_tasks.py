@@ -27,7 +27,7 @@ LINE = "line STRING"
 def would_send(settings: Settings, week: PreparedWeek, resend: ResendPolicy) -> Iterator[str]:
     """Yield who would get what now, one JSON object each, by shard and client; changes nothing."""
     spark = email_session.start(settings, len(week.shards))
-    shards, iso_week = week.shards, week.week
+    shards, iso_week = week.shards, week.iso_week
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard = shard_of_this_task(shards)

@@ -27,14 +27,14 @@ FOR_GOOD_DAYS = 36_500
 def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
     """Freeze the week's audience unless another run has just done so; return what is frozen."""
     spark = email_session.start(settings, len(week.shards))
-    what = f"freezing the audience of {week.week}"
+    what = f"freezing the audience of {week.iso_week}"
     with exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        frozen = frozen_weeks.find(settings, week.week)
+        frozen = frozen_weeks.find(settings, week.iso_week)
         if frozen is None:
             version = _write(settings, week, computed(spark, settings, week))
             frozen = _row(settings, week, version, now)
             frozen_weeks.commit(settings, frozen)
-            log.info("%s frozen from snapshot %d: %s", week.week, week.snapshot.number, frozen)
+            log.info("%s frozen from snapshot %d: %s", week.iso_week, week.snapshot.number, frozen)
         return frozen
 
 
@@ -42,9 +42,9 @@ def _write(settings: Settings, week: PreparedWeek, audience: DataFrame) -> int:
     """Write the audience, in place of one that a crashed run left; return the table's version."""
     table_log.create(settings, AUDIENCES, FOR_GOOD_DAYS)
     version = frozen_weeks.audience_version(settings)
-    prefix = f"{week.week}-"
+    prefix = f"{week.iso_week}-"
     left = [f for f in table_log.sizes(settings, AUDIENCES, version) if f.startswith(prefix)]
-    rows = audience.withColumn("week", F.lit(str(week.week)))
+    rows = audience.withColumn("week", F.lit(str(week.iso_week)))
     folder = f"{prefix}{uuid.uuid4()}"  # whatever a crashed run left has another name
     written = write(settings, AUDIENCES, rows, folder)
     return table_log.commit(settings, AUDIENCES, version, written.files, left)
@@ -52,12 +52,12 @@ def _write(settings: Settings, week: PreparedWeek, audience: DataFrame) -> int:
 
 def _row(settings: Settings, week: PreparedWeek, version: int, now: datetime) -> FrozenWeek:
     return FrozenWeek(
-        week=str(week.week),
+        week=str(week.iso_week),
         snapshot=week.snapshot.number,
         as_of=week.as_of,
         frozen_at=now,
         audience_version=version,
         shards=week.partitions,
-        recipients=frozen_weeks.recipients(settings, week.week, version),
+        recipients=frozen_weeks.recipients(settings, week.iso_week, version),
         country=week.snapshot.country,
     )
