@@ -3,19 +3,19 @@
 One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week (Monday
 00:00 UTC) gets **one** e-mail with its own positions.
 
-1. `freeze` writes down once and for good who that is. A run of the same week reads the same again.
+1. `freeze` writes down once and for good who that is. A later run of the week reads the same.
 2. `send`, one task per group of shards, mails those who are still open, and keeps the ledger
-   (topic `weekly-emails`). A task that fails is tried again alone; nobody who has had the mail
-   gets another.
-3. `report` fails the run once if something is left for a person, and says what to do.
+   (topic `weekly-emails`). A task that fails is retried alone; no client that has got the mail gets
+   another.
+3. `report` fails the run once if deliveries are unknown, and says what to do.
 
-A *scheduled* run leaves a week out (`freeze` says why, and nothing after it runs) if no snapshot
+A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot
 was committed before the week ended, or if the week ended too long ago
-(`SHARDPOST_WEEKLY_LATENESS_DAYS`). Started by hand or as a backfill, it does as it is told: without
+(`SHARDPOST_WEEKLY_LATENESS_DAYS`). A run by hand or of a backfill never skips: without
 `week`, it is of its data interval, or else of the last week that ended.
 
-Look first: **dry run** prints into the logs of `send` who would get what. The ledger: `shardpost
-emails --week 2026-W47`.
+To check first: **dry run** prints into the logs of `send` who would get what. The delivery status:
+`shardpost emails --week 2026-W47`.
 """
 
 import logging
@@ -33,8 +33,8 @@ from shardpost.weekly_email.model.shards import label, parse
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 2  # groups of shards that are mailed at the same time
-NAMED = 20  # clients that a message names
+AT_ONCE = 2  # groups of shards that are mailed in parallel
+MOST_NAMED = 20  # clients that a message names
 PARAMS = {
     "week": Param(
         None,
@@ -62,9 +62,8 @@ PARAMS = {
         enum=[None, "hold", "resend"],
         title="Unknown deliveries",
         description=(
-            "Mails of an earlier attempt of which nobody can say whether they were delivered: hold "
-            "them for a person, or resend them with the same Message-ID. "
-            "Empty: as SHARDPOST_ON_UNKNOWN says."
+            "Mails of an earlier attempt whose delivery is unknown: hold them for a person, or "
+            "resend them with the same Message-ID. Empty: as SHARDPOST_ON_UNKNOWN says."
         ),
     ),
     "early": Param(
@@ -76,13 +75,13 @@ PARAMS = {
 }
 
 
-def asked(context: Context, jinja_env: object = None) -> list[str]:
-    """Return what the job that freezes is told about this run."""
+def freeze_arguments(context: Context, jinja_env: object = None) -> list[str]:
+    """Return the arguments of the job that freezes."""
     run, params = context["dag_run"], context["params"]
     scheduled = ["--scheduled-at", run.run_after.isoformat()] if run.run_type == "scheduled" else []
     shards = ["--shards", params["shards"]] if params["shards"] else []
     week = ["--week", str(week_of(params["week"], run))]
-    return ["--freeze-only", *week, *scheduled, *shards, *flags(params, run)]
+    return ["--freeze-only", *week, *scheduled, *shards, *common_arguments(params, run)]
 
 
 def week_of(given: str | None, run: Any) -> IsoWeek:
@@ -94,10 +93,10 @@ def week_of(given: str | None, run: Any) -> IsoWeek:
     return IsoWeek.last_ended(run.run_after)
 
 
-def flags(params: Any, run: Any) -> list[str]:
-    """Return the arguments that every job of a run is given."""
+def common_arguments(params: Any, run: Any) -> list[str]:
+    """Return the arguments that all jobs of a run have in common."""
     return [
-        # All shards of a week that runs still are of one instant.
+        # All shards of a week that has not ended are as of one instant.
         *(["--early", "--now", run.run_after.isoformat()] if params["early"] else []),
         # A dry run's lines go into the task's log.
         *(["--dry-run", "--recipients", "/dev/stdout"] if params["dry_run"] else []),
@@ -105,23 +104,23 @@ def flags(params: Any, run: Any) -> list[str]:
     ]
 
 
-@task(doc_md="Says which shards go into which task; skips the run if its week is left out.")
+@task(doc_md="Says which shards go into which task; skips the rest if the week is skipped.")
 def groups(frozen: dict[str, Any], params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
     """Return arguments and name of one `send` for each group of shards."""
     if frozen["skipped"]:
         raise AirflowSkipException(frozen["skipped"])
     at_once = str(min(AT_ONCE, len(frozen["groups"])))
-    shared = ["--week", frozen["week"], "--groups", at_once, *flags(params, dag_run)]
+    shared = ["--week", frozen["week"], "--groups", at_once, *common_arguments(params, dag_run)]
     return [
         {"arguments": ["--shards", shards, *shared], "part": label(parse(shards, frozen["shards"]))}
         for shards in frozen["groups"]
     ]
 
 
-@task(retries=0, doc_md="Fails the run, once, if something is left for a person.")
+@task(retries=0, doc_md="Fails the run, once, if deliveries are unknown.")
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
-    """Say what the week came to."""
-    groups = sent[:]  # at once; one by one, Airflow logs an error at the end of the list
+    """Log the counts; fail if deliveries are unknown."""
+    groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
     for group in groups:
         log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
     if unknown := [client for group in groups for client in group.get("unknown", ())]:
@@ -129,13 +128,13 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
 
 
 def what_to_do(week: str, unknown: list[str]) -> str:
-    """Return one line about deliveries of which nobody can say whether they took place."""
-    named = ", ".join(unknown[:NAMED]) + (", …" if len(unknown) > NAMED else "")
+    """Return one line about unknown deliveries and what to do about them."""
+    named = ", ".join(unknown[:MOST_NAMED]) + (", …" if len(unknown) > MOST_NAMED else "")
     return (
-        f"{week}: {len(unknown)} unknown: {named}. Nobody can say whether these mails were "
-        f"delivered, so they were not tried again. `shardpost emails --week {week}` lists them; "
-        "the mail server's log tells what arrived. "
-        f"`shardpost email --week {week} --on-unknown resend` mails them once more, "
+        f"{week}: {len(unknown)} unknown: {named}. It is not known whether these mails were "
+        f"delivered, so they were not sent again. `shardpost emails --week {week}` lists them; "
+        "the mail server's log says which were accepted. "
+        f"`shardpost email --week {week} --on-unknown resend` sends them again, "
         "with the same Message-ID."
     )
 
@@ -155,7 +154,7 @@ def weekly_email() -> None:
     frozen: Any = SparkJob(
         task_id="freeze",
         job=WEEKLY_EMAIL,
-        arguments=asked,
+        arguments=freeze_arguments,
         inlets=[HOLDERS],
         doc_md="Writes down, once for the week, who gets a mail and what is in it.",
     ).output
@@ -164,8 +163,8 @@ def weekly_email() -> None:
         job=WEEKLY_EMAIL,
         map_index_template="{{ task.part }}",
         max_active_tis_per_dagrun=AT_ONCE,
-        execution_timeout=timedelta(hours=12),  # a slow rate and many clients take their time
-        doc_md="Mails the clients of its shards who are still open.",
+        execution_timeout=timedelta(hours=12),  # a low rate and many clients take long
+        doc_md="Mails the clients of its shards that are still open.",
     )
     sent: Any = send.expand_kwargs(groups(frozen)).output
     report(frozen, sent)

@@ -6,8 +6,9 @@ the mail.
 """
 
 from shardpost.spark import job
-from shardpost.weekly_email.run import parser, weekly_email
+from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email.run import run
 
 if __name__ == "__main__":
-    arguments = parser().parse_args()
-    job.run(lambda settings: weekly_email(arguments, settings), result=arguments.result)
+    arguments = parser(__doc__).parse_args()
+    job.run(lambda settings: run(request_of(arguments), settings), result=arguments.result)

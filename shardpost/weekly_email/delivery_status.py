@@ -1,50 +1,36 @@
-"""How a week stands, from its frozen audience and its ledger: no JVM, nothing written."""
+"""The delivery status of a week, from its frozen audience and its ledger: no JVM, no writes."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks, ledger_topic
-from shardpost.weekly_email.frozen_weeks import FrozenWeek
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.shard_counts import ShardCounts
 
-# Shards that are read side by side.
+# Shards that are read in parallel.
 AT_ONCE = 8
 
 
-@dataclass(frozen=True)
-class ShardStatus:
-    """How a shard stands; `unknown` also counts who is being mailed at this very moment."""
+def status_by_shard(settings: Settings, week: IsoWeek, shards: int) -> list[ShardCounts]:
+    """Return the counts of each shard; before the freeze no client is open.
 
-    shard: int
-    sent: int
-    failed: int
-    suppressed: int
-    open: int
-    unknown: tuple[str, ...]
-
-
-def status_by_shard(settings: Settings, week: IsoWeek, shards: int) -> list[ShardStatus]:
-    """Return how each shard stands. Before the freeze nobody is open."""
+    `unknown` includes the clients that are being sent at this moment.
+    """
     frozen = frozen_weeks.find(settings, week)
     if frozen is not None:
         frozen.require_shards(shards)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda shard: _stand(settings, week, frozen, shard), range(shards)))
+        return list(pool.map(lambda shard: _status(settings, week, frozen, shard), range(shards)))
 
 
-def _stand(settings: Settings, week: IsoWeek, frozen: FrozenWeek | None, shard: int) -> ShardStatus:
-    book = LedgerIndex.fold(ledger_topic.read(settings, week, shard))
-    book.give_up_sending()
+def _status(
+    settings: Settings, week: IsoWeek, frozen: FrozenWeek | None, shard: int
+) -> ShardCounts:
+    ledger_index = LedgerIndex.fold(ledger_topic.read(settings, week, shard))
+    ledger_index.mark_sending_unknown()
     audience = frozen_weeks.clients(settings, frozen, shard) if frozen else []
-    counts = book.counts()
-    return ShardStatus(
-        shard,
-        counts[DeliveryState.SENT],
-        counts[DeliveryState.FAILED],
-        counts[DeliveryState.SUPPRESSED],
-        book.states(audience).count(None),
-        tuple(sorted(book.doubtful)),
-    )
+    open_clients = ledger_index.states(audience).count(None)
+    unknown = ledger_index.delivery_unknown
+    return ShardCounts.of(shard, ledger_index.counts(), open_clients, unknown)

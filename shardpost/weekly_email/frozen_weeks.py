@@ -3,8 +3,7 @@
 The row of a week is its commit point.
 """
 
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -16,39 +15,15 @@ from shardpost.delta.query import exists, path_of, query, rows
 from shardpost.delta.sql import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
 
 SCHEMA = arrow_schema(FROZEN_WEEKS)
 
 
-@dataclass(frozen=True)
-class FrozenWeek:
-    """One row of `frozen_weeks`.
-
-    From which snapshot, as of when, at which version of `audiences`, and whose stock counted.
-    """
-
-    week: str
-    snapshot: int
-    as_of: datetime
-    frozen_at: datetime
-    audience_version: int
-    shards: int
-    recipients: int
-    country: str
-
-    def require_shards(self, shards: int) -> None:
-        """Refuse a ledger that has another number of partitions than the audience has shards."""
-        if shards != self.shards:
-            raise ShardpostError(
-                f"the audience of {self.week} was frozen in {self.shards} shards, and the topic of"
-                f" the ledger has {shards} partitions: their number must not be changed"
-            )
-
-
 def find(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
-    """Return the frozen week, or None if it is not frozen."""
+    """Return the week as it was frozen, or None if it is not frozen."""
     if not exists(settings, FROZEN_WEEKS):
         return None
     sql = f"SELECT * FROM frozen_weeks WHERE week = '{week}'"  # noqa: S608 - an IsoWeek
@@ -80,13 +55,10 @@ def audience_version(settings: Settings) -> int:
     return DeltaTable(path_of(settings, AUDIENCES)).version()
 
 
-def sizes(settings: Settings, week: IsoWeek, version: int) -> dict[int, int]:
-    """Return how many clients each shard of the audience has.
-
-    Shards without clients are left out.
-    """
-    sql = f"SELECT shard, count(*) AS clients FROM audiences WHERE week = '{week}' GROUP BY shard"  # noqa: S608
-    return {row["shard"]: row["clients"] for row in rows(settings, sql, {AUDIENCES: version})}
+def recipients(settings: Settings, week: IsoWeek, version: int) -> int:
+    """Return how many clients the week's audience has at a version of `audiences`."""
+    sql = f"SELECT count(*) AS clients FROM audiences WHERE week = '{week}'"  # noqa: S608 - an IsoWeek
+    return int(rows(settings, sql, {AUDIENCES: version})[0]["clients"])
 
 
 def clients(settings: Settings, frozen: FrozenWeek, shard: int) -> list[str]:

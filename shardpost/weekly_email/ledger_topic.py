@@ -1,18 +1,17 @@
 """The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
 
-Whoever opens a shard fences everybody who had it before, and only then reads what they did. Every
-write is one transaction; nothing may be said to the mail server before it returned.
+Opening a shard fences every older writer of it, and only then reads what they wrote. Every write is
+one transaction; the mail server may hear of it only after it returned.
 """
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import Message
-
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.messages import record_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Header, Outgoing
+from shardpost.kafka.records import Header, Headers, Outgoing, Record
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -30,10 +29,10 @@ class Ledger:
             settings,
             f"{self._topic}/{week}/{shard}",
             fenced=f"fenced: a newer run has taken over shard {shard} of {week};"
-            " this one stops and mails nobody any more",
-            failed=f"{self._topic}[{shard}]: the ledger cannot be written ({{reason}}); nothing"
-            " more is mailed, and what was being sent becomes `unknown`: run again when Kafka is"
-            " well",
+            " this one stops and sends no more mails",
+            failed=f"{self._topic}[{shard}]: the ledger cannot be written ({{reason}}); no"
+            " more mails are sent, and those that were being sent become `unknown`: run again when"
+            " Kafka is available",
         )
 
     def open(self) -> LedgerIndex:
@@ -49,7 +48,7 @@ class Ledger:
         self._transactions.write([self._record(entry) for entry in entries])
 
     def close(self) -> None:
-        """Let go of the connection to Kafka."""
+        """Close the connection to Kafka."""
         self._transactions.close()
 
     def _record(self, entry: LedgerEntry) -> Outgoing:
@@ -62,47 +61,47 @@ class Ledger:
 def read(settings: Settings, week: IsoWeek, shard: int) -> Iterator[LedgerEntry]:
     """Yield the shard's entries of that week, oldest first, without waiting for open transactions.
 
-    For looking only: what was not committed, no mail server has heard of.
+    For reports: the mail server has not heard of what was not committed.
     """
     return _entries(settings, week, shard, committed=True)
-
-
-def _entries(
-    settings: Settings, week: IsoWeek, shard: int, *, committed: bool
-) -> Iterator[LedgerEntry]:
-    topic = settings.topic("weekly-emails")
-    for message in read_to_end(settings, TopicPartition(topic, shard), committed=committed):
-        entry = decode(message.key(), message.value(), week)
-        if entry is not None:
-            yield entry
 
 
 def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[dict[str, Any]]:
     """Return the ledger's records of one client and week, oldest first, as `emails` shows them."""
     key = LedgerEntry(client, None).key(week)
-    return [
-        _row(message, week)
-        for message in read_to_end(
-            settings, TopicPartition(settings.topic("weekly-emails"), shard), committed=True
-        )
-        if message.key() == key
-    ]
+    messages = read_to_end(settings, _partition(settings, shard), committed=True)
+    return [_row(record_of(message), week) for message in messages if message.key() == key]
 
 
-def _row(message: Message, week: IsoWeek) -> dict[str, Any]:
-    entry = decode(message.key(), message.value(), week)
+def _entries(
+    settings: Settings, week: IsoWeek, shard: int, *, committed: bool
+) -> Iterator[LedgerEntry]:
+    for message in read_to_end(settings, _partition(settings, shard), committed=committed):
+        entry = decode(message.key(), message.value(), week)
+        if entry is not None:
+            yield entry
+
+
+def _partition(settings: Settings, shard: int) -> TopicPartition:
+    return TopicPartition(settings.topic("weekly-emails"), shard)
+
+
+def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
+    entry = decode(record.key, record.value, week)
     assert entry is not None  # noqa: S101 - its key was compared
-    headers = dict(message.headers() or [])
-    reason = headers.get("reason")
-    at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
+    at = datetime.fromtimestamp(record.timestamp / 1000, UTC)
     return {
         "week": str(week),
         "client": entry.client,
-        "shard": message.partition(),
-        "offset": message.offset(),
+        "shard": record.partition,
+        "offset": record.offset,
         "timestamp": at.isoformat(),
         "state": str(entry.state or "open"),
         "message_id": entry.message_id or None,
-        "reason": entry.reason
-        or (reason.decode(errors="replace") if isinstance(reason, bytes) else None),
+        "reason": entry.reason or _header(record.headers, "reason"),
     }
+
+
+def _header(headers: Headers, name: str) -> str | None:
+    value = dict(headers).get(name)
+    return value.decode(errors="replace") if isinstance(value, bytes) else None

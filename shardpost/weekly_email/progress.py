@@ -1,4 +1,4 @@
-"""How a shard stands: clients by state, who is in doubt, and the line of progress that says it."""
+"""The counts of one shard while its run goes on, and the log line that reports them."""
 
 import logging
 from collections import Counter
@@ -6,80 +6,70 @@ from dataclasses import dataclass, field
 
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.shard_counts import ShardCounts, ShardReport
 
 log = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class ShardReport:
-    """How a shard stood when its run ended.
-
-    The ledger's counts, `open` of the audience, and what stopped it.
-    """
-
-    shard: int
-    sent: int = 0
-    failed: int = 0
-    unknown: int = 0
-    suppressed: int = 0
-    open: int = 0
-    unknown_clients: tuple[str, ...] = ()
-    error: str | None = None
-
-
 @dataclass
 class Progress:
-    """The counts of one shard as its run goes on; `total` is the size of its audience."""
+    """Clients of one shard by state; `audience_size` is how many there are in its audience."""
 
     week: IsoWeek
     shard: int
-    total: int
-    counts: Counter[DeliveryState]
-    unknown: dict[str, None]
-    no_more_open: int = 0
-    mailed: int = 0
-    said_at: float = field(default=0.0)
+    audience_size: int
+    states: Counter[DeliveryState]
+    unknown_clients: set[str]
+    closed: int = 0  # open clients that got a state
+    sent_by_this_run: int = 0
+    _logged_at: float = field(default=0.0, init=False)
 
-    def settle(self, client: str, before: DeliveryState | None, after: DeliveryState) -> None:
-        """Count a client's new state."""
+    @classmethod
+    def of(cls, week: IsoWeek, shard: int, size: int, ledger_index: LedgerIndex) -> "Progress":
+        """Return the counts as the ledger has them."""
+        unknown = set(ledger_index.delivery_unknown)
+        return cls(week, shard, size, ledger_index.counts(), unknown)
+
+    def record(self, client: str, before: DeliveryState | None, after: DeliveryState) -> None:
+        """Count a client's new state; `before` is None if it was open."""
         if before is None:
-            self.no_more_open += 1
+            self.closed += 1
         else:
-            self.counts[before] -= 1
-        self.counts[after] += 1
-        self.unknown.pop(client, None)
+            self.states[before] -= 1
+        self.states[after] += 1
+        self.unknown_clients.discard(client)
         if after is DeliveryState.UNKNOWN:
-            self.unknown[client] = None
-        self.mailed += after is DeliveryState.SENT
+            self.unknown_clients.add(client)
+        self.sent_by_this_run += after is DeliveryState.SENT
 
-    def say(self, waiting: int, now: float, *, at_once: bool = False) -> None:
-        """Log the progress, every few seconds."""
-        if at_once or now - self.said_at >= PROGRESS_SECONDS:
-            self.said_at = now
-            log.info("%s shard %d: %s", self.week, self.shard, self._progress(waiting))
+    def log_every_few_seconds(self, waiting: int, now: float) -> None:
+        """Log the counts, unless that was done just now; `now` in monotonic seconds."""
+        if now - self._logged_at >= PROGRESS_SECONDS:
+            self._logged_at = now
+            self.log(waiting)
 
-    def _progress(self, waiting: int) -> str:
-        counts = self.counts
-        return (
-            f"{counts[DeliveryState.SENT]:,} of {self.total:,} sent, {counts[DeliveryState.FAILED]:,} failed,"
-            f" {counts[DeliveryState.SUPPRESSED]:,} suppressed, {counts[DeliveryState.UNKNOWN]:,} unknown,"
-            f" {waiting:,} to be tried again ({self.mailed:,} sent by this run)"
-        )
+    def log(self, waiting: int) -> None:
+        """Log the counts; `waiting` is how many mails wait for a retry."""
+        log.info("%s shard %d: %s", self.week, self.shard, self._line(waiting))
 
-    def report(self, seen_open: int, error: str | None) -> ShardReport:
-        """Return the report.
+    def report(self, open_at_start: int, error: str | None) -> ShardReport:
+        """Return the counts and what stopped the shard.
 
-        `seen_open` is how many of the audience were open when the run began.
+        `open_at_start` is how many clients of the audience were open when the run began.
         """
-        return ShardReport(
-            shard=self.shard,
-            sent=self.counts[DeliveryState.SENT],
-            failed=self.counts[DeliveryState.FAILED],
-            unknown=self.counts[DeliveryState.UNKNOWN],
-            suppressed=self.counts[DeliveryState.SUPPRESSED],
-            open=seen_open - self.no_more_open,
-            unknown_clients=tuple(sorted(self.unknown)),
-            error=error,
+        counts = self._counts(open_at_start - self.closed)
+        return ShardReport(**vars(counts), error=error)
+
+    def _counts(self, open_clients: int) -> ShardCounts:
+        return ShardCounts.of(self.shard, self.states, open_clients, self.unknown_clients)
+
+    def _line(self, waiting: int) -> str:
+        counts = self._counts(open_clients=0)  # how many are open is known at the end only
+        return (
+            f"{counts.sent:,} of {self.audience_size:,} sent, {counts.failed:,} failed,"
+            f" {counts.suppressed:,} suppressed, {counts.unknown:,} unknown,"
+            f" {waiting:,} waiting for a retry ({self.sent_by_this_run:,} sent by this run)"
         )

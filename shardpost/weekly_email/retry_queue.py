@@ -1,31 +1,30 @@
-"""Mails that were not taken, and when they are tried again."""
+"""Mails that wait for their next attempt; model/mail_retry_policy.py says when that is."""
 
 import time
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from shardpost.settings import Settings
-from shardpost.weekly_email.send_plan import ToSend
+from shardpost.weekly_email.model.mail_retry_policy import Retry
+from shardpost.weekly_email.send_plan import MailToSend
 
-# Mails held in memory to be tried again; at more than that no fresh ones are taken up.
+# Mails held in memory for a retry; at more than that no fresh ones are started.
 MOST = 2000
 
 
 @dataclass(order=True)
 class Attempt:
-    """One mail to be tried (again) at `due`, monotonic seconds; the first has number 1."""
+    """One attempt at a mail, due at `due` (monotonic seconds); the first has number 1."""
 
     due: float
     order: int
-    task: ToSend = field(compare=False)
+    task: MailToSend = field(compare=False)
     number: int = field(default=1, compare=False)
 
 
 class RetryQueue:
     """Attempts by the time at which they are due."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._heap: list[Attempt] = []
 
     def __len__(self) -> int:
@@ -33,29 +32,26 @@ class RetryQueue:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether no fresh mail should be taken up."""
+        """Whether no fresh mail should be started."""
         return len(self) >= MOST
 
     @property
     def delay(self) -> float:
-        """Seconds until the first is due."""
+        """Seconds until the first attempt is due."""
         return self._heap[0].due - time.monotonic()
 
-    def due(self, most: int) -> list[Attempt]:
-        """Take out those that are due."""
+    def take_due(self, most: int) -> list[Attempt]:
+        """Remove and return the attempts that are due."""
         found: list[Attempt] = []
         while len(found) < most and self._heap and self.delay <= 0:
             found.append(heappop(self._heap))
         return found
 
-    def put_back(self, attempt: Attempt) -> None:
-        """Take an attempt that was not made."""
+    def restore(self, attempt: Attempt) -> None:
+        """Add an attempt that was not made."""
         heappush(self._heap, attempt)
 
-    def put_again(self, attempt: Attempt, *, is_attempt: bool) -> None:
-        """Take a mail for its next attempt, each later than the last; at once if this was none."""
-        settings, due, number = self._settings, time.monotonic(), attempt.number
-        if is_attempt:
-            due += settings.mail_first_delay * settings.mail_delay_factor ** (number - 1)
-            number += 1
-        heappush(self._heap, Attempt(due, attempt.order, attempt.task, number))
+    def add(self, failed: Attempt, retry: Retry) -> None:
+        """Add the next attempt at a mail."""
+        due = time.monotonic() + retry.delay
+        heappush(self._heap, Attempt(due, failed.order, failed.task, retry.attempt))

@@ -1,13 +1,11 @@
-"""One shard from end to end: open its ledger, send what is open, say how it stands."""
+"""One shard from end to end: open its ledger, send what is open, report the counts."""
 
 import logging
-import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import FrameType
 
 import pyarrow as pa
 
@@ -15,122 +13,123 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Policy
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.message import Letterhead
+from shardpost.weekly_email.model.letterhead import Letterhead
 from shardpost.weekly_email.model.rate_limit import RateLimit
-from shardpost.weekly_email.progress import Progress, ShardReport
+from shardpost.weekly_email.model.shard_counts import ShardReport
+from shardpost.weekly_email.progress import Progress
 from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
+from shardpost.weekly_email.stop_signals import stop_reason_by_signal
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SendingJob:
-    """What the shards of one run share.
+class SendOptions:
+    """What the shards of one run have in common.
 
-    `now` is the run's time when the machine's clock said `started` (seconds since 1970); `rate` is
-    the mails per second that each shard may send; `totals` the size of each shard's audience.
+    `now` is the run's time when the machine's clock showed `started`, seconds since 1970.
     """
 
-    settings: Settings
-    head: Letterhead
-    policy: Policy
+    letterhead: Letterhead
+    resend: ResendPolicy
     now: datetime
     started: float
-    rate: float | None
-    totals: dict[int, int]
 
     def clock(self) -> datetime:
         """Return the time."""
         return self.now + timedelta(seconds=time.time() - self.started)
 
 
-def send_shard(job: SendingJob, shard: int, batches: Iterable[pa.RecordBatch]) -> ShardReport:
+@dataclass(frozen=True)
+class Shard:
+    """One shard: how many clients its audience has, and the mails per second that it may send.
+
+    `rate` is None for no limit.
+    """
+
+    number: int
+    audience_size: int
+    rate: float | None = None
+
+
+def send_shard(
+    settings: Settings, options: SendOptions, shard: Shard, batches: Iterable[pa.RecordBatch]
+) -> ShardReport:
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(job.settings, job.head.week, shard)) as ledger:
-            return _send(job, shard, ledger, batches)
+        with closing(Ledger(settings, options.letterhead.week, shard.number)) as ledger:
+            return _send(settings, options, shard, ledger, batches)
     except ShardpostError as error:
-        return ShardReport(shard, open=job.totals.get(shard, 0), error=str(error))
+        return ShardReport(shard.number, open=shard.audience_size, error=str(error))
     except Exception as error:
-        log.exception("shard %d", shard)
-        return ShardReport(shard, open=job.totals.get(shard, 0), error=_unexpected(error))
+        log.exception("shard %d: internal error", shard.number)
+        return ShardReport(shard.number, open=shard.audience_size, error=_internal(error))
 
 
 def _send(
-    job: SendingJob, shard: int, ledger: Ledger, batches: Iterator[pa.RecordBatch]
+    settings: Settings,
+    options: SendOptions,
+    shard: Shard,
+    ledger: Ledger,
+    batches: Iterator[pa.RecordBatch],
 ) -> ShardReport:
-    book = ledger.open()
-    in_doubt = book.give_up_sending()
-    plan = SendPlan(book, job.policy, job.head, job.clock)
-    tally = Progress(
-        job.head.week, shard, job.totals.get(shard, 0), book.counts(), dict.fromkeys(book.doubtful)
-    )
-    with _told_to_stop() as stop:
-        pace = RateLimit(job.rate, time.monotonic())
-        sender = ShardSender(job.settings, ledger, tally, pace, lambda: stop[0] if stop else None)
-        error = _attempt(sender, plan, _unknown(book, in_doubt), batches)
+    ledger_index = ledger.open()
+    left_sending = ledger_index.mark_sending_unknown()
+    plan = SendPlan(ledger_index, options.resend, options.letterhead, options.clock)
+    week = options.letterhead.week
+    progress = Progress.of(week, shard.number, shard.audience_size, ledger_index)
+    rate_limit = RateLimit(shard.rate, time.monotonic())
+    with stop_reason_by_signal() as stop_reason:
+        sender = ShardSender(settings, ledger, progress, rate_limit, stop_reason)
+        error = _run(sender, plan, _unknown_entries(ledger_index, left_sending), batches)
     plan.count_rest(batches)
-    tally.say(0, time.monotonic(), at_once=True)
-    return tally.report(plan.open, error)
+    progress.log(waiting=0)
+    return progress.report(plan.open_clients, error)
 
 
-def _attempt(
+def _run(
     sender: ShardSender,
     plan: SendPlan,
-    in_doubt: list[LedgerEntry],
+    unknown: list[LedgerEntry],
     batches: Iterator[pa.RecordBatch],
 ) -> str | None:
     """Send; return what stopped the shard, or None."""
     try:
-        for entry in in_doubt:
-            log.warning("%s: unknown, %s", entry.client, entry.reason)
+        for entry in unknown:
+            log.warning("%s: delivery unknown: %s", entry.client, entry.reason)
             sender.write(entry)
         sender.flush()
         sender.run(plan.steps(batches))
     except ShardpostError as error:
         return str(error)
     except Exception as error:
-        log.exception("the shard stopped in a way that is not foreseen")
+        log.exception("internal error: the shard stops")
         try:
             sender.flush()
         except TransactionError as worse:
-            return f"{_unexpected(error)}; and {worse}"
-        return _unexpected(error)
+            return f"{_internal(error)}; and {worse}"
+        return _internal(error)
     finally:
         sender.close()
     return None
 
 
-def _unknown(book: LedgerIndex, clients: list[str]) -> list[LedgerEntry]:
-    reason = "the run that was sending it ended without writing what came of it"
+def _unknown_entries(ledger_index: LedgerIndex, clients: list[str]) -> list[LedgerEntry]:
+    reason = "the run that was sending it ended before it wrote the outcome"
     return [
-        LedgerEntry(client, DeliveryState.UNKNOWN, book.doubtful[client].message_id, reason)
+        LedgerEntry(
+            client,
+            DeliveryState.UNKNOWN,
+            ledger_index.delivery_unknown[client].message_id,
+            reason,
+        )
         for client in clients
     ]
 
 
-def _unexpected(error: Exception) -> str:
-    return f"unexpected {type(error).__name__}: {error}"
-
-
-@contextmanager
-def _told_to_stop() -> Iterator[list[str]]:
-    """Heed SIGTERM and SIGHUP, as Spark ends its workers.
-
-    The group that is out is brought to its end.
-    """
-    told: list[str] = []
-
-    def heed(number: int, frame: FrameType | None) -> None:
-        told.append(f"stopped by {signal.Signals(number).name}: what is not mailed is left open")
-
-    before = {number: signal.signal(number, heed) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield told
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _internal(error: Exception) -> str:
+    return f"internal error {type(error).__name__}: {error}"

@@ -2,7 +2,7 @@
 
 One transaction holds the outcomes of the last group of mails and `sending` of the next; the mail
 server hears of a group only after that commit returned. So a run that dies leaves at most one
-client per open connection in doubt, and the next run finds which.
+client per open connection unknown, and the next run finds which.
 """
 
 import logging
@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterator
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.delivery import (
-    Again,
+from shardpost.weekly_email.model.circuit_breaker import CircuitBreaker
+from shardpost.weekly_email.model.delivery import NotSent, Outcome
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.letterhead import LONGEST_NAME
+from shardpost.weekly_email.model.mail_retry_policy import (
     Final,
     LeaveOpen,
-    NoReply,
-    NotSent,
-    Outcome,
+    MailRetryPolicy,
+    Retry,
     next_step,
 )
-from shardpost.weekly_email.model.holdings import neutral
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.message import NAME
 from shardpost.weekly_email.model.rate_limit import RateLimit
+from shardpost.weekly_email.model.single_line import single_line
 from shardpost.weekly_email.progress import Progress
 from shardpost.weekly_email.retry_queue import Attempt, RetryQueue
-from shardpost.weekly_email.send_plan import Decided, ToSend
+from shardpost.weekly_email.send_plan import MailToSend, NoMail
 from shardpost.weekly_email.smtp import MailServerError
 from shardpost.weekly_email.smtp_connections import SmtpConnections
 
@@ -35,35 +35,40 @@ log = logging.getLogger(__name__)
 
 # Entries that one transaction holds at most, about.
 MOST_PENDING = 1000
-# Outcomes are written at once rather than held for a wait longer than this, seconds.
+# Before a longer wait than this the outcomes so far are written, seconds.
 LONGEST_HELD = 0.2
-NAP = 0.5
+# A wait is cut into pieces, so that a signal to stop is noticed, seconds.
+WAIT_SECONDS = 0.5
 
 
 class StoppedError(ShardpostError):
-    """The shard stopped before its end; what is not mailed stays open."""
+    """The shard stopped before its end; clients that were not mailed stay open."""
 
 
 class ShardSender:
-    """Sends what the plan says, until nothing is left or something stops it."""
+    """Does the steps of a plan, until nothing is left or something stops it."""
 
     def __init__(
         self,
         settings: Settings,
         ledger: Ledger,
-        tally: Progress,
-        pace: RateLimit,
-        stop: Callable[[], str | None],
+        progress: Progress,
+        rate_limit: RateLimit,
+        stop_reason: Callable[[], str | None],
     ) -> None:
-        self._settings, self._ledger, self._tally = settings, ledger, tally
-        self._pace, self._stop = pace, stop
-        self._connections, self._waiting = SmtpConnections(settings), RetryQueue(settings)
+        self._ledger, self._progress, self._rate_limit = ledger, progress, rate_limit
+        self._stop_reason = stop_reason
+        self._connections, self._retry_queue = SmtpConnections(settings), RetryQueue()
+        self._retry_policy = MailRetryPolicy.of(settings)
+        self._breaker = CircuitBreaker(
+            most_silent=settings.mail_breaker,
+            most_lost=settings.mail_attempts * settings.mail_connections,
+        )
         self._pending: list[LedgerEntry] = []
-        self._left: list[str] = []
-        self._order = self._silent = self._lost = 0
-        self._answered = False
+        self._left_open: list[str] = []
+        self._started = 0
 
-    def run(self, steps: Iterator[ToSend | Decided]) -> None:
+    def run(self, steps: Iterator[MailToSend | NoMail]) -> None:
         """Do all steps; raises what stopped the shard, with the outcomes so far in the ledger."""
         try:
             while group := self._next_group(steps):
@@ -72,15 +77,16 @@ class ShardSender:
             self.flush()
             raise
         self.flush()
-        if self._left:
-            raise StoppedError(f"left open, {len(self._left)} clients: {'; '.join(self._left[:3])}")
+        if self._left_open:
+            first = "; ".join(self._left_open[:3])
+            raise StoppedError(f"left open, {len(self._left_open)} clients: {first}")
 
     def write(self, entry: LedgerEntry) -> None:
         """Add an entry to the next transaction."""
         self._pending.append(entry)
 
     def flush(self) -> None:
-        """Write what is to be written now, without anything to send."""
+        """Write the pending entries now."""
         pending, self._pending = self._pending, []
         self._ledger.write(pending)
 
@@ -88,132 +94,108 @@ class ShardSender:
         """Close the connections."""
         self._connections.close()
 
-    # Taking up
+    # The next group
 
-    def _next_group(self, steps: Iterator[ToSend | Decided]) -> list[Attempt]:
-        """Return the mails to be sent together next, at most one a connection; none at the end."""
+    def _next_group(self, steps: Iterator[MailToSend | NoMail]) -> list[Attempt]:
+        """Return the mails to send together next, at most one per connection; none at the end."""
         while True:
-            room = self._room()
-            group = self._waiting.due(room)
-            if not self._waiting.is_full:
-                self._take_fresh(steps, group, room)
-            if group or not self._waiting:
+            most = self._wait_for_rate_limit()
+            group = self._retry_queue.take_due(most)
+            if not self._retry_queue.is_full:
+                self._add_fresh(steps, group, most)
+            if group or not self._retry_queue:
                 return group
-            self._nap(self._waiting.delay)
+            self._wait(self._retry_queue.delay)
 
-    def _take_fresh(
-        self, steps: Iterator[ToSend | Decided], group: list[Attempt], room: int
+    def _add_fresh(
+        self, steps: Iterator[MailToSend | NoMail], group: list[Attempt], most: int
     ) -> None:
-        while len(group) < room and (step := next(steps, None)) is not None:
-            if isinstance(step, ToSend):
-                self._order += 1
-                group.append(Attempt(0, self._order, step))
-                continue
-            entry = step.entry
-            log.info("%s: %s, %s", self._about(entry.client), entry.state, entry.reason)
-            self._settle(entry, step.before)
-            if len(self._pending) >= MOST_PENDING:
-                self.flush()
+        while len(group) < most and (step := next(steps, None)) is not None:
+            if isinstance(step, MailToSend):
+                self._started += 1
+                group.append(Attempt(0, self._started, step))
+            else:
+                self._log_state(step.entry)
+                self._finish(step.entry, step.before)
+                if len(self._pending) >= MOST_PENDING:
+                    self.flush()
 
-    def _room(self) -> int:
-        """Return how many mails may go at once; waits where the rate says so.
+    def _wait_for_rate_limit(self) -> int:
+        """Wait until at least one mail may be sent; return how many may be sent at once."""
+        while (delay := self._rate_limit.delay(time.monotonic())) > 0:
+            self._wait(delay)
+        self._raise_if_stopped()
+        by_rate = self._rate_limit.allowed(time.monotonic())
+        return int(min(len(self._connections), self._breaker.allowed, by_rate))
 
-        A server that has not answered yet, or has just fallen silent, gets no more mails than would
-        stop us.
-        """
-        while (delay := self._pace.delay(time.monotonic())) > 0:
-            self._nap(delay)
-        self._heed_stop()
-        room = len(self._connections)
-        if self._silent or not self._answered:
-            room = min(room, self._settings.mail_breaker - self._silent)
-        return int(min(room, self._pace.allowed(time.monotonic())))
-
-    def _nap(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         if seconds > LONGEST_HELD:
             self.flush()
-        self._heed_stop()
-        self._tally.say(len(self._waiting), time.monotonic())
-        time.sleep(max(0.0, min(seconds, NAP)))
+        self._raise_if_stopped()
+        self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
+        time.sleep(max(0.0, min(seconds, WAIT_SECONDS)))
 
-    def _heed_stop(self) -> None:
-        if why := self._stop():
-            raise StoppedError(why)
+    def _raise_if_stopped(self) -> None:
+        if reason := self._stop_reason():
+            raise StoppedError(reason)
 
-    # Sending
+    # Sending it
 
     def _send(self, group: list[Attempt]) -> None:
         self._connections.open(len(group))
         for attempt in group[len(self._connections) :]:
-            self._waiting.put_back(attempt)
+            self._retry_queue.restore(attempt)
         group = group[: len(self._connections)]
-        self._pace.spend(len(group))
+        self._rate_limit.spend(len(group))
         mails = [attempt.task.mail for attempt in group]
-        sending = [
-            LedgerEntry(mail.client, DeliveryState.SENDING, mail.message_id) for mail in mails
-        ]
-        pending, self._pending = self._pending, []
-        self._ledger.write([*pending, *sending])
+        for mail in mails:
+            self.write(LedgerEntry(mail.client, DeliveryState.SENDING, mail.message_id))
+        self.flush()
         outcomes = self._connections.send(mails)
         for attempt, outcome in zip(group, outcomes, strict=True):
-            self._note(attempt, outcome)
-        self._tally.say(len(self._waiting), time.monotonic())
-        self._judge_server(outcomes)
+            self._breaker.record(outcome)
+            self._apply(attempt, outcome)
+        self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
+        self._raise_if_server_fails(outcomes)
 
-    def _judge_server(self, outcomes: list[Outcome]) -> None:
-        """Stop the shard where the server falls silent again and again, or cannot be reached."""
+    def _raise_if_server_fails(self, outcomes: list[Outcome]) -> None:
         if not self._connections:
             last = next(outcome for outcome in outcomes if isinstance(outcome, NotSent))
             raise StoppedError(last.reason)
-        if self._silent >= self._settings.mail_breaker:
-            raise StoppedError(
-                f"the mail server gave no answer after the end of {self._silent} mails in a row"
-                " (SHARDPOST_MAIL_BREAKER): these are unknown, the rest is left open"
-            )
-        if self._lost >= self._settings.mail_attempts * self._settings.mail_connections:
-            raise StoppedError(
-                f"the mail server closed {self._lost} connections in a row without taking a mail:"
-                " what is not mailed is left open"
-            )
+        if reason := self._breaker.stop_reason:
+            raise StoppedError(reason)
 
-    # Outcomes
+    # Its outcomes
 
-    def _note(self, attempt: Attempt, outcome: Outcome) -> None:
-        mail, before = attempt.task.mail, attempt.task.before
-        self._watch(outcome)
-        match next_step(outcome, attempt.number, self._settings.mail_attempts):
+    def _apply(self, attempt: Attempt, outcome: Outcome) -> None:
+        mail = attempt.task.mail
+        match next_step(outcome, attempt.number, self._retry_policy):
             case Final(state, reason):
+                entry = LedgerEntry(mail.client, state, mail.message_id, reason)
                 if reason:
-                    log.info("%s: %s, %s", self._about(mail.client), state, reason)
-                self._settle(LedgerEntry(mail.client, state, mail.message_id, reason), before)
-            case Again(reason, is_attempt):
-                self._put_back(attempt, reason)
-                self._waiting.put_again(attempt, is_attempt=is_attempt)
+                    self._log_state(entry)
+                self._finish(entry, attempt.task.before)
+            case Retry(reason) as retry:
+                self._revert(attempt, reason)
+                self._retry_queue.add(attempt, retry)
             case LeaveOpen(reason):
-                self._put_back(attempt, reason)
-                self._left.append(f"{mail.client}: {reason}")
+                self._revert(attempt, reason)
+                self._left_open.append(f"{mail.client}: {reason}")
 
-    def _watch(self, outcome: Outcome) -> None:
-        """Count how often in a row the server fell silent, or closed the connection."""
-        match outcome:
-            case NoReply():
-                self._silent += 1
-            case NotSent():
-                self._lost += not outcome.unreachable
-            case _:
-                self._answered, self._silent, self._lost = True, 0, 0
-
-    def _settle(self, entry: LedgerEntry, before: DeliveryState | None) -> None:
-        assert entry.state is not None  # noqa: S101 - only _put_back opens
-        self._tally.settle(entry.client, before, entry.state)
+    def _finish(self, entry: LedgerEntry, before: DeliveryState | None) -> None:
+        assert entry.state is not None  # noqa: S101 - only _revert opens a client
+        self._progress.record(entry.client, before, entry.state)
         self.write(entry)
 
-    def _put_back(self, attempt: Attempt, reason: str) -> None:
-        """Let the ledger say of a client what it said before: it was not mailed for certain."""
+    def _revert(self, attempt: Attempt, reason: str) -> None:
+        """Write the state before the attempt again: it is certain that the mail was not sent."""
         mail, before = attempt.task.mail, attempt.task.before
-        log.info("%s: attempt %d: %s", self._about(mail.client), attempt.number, reason)
-        self.write(LedgerEntry(mail.client, before, mail.message_id, f"put back: {reason}"))
+        log.info("%s: attempt %d: %s", self._label(mail.client), attempt.number, reason)
+        self.write(LedgerEntry(mail.client, before, mail.message_id, f"reverted: {reason}"))
 
-    def _about(self, client: str | None = None) -> str:
-        where = f"{self._tally.week} shard {self._tally.shard}"
-        return where if client is None else f"{where} {neutral(client, NAME)}"
+    def _log_state(self, entry: LedgerEntry) -> None:
+        log.info("%s: %s, %s", self._label(entry.client), entry.state, entry.reason)
+
+    def _label(self, client: str) -> str:
+        name = single_line(client, LONGEST_NAME)
+        return f"{self._progress.week} shard {self._progress.shard} {name}"

@@ -1,16 +1,16 @@
 """SMTP: one connection that carries many mails, and exactly what became of each.
 
-Mails are spoken here and not by smtplib's `sendmail()`, since all depends on whether the final dot
-had been sent: before it a lost connection means that the mail was not sent, after it that nobody
-can say. A `sendall` that fails has kept its last byte back, so the dot goes with the mail.
+Mails are sent here and not by smtplib's `sendmail()`, since everything depends on whether the final
+dot had been sent: a connection that is lost before it means that the mail was not sent, after it
+that the delivery is unknown. A `sendall` that fails has kept its last byte back, so the dot goes
+with the mail.
+
+When a connection is tried again, and for how long: model/mail_retry_policy.py.
 """
 
 import contextlib
 import smtplib
-import socket
-import ssl
 import time
-from functools import lru_cache
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -22,26 +22,24 @@ from shardpost.weekly_email.model.delivery import (
     PermanentFailure,
     TemporaryFailure,
 )
-from shardpost.weekly_email.model.holdings import neutral
+from shardpost.weekly_email.model.mail_retry_policy import MailRetryPolicy
 from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.smtp_connect import NOT_RETRYABLE, connect, error_text, reply_text
 
-# Answers to MAIL that speak of us and not of the mail: authentication is wanted, or not good
-# enough.
-OURS = frozenset({530, 534, 535, 538})
+# Replies to MAIL that are about the login and not about the mail: it is required, or was rejected.
+ABOUT_LOGIN = frozenset({530, 534, 535, 538})
 CLOSING = 421
-NOT_KNOWN = frozenset({500, 502})
-GO_ON = 354
+START_MAIL_INPUT = 354
 DATA = b"DATA\r\n"
 DOT = b".\r\n"
 QUIT_SECONDS = 2
-LONGEST_REASON = 300
 
 
 class MailServerError(ShardpostError):
-    """The mail server cannot be spoken to at all; this is no mail's fault."""
+    """The mail server cannot be used at all; no mail is the cause."""
 
 
-class _LostError(Exception):
+class _ConnectionLostError(Exception):
     """The connection was lost before the final dot."""
 
 
@@ -49,44 +47,42 @@ class SmtpSession:
     """One connection to the mail server, opened when it is needed and again when it was lost."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings, self._retries = settings, MailRetryPolicy.of(settings)
         self._smtp: smtplib.SMTP | None = None
 
     def open(self) -> None:
-        """Connect unless connected.
-
-        MailServerError after waiting longer and longer, within a bound.
-        """
-        settings, delay, attempt = self._settings, self._settings.mail_first_delay, 1
+        """Connect unless connected; MailServerError after the last attempt of the retry policy."""
+        attempt = 1
         while self._smtp is None:
             try:
-                self._smtp = _connected(settings)
+                self._smtp = connect(self._settings)
             except (OSError, smtplib.SMTPException) as error:
-                if attempt >= settings.mail_attempts or isinstance(error, _HOPELESS):
+                if self._retries.is_last(attempt) or isinstance(error, NOT_RETRYABLE):
+                    server = f"{self._settings.mail_server}:{self._settings.smtp_port}"
                     raise MailServerError(
-                        f"mail server {settings.mail_server}:{settings.smtp_port}: no connection in"
-                        f" {attempt} attempts: {_said(error)}; see SHARDPOST_SMTP_…"
+                        f"mail server {server}: no connection in {attempt} attempts:"
+                        f" {error_text(error)}; see SHARDPOST_SMTP_…"
                     ) from None
-                time.sleep(delay)
-                attempt, delay = attempt + 1, delay * settings.mail_delay_factor
+                time.sleep(self._retries.delay_after(attempt))
+                attempt += 1
 
     def send(self, mail: Mail) -> Outcome:
-        """Send one mail; where an older connection turns out to be lost, once more on a new one."""
+        """Send one mail; where an older connection turns out to be lost, again on a new one."""
         while True:
-            fresh = self._smtp is None
+            is_new = self._smtp is None
             try:
                 self.open()
                 return self._transact(mail)
             except MailServerError as error:
                 self.close()
                 return NotSent(str(error), unreachable=True)
-            except _LostError as error:
+            except _ConnectionLostError as error:
                 self._drop()
-                if fresh:
+                if is_new:
                     return NotSent(f"connection lost before the mail was handed over: {error}")
 
     def close(self) -> None:
-        """Say QUIT and close the connection."""
+        """Send QUIT and close the connection."""
         if self._smtp is not None and self._smtp.sock is not None:
             self._smtp.sock.settimeout(QUIT_SECONDS)
             with contextlib.suppress(OSError, smtplib.SMTPException):
@@ -107,71 +103,75 @@ class SmtpSession:
                 f"{mail.recipient} needs SMTPUTF8, which the mail server does not offer"
             )
         try:
-            refusal = self._hand_over(smtp, mail)
+            refusal = self._transfer(smtp, mail)
         except (OSError, smtplib.SMTPException) as error:
-            raise _LostError(_said(error)) from None
-        return refusal or self._end(smtp)
+            raise _ConnectionLostError(error_text(error)) from None
+        return refusal or self._final_outcome(smtp)
 
-    def _hand_over(self, smtp: smtplib.SMTP, mail: Mail) -> Outcome | None:
-        """Say all of a mail; return what the server had against it before, or None."""
-        refusal = self._announce(smtp, _commands(smtp, mail))
+    def _transfer(self, smtp: smtplib.SMTP, mail: Mail) -> Outcome | None:
+        """Send the whole mail; return its outcome if the server refused it before, or None."""
+        refusal = self._send_commands(smtp, _commands(smtp, mail))
         if refusal is None:
-            smtp.send(_stuffed(mail.content) + DOT)
+            smtp.send(_dot_stuffed(mail.content) + DOT)
             return None
-        outcome = self._judged(*refusal)
+        outcome = self._refused(*refusal)
         if self._smtp is not None:
             self._reset(smtp)
         return outcome
 
-    def _announce(self, smtp: smtplib.SMTP, commands: list[bytes]) -> tuple[int, bytes] | None:
-        """Say MAIL, RCPT and DATA, at once where the server takes that (RFC 2920).
+    def _send_commands(self, smtp: smtplib.SMTP, commands: list[bytes]) -> tuple[int, bytes] | None:
+        """Send MAIL, RCPT and DATA, at once if the server offers PIPELINING (RFC 2920).
 
-        Return the first answer that is a no, or None where the server wants the mail.
+        Return the first negative reply, or None if the server expects the mail.
         """
-        at_once = smtp.has_extn("pipelining")
-        if at_once:
+        is_pipelined = smtp.has_extn("pipelining")
+        if is_pipelined:
             smtp.send(b"".join(commands))
         for number, command in enumerate(commands, 1):
-            if not at_once:
+            if not is_pipelined:
                 smtp.send(command)
             code, text = smtp.getreply()
-            is_yes = code == GO_ON if command == DATA else code // 100 == 2
-            if not is_yes:
-                if at_once:
-                    self._catch_up(smtp, len(commands) - number)
+            is_positive = code == START_MAIL_INPUT if command == DATA else code // 100 == 2
+            if not is_positive:
+                if is_pipelined:
+                    self._read_replies(smtp, len(commands) - number)
                 return code, text
         return None
 
-    def _catch_up(self, smtp: smtplib.SMTP, answers: int) -> None:
-        """Hear the answers to what was said behind a refused command.
+    def _read_replies(self, smtp: smtplib.SMTP, count: int) -> None:
+        """Read the replies to the commands that were pipelined after a refused one.
 
-        A server that wants the mail all the same gets none: it is left.
+        A server that expects the mail in spite of the refusal gets none: the connection is closed.
         """
         try:
-            if GO_ON in [smtp.getreply()[0] for _ in range(answers)]:
+            if START_MAIL_INPUT in [smtp.getreply()[0] for _ in range(count)]:
                 self._drop()
         except (OSError, smtplib.SMTPException):
             self._drop()
 
-    def _end(self, smtp: smtplib.SMTP) -> Outcome:
+    def _final_outcome(self, smtp: smtplib.SMTP) -> Outcome:
+        """Read the reply to the final dot."""
         try:
             code, text = smtp.getreply()
         except (OSError, smtplib.SMTPException) as error:
             self._drop()
-            return NoReply(f"no answer to the end of the mail: {_said(error)}")
+            return NoReply(f"no reply to the end of the mail: {error_text(error)}")
         if code // 100 == 2:
             return Accepted()
         try:
-            return self._judged(code, text)
-        except _LostError as error:
+            return self._refused(code, text)
+        except _ConnectionLostError as error:
             self._drop()
-            return NoReply(f"no proper answer to the end of the mail: {error}")
+            return NoReply(f"no valid reply to the end of the mail: {error}")
 
-    def _judged(self, code: int, text: bytes) -> TemporaryFailure | PermanentFailure:
-        """Return what an answer other than yes means; _LostError if it is none that SMTP knows."""
-        reason = f"{code} {_text(text)}"
-        if code in OURS:
-            raise MailServerError(f"mail server {self._settings.mail_server} refuses us: {reason}")
+    def _refused(self, code: int, text: bytes) -> TemporaryFailure | PermanentFailure:
+        """Return what a negative reply means; _ConnectionLostError if it is no reply of SMTP."""
+        reason = f"{code} {reply_text(text)}"
+        if code in ABOUT_LOGIN:
+            raise MailServerError(
+                f"mail server {self._settings.mail_server} takes no mail without a valid login:"
+                f" {reason}; see SHARDPOST_SMTP_USER, _PASSWORD and _TLS"
+            )
         if code == CLOSING:
             self._drop()
         match code // 100:
@@ -179,64 +179,16 @@ class SmtpSession:
                 return TemporaryFailure(reason)
             case 5:
                 return PermanentFailure(reason)
-        raise _LostError(f"an answer out of turn: {reason}")
+        raise _ConnectionLostError(f"unexpected reply: {reason}")
 
     def _reset(self, smtp: smtplib.SMTP) -> None:
-        """Make the connection fit for the next mail; what became of this one is known already."""
+        """Prepare the connection for the next mail; the outcome of this one is known already."""
         try:
             code, _ = smtp.rset()
         except (OSError, smtplib.SMTPException):
             code = CLOSING
         if code // 100 != 2:
             self._drop()
-
-
-# Waiting does not help against these; trying a password again and again locks accounts.
-_HOPELESS = (
-    smtplib.SMTPAuthenticationError,
-    smtplib.SMTPNotSupportedError,
-    ssl.SSLCertVerificationError,
-)
-
-
-def _connected(settings: Settings) -> smtplib.SMTP:
-    tls = settings.smtp_tls
-    # Reading the machine's certificates takes a while.
-    context = None if tls == "none" else ssl.create_default_context()
-    host, port, wait = settings.mail_server, settings.smtp_port, settings.smtp_timeout
-    smtp = (
-        smtplib.SMTP_SSL(host, port, _own_name(), timeout=wait, context=context)
-        if tls == "tls"
-        else smtplib.SMTP(host, port, _own_name(), timeout=wait)
-    )
-    try:
-        if smtp.sock is not None:
-            smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _greet(smtp)
-        if tls == "starttls":
-            smtp.starttls(context=context)
-            _greet(smtp)
-        if settings.smtp_user is not None:
-            smtp.login(settings.smtp_user, settings.smtp_password or "")
-    except BaseException:
-        smtp.close()
-        raise
-    return smtp
-
-
-def _greet(smtp: smtplib.SMTP) -> None:
-    """Say EHLO, or HELO to a server that does not know it; smtplib says HELO after any refusal."""
-    code, text = smtp.ehlo()
-    if code in NOT_KNOWN:
-        code, text = smtp.helo()
-    if code // 100 != 2:
-        raise smtplib.SMTPHeloError(code, _text(text))
-
-
-@lru_cache
-def _own_name() -> str:
-    name = socket.getfqdn()
-    return name if "." in name else "[127.0.0.1]"
 
 
 def _commands(smtp: smtplib.SMTP, mail: Mail) -> list[bytes]:
@@ -249,18 +201,7 @@ def _commands(smtp: smtplib.SMTP, mail: Mail) -> list[bytes]:
     return [*(f"{line}\r\n".encode(encoding) for line in lines), DATA]
 
 
-def _stuffed(content: bytes) -> bytes:
+def _dot_stuffed(content: bytes) -> bytes:
     """Double the dots that begin a line (RFC 5321, 4.5.2); content ends with CRLF."""
     first = b"." if content.startswith(b".") else b""
     return first + content.replace(b"\r\n.", b"\r\n..")
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, smtplib.SMTPResponseException):
-        return f"{error.smtp_code} {_text(error.smtp_error)}"
-    return str(error) or type(error).__name__
-
-
-def _text(answer: bytes | str) -> str:
-    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
-    return neutral(text, LONGEST_REASON)

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class SmtpConnections:
-    """Up to `mail_connections` sessions; one that cannot be had is done without."""
+    """Up to `mail_connections` sessions; one that cannot be opened is given up."""
 
     def __init__(self, settings: Settings) -> None:
         self._sessions = [SmtpSession(settings) for _ in range(settings.mail_connections)]
@@ -23,21 +23,21 @@ class SmtpConnections:
         return len(self._sessions)
 
     def open(self, wanted: int) -> None:
-        """Have that many open, or go on with fewer; MailServerError if none can be had."""
+        """Open that many, or continue with fewer; MailServerError if none can be opened."""
         sessions = self._sessions[:wanted]
-        errors = list(self._pool.map(_opening, sessions))
+        errors = list(self._pool.map(_open, sessions))
         failed = [error for error in errors if error is not None]
         if failed and len(failed) == len(errors):
             raise failed[0]
-        self._drop([session for session, error in zip(sessions, errors, strict=True) if error])
+        self._remove([session for session, error in zip(sessions, errors, strict=True) if error])
 
     def send(self, mails: Sequence[Mail]) -> list[Outcome]:
-        """Send mails, at most `len` of them, side by side; return what became of each."""
+        """Send mails in parallel, at most `len` of them; return what became of each."""
         sessions = self._sessions[: len(mails)]
-        others = self._pool.map(_outcome, sessions[1:], mails[1:])
-        outcomes = [_outcome(sessions[0], mails[0]), *others]
+        others = self._pool.map(_send, sessions[1:], mails[1:])
+        outcomes = [_send(sessions[0], mails[0]), *others]
         pairs = zip(sessions, outcomes, strict=True)
-        self._drop([session for session, outcome in pairs if _is_unreachable(outcome)])
+        self._remove([session for session, outcome in pairs if _is_unreachable(outcome)])
         return outcomes
 
     def close(self) -> None:
@@ -46,17 +46,17 @@ class SmtpConnections:
         for session in self._sessions:
             session.close()
 
-    def _drop(self, lost: list[SmtpSession]) -> None:
-        if lost:
-            self._sessions = [session for session in self._sessions if session not in lost]
-            log.warning("going on with %d connections to the mail server", len(self))
+    def _remove(self, failed: list[SmtpSession]) -> None:
+        if failed:
+            self._sessions = [session for session in self._sessions if session not in failed]
+            log.warning("continuing with %d connections to the mail server", len(self))
 
 
 def _is_unreachable(outcome: Outcome) -> bool:
     return isinstance(outcome, NotSent) and outcome.unreachable
 
 
-def _opening(session: SmtpSession) -> MailServerError | None:
+def _open(session: SmtpSession) -> MailServerError | None:
     try:
         session.open()
     except MailServerError as error:
@@ -64,9 +64,9 @@ def _opening(session: SmtpSession) -> MailServerError | None:
     return None
 
 
-def _outcome(session: SmtpSession, mail: Mail) -> Outcome:
+def _send(session: SmtpSession, mail: Mail) -> Outcome:
     try:
         return session.send(mail)
     except Exception as error:
-        log.exception("sending failed in a way that is not foreseen")
+        log.exception("internal error while a mail was sent")
         return NoReply(f"unexpected {type(error).__name__}: {error}")

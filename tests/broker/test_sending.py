@@ -15,10 +15,10 @@ from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Policy, fold
-from shardpost.weekly_email.model.message import Letterhead
-from shardpost.weekly_email.progress import ShardReport
-from shardpost.weekly_email.send_shard import SendingJob, send_shard
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
+from shardpost.weekly_email.model.letterhead import Letterhead, Sender
+from shardpost.weekly_email.model.shard_counts import ShardReport
+from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from tests.support.mail_server import (
     DROP,
     EHLO,
@@ -35,7 +35,7 @@ from tests.support.mail_server import (
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 SHARD = 2
-HOLD = Policy()
+HOLD = ResendPolicy()
 CLIENTS = [f"client{n}" for n in range(10)]
 POSITION = pa.struct([(name, pa.string()) for name in ("position", "ticker", "amount", "exchange")])
 SCHEMA = pa.schema(
@@ -87,21 +87,16 @@ def run(
     server: MailServer | None,
     members: list[dict[str, Any]] | None = None,
     *,
-    policy: Policy = HOLD,
+    resend: ResendPolicy = HOLD,
     rate: float | None = None,
 ) -> ShardReport:
     if server is not None:
         settings = settings.model_copy(update={"smtp_port": server.port})
     chosen = members if members is not None else [member(client) for client in CLIENTS]
-    head = Letterhead.of(
-        WEEK,
-        WEEK.end,
-        mail_from=settings.mail_from,
-        unsubscribe_url=settings.unsubscribe_url,
-        country="US",
-    )
-    job = SendingJob(settings, head, policy, NOW, time.time(), rate, {SHARD: len(chosen)})
-    return send_shard(job, SHARD, batches(chosen))
+    sender = Sender.of(mail_from=settings.mail_from, unsubscribe_url=settings.unsubscribe_url)
+    letterhead = Letterhead(WEEK, WEEK.end, "US", sender)
+    options = SendOptions(letterhead, resend, NOW, time.time())
+    return send_shard(settings, options, Shard(SHARD, len(chosen), rate), batches(chosen))
 
 
 def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -183,7 +178,9 @@ def test_failed_is_final_until_told_to_try_again(ready: Settings) -> None:
         assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert to("client3") not in server.taken
-        assert run(ready, server, policy=Policy(again_failed=True)) == ShardReport(SHARD, sent=10)
+        assert run(ready, server, resend=ResendPolicy(again_failed=True)) == ShardReport(
+            SHARD, sent=10
+        )
         assert each_once(server)
     assert history(ready, "client3") == ["sending", "failed", "sending", "sent"]
 
@@ -243,7 +240,7 @@ def test_a_5xx_fails_that_one_mail(ready: Settings, stage: str) -> None:
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("stage", ["RCPT", "DATA"])
 @pytest.mark.parametrize("does", [DROP, HANG])
-def test_a_connection_lost_before_the_final_dot_is_no_doubt(
+def test_a_connection_lost_before_the_final_dot_is_not_unknown(
     ready: Settings, stage: str, does: str
 ) -> None:
     with mail_server(only("client3", stage, does)) as server:
@@ -265,9 +262,9 @@ def test_a_connection_dropped_between_mails_is_opened_again(ready: Settings) -> 
 )
 def test_no_answer_after_the_final_dot_is_unknown_and_held(ready: Settings, does: str) -> None:
     with mail_server(only("client3", "end", does)) as server:
-        doubt = ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
-        assert run(ready, server) == doubt
-        assert run(ready, server) == doubt
+        expected = ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
+        assert run(ready, server) == expected
+        assert run(ready, server) == expected
         assert server.taken[to("client3")] == does.startswith("take")
     assert history(ready, "client3") == ["sending", "unknown"]
 
@@ -275,7 +272,9 @@ def test_no_answer_after_the_final_dot_is_unknown_and_held(ready: Settings, does
 def test_what_is_held_is_resent_under_the_same_message_id_when_told(ready: Settings) -> None:
     with mail_server(only("client3", "end", TAKE_AND_DROP)) as server:
         run(ready, server)
-        assert run(ready, server, policy=Policy(resend_unknown=True)) == ShardReport(SHARD, sent=10)
+        assert run(ready, server, resend=ResendPolicy(resend_unknown=True)) == ShardReport(
+            SHARD, sent=10
+        )
         assert server.taken[to("client3")] == 2
         assert len(server.message_ids[to("client3")]) == 1
 
@@ -370,7 +369,7 @@ def test_an_address_beyond_ascii_goes_by_smtputf8_or_fails_with_a_reason(ready: 
         assert run(ready, server, members) == ShardReport(SHARD, sent=1, failed=1)
     assert "SMTPUTF8" in ledger_topic.rows_of(ready, WEEK, SHARD, "client1")[-1]["reason"]
     with mail_server() as server:
-        assert run(ready, server, members, policy=Policy(again_failed=True)).sent == 2
+        assert run(ready, server, members, resend=ResendPolicy(again_failed=True)).sent == 2
         assert server.taken == {"jörg@x.example": 1}
 
 
@@ -391,7 +390,7 @@ def test_the_rate_is_kept(ready: Settings) -> None:
         assert each_once(server)
 
 
-def test_a_run_that_was_killed_leaves_its_sending_in_doubt(ready: Settings) -> None:
+def test_a_run_that_was_killed_leaves_its_sending_unknown(ready: Settings) -> None:
     dead = Ledger(ready, WEEK, SHARD)
     dead.open()
     dead.write(
@@ -405,7 +404,9 @@ def test_a_run_that_was_killed_leaves_its_sending_in_doubt(ready: Settings) -> N
         report = run(ready, server)
         assert report == ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client4",))
         assert each_once(server, [c for c in CLIENTS if c not in ("client4", "client5")])
-        assert run(ready, server, policy=Policy(resend_unknown=True)) == ShardReport(SHARD, sent=10)
+        assert run(ready, server, resend=ResendPolicy(resend_unknown=True)) == ShardReport(
+            SHARD, sent=10
+        )
         assert server.taken[to("client4")] == 1
     assert history(ready, "client4") == ["sending", "unknown", "sending", "sent"]
 
@@ -461,7 +462,7 @@ def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(ready: Setti
         assert each_once(server)
 
 
-def test_who_only_looks_does_not_wait_for_an_open_transaction(ready: Settings) -> None:
+def test_a_report_does_not_wait_for_an_open_transaction(ready: Settings) -> None:
     writer = Ledger(ready, WEEK, SHARD)
     writer.open()
     writer.write([LedgerEntry("client1", DeliveryState.SENDING)])

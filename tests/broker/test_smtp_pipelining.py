@@ -121,7 +121,7 @@ def test_a_server_that_closes_amid_it_is_opened_again() -> None:
 
 @pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA"])
 @pytest.mark.parametrize("does", [HANG, DROP])
-def test_a_connection_lost_amid_it_is_no_doubt(stage: str, does: str) -> None:
+def test_a_connection_lost_amid_it_is_not_unknown(stage: str, does: str) -> None:
     with speaking(lambda at, _: does if at == stage else None) as (session, server):
         outcome = session.send(mail("c"))
         assert isinstance(outcome, NotSent)

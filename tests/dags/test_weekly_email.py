@@ -1,4 +1,4 @@
-"""weekly_email: what its jobs are told, and what becomes of the run."""
+"""weekly_email: the arguments of its jobs, and how its runs end."""
 
 import json
 from datetime import UTC, datetime
@@ -46,11 +46,11 @@ def test_a_run_by_hand_without_a_week_is_of_the_last_that_ended(dag):
     assert asked(dag, run_of("manual")) == ["--freeze-only", "--week", "2026-W47"]
 
 
-def test_a_backfill_is_of_its_interval_and_does_as_it_is_told(dag):
+def test_a_backfill_is_of_its_interval_and_never_skips(dag):
     assert asked(dag, run_of("backfill", MONDAY)) == ["--freeze-only", "--week", "2026-W46"]
 
 
-def test_only_a_scheduled_run_may_leave_its_week_out(dag):
+def test_only_a_scheduled_run_may_skip_its_week(dag):
     assert asked(dag, run_of("scheduled", MONDAY)) == [
         *("--freeze-only", "--week", "2026-W46", "--scheduled-at", AT.isoformat())
     ]
@@ -76,7 +76,7 @@ def test_each_group_of_shards_becomes_a_task_of_its_name(dag):
     ]
 
 
-def test_a_week_that_is_left_out_is_skipped_and_says_why(dag):
+def test_a_week_that_is_skipped_says_why(dag):
     why = "no snapshot was committed before week 2026-W46 ended"
     with pytest.raises(AirflowSkipException, match=why):
         dag.task_dict["groups"].python_callable(FROZEN | {"skipped": why})

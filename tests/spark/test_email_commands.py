@@ -36,7 +36,7 @@ def test_what_cannot_be_done_is_said_in_one_line(shardpost: CommandLine) -> None
     assert "shardpost compact" in shardpost.refused("email", "--week", WEEK, code=1)
 
 
-def test_a_week_nobody_has_mailed_stands_at_nothing(shardpost: CommandLine) -> None:
+def test_a_week_nobody_has_mailed_has_no_counts(shardpost: CommandLine) -> None:
     none = {"sent": 0, "failed": 0, "unknown": 0, "suppressed": 0, "open": 0}
     assert shardpost.json("emails", "--week", WEEK) == {
         "week": WEEK,
@@ -47,7 +47,7 @@ def test_a_week_nobody_has_mailed_stands_at_nothing(shardpost: CommandLine) -> N
     assert "no run of that week" in shardpost("emails", "--week", WEEK, "--client", "client1")
 
 
-def test_a_delivery_in_doubt_makes_both_commands_end_with_3(
+def test_an_unknown_delivery_makes_both_commands_end_with_3(
     world: World, server: MailServer, shardpost: CommandLine
 ) -> None:
     for number, client in enumerate(("client1", "client2", "client3")):
@@ -67,11 +67,11 @@ def test_a_delivery_in_doubt_makes_both_commands_end_with_3(
     sent = shardpost.json("email", "--week", WEEK, code=3)
     assert sent["unknown"] == ["client2"]
 
-    stands = shardpost.json("emails", "--week", WEEK, code=3)
-    assert stands["unknown"] == ["client2"]
-    assert stands["shards"] == sent["shards"]
+    status = shardpost.json("emails", "--week", WEEK, code=3)
+    assert status["unknown"] == ["client2"]
+    assert status["shards"] == sent["shards"]
     states = ("sent", "failed", "unknown", "suppressed", "open")
-    assert [sum(row[state] for row in stands["shards"]) for state in states] == [1, 0, 1, 1, 0]
+    assert [sum(row[state] for row in status["shards"]) for state in states] == [1, 0, 1, 1, 0]
 
     ledger = shardpost.json("emails", "--week", WEEK, "--client", "client2", code=3)
     assert [row["state"] for row in ledger] == ["sending", "unknown"]

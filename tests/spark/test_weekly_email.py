@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from argparse import Namespace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,12 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.arguments import parser, request_of
 from shardpost.weekly_email.delivery_status import status_by_shard
+from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import FROZEN_WEEKS
-from shardpost.weekly_email.run import parser, weekly_email
+from shardpost.weekly_email.run import run as weekly_email
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
@@ -38,12 +39,13 @@ def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
     return World(spark, settings.model_copy(update=quick))
 
 
-def asked(*arguments: str, now: datetime = NOW) -> Namespace:
-    return parser().parse_args(["--week", str(WEEK), "--now", now.isoformat(), *arguments])
+def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
+    given = ["--week", str(WEEK), "--now", now.isoformat(), *arguments]
+    return request_of(parser().parse_args(given))
 
 
 def run(world: World, *arguments: str, now: datetime = NOW) -> tuple[int, dict[str, Any]]:
-    return weekly_email(asked(*arguments, now=now), world.settings)
+    return weekly_email(request(*arguments, now=now), world.settings)
 
 
 def total(result: dict[str, Any], state: str) -> int:
@@ -116,7 +118,7 @@ def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
     assert server.taken == {"client1@x.example": 1}
 
 
-def test_a_freeze_that_was_broken_off_is_made_anew(world: World, server: MailServer) -> None:
+def test_a_freeze_that_crashed_is_repeated(world: World, server: MailServer) -> None:
     world.position("1", "client1")
     world.client("client1")
     world.commit(looked_at=NOW)
@@ -175,7 +177,7 @@ def test_a_shard_that_fails_does_not_stop_the_others_and_is_named(
     assert set(server.taken.values()) == {1}
 
 
-def test_a_delivery_in_doubt_is_held_and_makes_the_exit_code_3(
+def test_an_unknown_delivery_is_held_and_makes_the_exit_code_3(
     world: World, server: MailServer
 ) -> None:
     world.position("1", "client1")

@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email.arguments import parser, request_of
 from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.run import parser, weekly_email
+from shardpost.weekly_email.run import run
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.week_tables import World
@@ -24,7 +25,7 @@ CLIENTS = [f"client{n}" for n in range(400)]
 WEEK = IsoWeek.last_ended(datetime.now(UTC))
 CONNECTIONS = 3
 SHARDS_AT_ONCE = 2
-MOST_IN_DOUBT = CONNECTIONS * SHARDS_AT_ONCE
+MOST_UNKNOWN = CONNECTIONS * SHARDS_AT_ONCE
 
 
 def to(client: str) -> str:
@@ -61,7 +62,8 @@ def sender(world: World) -> Job:
 
 def send(world: World, *more: str) -> int:
     """Send in this process; return the exit code."""
-    code, _ = weekly_email(parser().parse_args(["--week", str(WEEK), *more]), world.settings)
+    arguments = parser().parse_args(["--week", str(WEEK), *more])
+    code, _ = run(request_of(arguments), world.settings)
     return code
 
 
@@ -75,34 +77,33 @@ def is_worker(process: psutil.Process) -> bool:
     return False
 
 
-def in_doubt(world: World) -> set[str]:
-    return {
-        client for shard in status_by_shard(world.settings, WEEK, 4) for client in shard.unknown
-    }
+def unknown_clients(world: World) -> set[str]:
+    shards = status_by_shard(world.settings, WEEK, 4)
+    return {client for shard in shards for client in shard.unknown_clients}
 
 
 @pytest.mark.timeout(900)
 def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
     with slow_server(world) as server:
-        doubtful: set[str] = set()
+        unknown: set[str] = set()
         for kill_at in (60, 200):
             job = sender(world)
             wait_for_mails(server, kill_at, job)
             assert any(is_worker(process) for process in job.tree())
             job.kill()
-            found = in_doubt(world)
-            assert len(found - doubtful) <= MOST_IN_DOUBT
-            doubtful = found
-        assert send(world) == (3 if doubtful else 0)
-        assert in_doubt(world) == doubtful
-        stood = status_by_shard(world.settings, WEEK, 4)
-        assert sum(shard.sent for shard in stood) == len(CLIENTS) - len(doubtful)
-        assert sum(shard.open + shard.failed for shard in stood) == 0
+            found = unknown_clients(world)
+            assert len(found - unknown) <= MOST_UNKNOWN
+            unknown = found
+        assert send(world) == (3 if unknown else 0)
+        assert unknown_clients(world) == unknown
+        status = status_by_shard(world.settings, WEEK, 4)
+        assert sum(shard.sent for shard in status) == len(CLIENTS) - len(unknown)
+        assert sum(shard.open + shard.failed for shard in status) == 0
         assert set(server.taken.values()) == {1}
-        assert {c for c in CLIENTS if to(c) not in server.taken} <= doubtful
+        assert {c for c in CLIENTS if to(c) not in server.taken} <= unknown
         assert send(world, "--on-unknown", "resend") == 0
         assert set(server.taken) == set(map(to, CLIENTS))
-        assert {c for c in CLIENTS if server.taken[to(c)] > 1} <= doubtful
+        assert {c for c in CLIENTS if server.taken[to(c)] > 1} <= unknown
         assert all(len(ids) == 1 for ids in server.message_ids.values())
 
 
@@ -136,7 +137,7 @@ def test_workers_whose_jvm_is_killed_end_too_and_mail_nobody_twice(world: World)
         assert send(world) in (0, 3)
         _, alive = psutil.wait_procs(processes, timeout=30)
         assert not alive
-        doubtful = in_doubt(world)
-        assert len(doubtful) <= MOST_IN_DOUBT
+        unknown = unknown_clients(world)
+        assert len(unknown) <= MOST_UNKNOWN
         assert set(server.taken.values()) == {1}
-        assert {c for c in CLIENTS if to(c) not in server.taken} <= doubtful
+        assert {c for c in CLIENTS if to(c) not in server.taken} <= unknown

@@ -1,24 +1,13 @@
-"""The ledger's records, their fold, and what follows for a client."""
+"""The ledger's records, their fold, and whom a run mails."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.weekly_email.model.delivery import (
-    Accepted,
-    Again,
-    Final,
-    LeaveOpen,
-    NoReply,
-    NotSent,
-    PermanentFailure,
-    TemporaryFailure,
-    next_step,
-)
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
-    Policy,
+    ResendPolicy,
     decode,
     fold,
     message_id,
@@ -53,7 +42,7 @@ def test_other_weeks_are_passed_over() -> None:
     assert decode(None, b"{}", WEEK) is None
 
 
-def test_a_record_that_cannot_be_read_is_in_doubt_and_not_open() -> None:
+def test_a_record_that_cannot_be_read_is_unknown_and_not_open() -> None:
     for value in (b"", b"null", b"{}", b'{"State":"gone"}', b"\xff", b"[1]"):
         entry = decode(b"2026-W47/c", value, WEEK)
         assert entry is not None
@@ -61,38 +50,41 @@ def test_a_record_that_cannot_be_read_is_in_doubt_and_not_open() -> None:
 
 
 @given(ENTRIES)
-def test_the_book_says_of_every_client_what_a_plain_fold_says(entries: list[LedgerEntry]) -> None:
-    book, plain = LedgerIndex.fold(entries), fold(entries)
+def test_the_index_has_every_client_in_the_state_of_a_plain_fold(
+    entries: list[LedgerEntry],
+) -> None:
+    ledger_index, plain = LedgerIndex.fold(entries), fold(entries)
     clients = ["a", "b", "c", "größe", "x/y", "never"]
     states = [plain[client].state if client in plain else None for client in clients]
-    assert book.states(clients) == states
-    assert book.counts().total() == len(plain)
-    doubtful = {
+    assert ledger_index.states(clients) == states
+    assert ledger_index.counts().total() == len(plain)
+    unknown = {
         c for c, e in plain.items() if e.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN)
     }
-    assert set(book.doubtful) == doubtful
+    assert set(ledger_index.delivery_unknown) == unknown
 
 
 def test_a_sending_without_outcome_becomes_unknown() -> None:
-    book = LedgerIndex.fold(
+    ledger_index = LedgerIndex.fold(
         [
             LedgerEntry("a", DeliveryState.SENDING),
             LedgerEntry("b", DeliveryState.SENDING),
             LedgerEntry("b", DeliveryState.SENT),
         ]
     )
-    assert book.give_up_sending() == ["a"]
-    assert book.states(["a", "b"]) == [DeliveryState.UNKNOWN, DeliveryState.SENT]
+    assert ledger_index.mark_sending_unknown() == ["a"]
+    assert ledger_index.states(["a", "b"]) == [DeliveryState.UNKNOWN, DeliveryState.SENT]
 
 
-def test_who_is_open_depends_on_what_the_run_was_told() -> None:
-    hold, resend, again = Policy(), Policy(resend_unknown=True), Policy(again_failed=True)
-    assert [state for state in (None, *DeliveryState) if hold.is_open(state)] == [None]
-    assert [state for state in DeliveryState if resend.is_open(state)] == [
+def test_whom_a_run_mails_depends_on_its_resend_policy() -> None:
+    hold = ResendPolicy()
+    resend, again = ResendPolicy(resend_unknown=True), ResendPolicy(again_failed=True)
+    assert [state for state in (None, *DeliveryState) if hold.selects(state)] == [None]
+    assert [state for state in DeliveryState if resend.selects(state)] == [
         DeliveryState.SENDING,
         DeliveryState.UNKNOWN,
     ]
-    assert [state for state in DeliveryState if again.is_open(state)] == [DeliveryState.FAILED]
+    assert [state for state in DeliveryState if again.selects(state)] == [DeliveryState.FAILED]
 
 
 def test_the_message_id_depends_on_week_and_client_and_on_nothing_else() -> None:
@@ -110,19 +102,3 @@ def test_the_message_id_depends_on_week_and_client_and_on_nothing_else() -> None
         )
         == 3
     )
-
-
-def test_each_outcome_has_its_consequence() -> None:
-    assert next_step(Accepted(), 1, 5) == Final(DeliveryState.SENT)
-    assert next_step(PermanentFailure("550 no"), 1, 5) == Final(DeliveryState.FAILED, "550 no")
-    assert next_step(NoReply("silence"), 1, 5) == Final(DeliveryState.UNKNOWN, "silence")
-    assert next_step(TemporaryFailure("451 busy"), 4, 5) == Again("451 busy")
-    assert next_step(TemporaryFailure("451 busy"), 5, 5) == Final(
-        DeliveryState.FAILED, "451 busy (at attempt 5 of 5)"
-    )
-
-
-def test_a_lost_connection_is_never_a_clients_failure() -> None:
-    assert next_step(NotSent("lost"), 1, 5) == Again("lost")
-    assert next_step(NotSent("lost"), 5, 5) == LeaveOpen("lost")
-    assert next_step(NotSent("down", unreachable=True), 5, 5) == Again("down", is_attempt=False)

@@ -6,7 +6,8 @@ from functools import lru_cache
 import email_validator
 from email_validator import EmailNotValidError, validate_email
 
-# Reserved for documents, tests and this very machine (RFC 2606, RFC 6761): mail servers judge them.
+# Reserved for documents, tests and the local machine (RFC 2606, RFC 6761); mail servers decide
+# about them.
 LOCAL_DOMAINS = frozenset({"example", "test", "localhost"})
 
 
@@ -19,7 +20,7 @@ class Address:
 
     @property
     def domain(self) -> str:
-        """What stands after the last @."""
+        """The part after the last @."""
         return self.text.rpartition("@")[2]
 
 
@@ -31,7 +32,7 @@ class UnusableAddress:
 
 
 def check_address(text: str | None) -> Address | UnusableAddress:
-    """Return the address in its form for the wire, or why there is none."""
+    """Return the address in its form for the wire, or why it cannot be used."""
     if text is None or not text.strip():
         return UnusableAddress("no e-mail address")
     _allow_local_domains()

@@ -11,7 +11,7 @@ from shardpost.weekly_email.model.message import Recipient
 class Member:
     """A client that holds: its contact as of the freeze, its subscription as of the sending.
 
-    `subscribed` is None where the client's record is gone by now.
+    `subscribed` is None if the client has no record any more.
     """
 
     client: str
@@ -30,16 +30,16 @@ class NotMailed:
 
 
 def recipient_of(member: Member) -> Recipient | NotMailed:
-    """Return to whom the member's e-mail goes, or why there is none."""
+    """Return to whom the member's e-mail goes, or why it gets none."""
     if member.subscribed is False:
         return NotMailed(DeliveryState.SUPPRESSED, "not subscribed")
     if not member.has_contact:
-        return NotMailed(DeliveryState.FAILED, "no contact: the client had no record in `clients`")
+        return NotMailed(DeliveryState.FAILED, "no contact: the client has no record in `clients`")
     address = check_address(member.email)
     if isinstance(address, UnusableAddress):
         return NotMailed(DeliveryState.FAILED, address.reason)
     if member.subscribed is None:
         return NotMailed(
-            DeliveryState.SUPPRESSED, "not subscribed: its record in `clients` is gone"
+            DeliveryState.SUPPRESSED, "not subscribed: its record in `clients` was deleted"
         )
     return Recipient(member.client, member.name or "", address)

@@ -4,7 +4,6 @@ pandas costs milliseconds a frame, so one frame serves a batch of clients: cells
 totals added up for the whole batch, and what is left for each client is joining its lines.
 """
 
-import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation, localcontext
 from html import escape
@@ -15,6 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardpost.weekly_email.model.single_line import single_line
+
 COLUMNS = {"position": "Position", "ticker": "Ticker", "amount": "Amount", "exchange": "Exchange"}
 TOTALS = {"exchange": "Exchange", "positions": "Positions", "total": "Amount"}
 NUMBERS = frozenset({"amount", "positions", "total"})
@@ -24,8 +25,6 @@ CELL = 60
 # Amounts with digits further than this from the point are shown, and not added up.
 MAGNITUDE = 100
 NOT_ADDED = "not added up"
-
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,9 @@ def _frame(positions: pa.ListArray) -> pd.DataFrame:
 
 
 def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
-    return frame.assign(**{name: [neutral(cell, CELL) for cell in frame[name]] for name in columns})
-
-
-def neutral(text: str, longest: int) -> str:
-    """Return text as one line: control characters become a space, what is too long is cut."""
-    line = CONTROL.sub(" ", text).strip()
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+    return frame.assign(
+        **{name: [single_line(cell, CELL) for cell in frame[name]] for name in columns}
+    )
 
 
 def _totals(frame: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ class IsoWeek:
 
     @classmethod
     def parse(cls, text: str) -> "IsoWeek":
-        """Read `2026-W47`; UsageError if it is no week, such as 2025-W53."""
+        """Read `2026-W47`; UsageError if there is no such week, as 2025-W53."""
         found = _FORM.fullmatch(text)
         if not found:
             raise UsageError(f"week {text!r}: expected an ISO week such as 2026-W47")
@@ -63,9 +63,9 @@ class IsoWeek:
         return self.of(self.start - _WEEK)
 
     def as_of(self, now: datetime, *, early: bool) -> datetime:
-        """Return the instant that the week's audience is of; ShardpostError if it is too soon.
+        """Return the instant as of which clients hold; ShardpostError if it is too early.
 
-        That is the week's end, or with `early` now if the week runs still.
+        That is the week's end, or with `early` now if the week has not ended.
         """
         if now >= self.end:
             return self.end
@@ -76,23 +76,23 @@ class IsoWeek:
         if not early:
             raise ShardpostError(
                 f"week {self} has not ended: it ends {self.end:%Y-%m-%d} 00:00 UTC;"
-                " say --early to mail it as of now"
+                " --early mails it as of now"
             )
         return now
 
     def why_skip(self, now: datetime, first_commit: datetime | None, most_days: int) -> str | None:
-        """Return why a scheduled run leaves this week out, or None if it mails it.
+        """Return why a scheduled run skips this week, or None if it mails it.
 
-        `first_commit` is when the first snapshot was committed: who starts Shardpost mails nobody
-        about weeks that were over by then. `most_days` is how many days after its end a week may
-        still be mailed.
+        `first_commit` is when the first snapshot was committed: a new installation does not mail
+        weeks that had ended before. `most_days` is how many days after its end a week may still be
+        mailed.
         """
         if first_commit is None or first_commit >= self.end:
             return f"no snapshot was committed before week {self} ended"
         if now - self.end > timedelta(days=most_days):
             return (
                 f"week {self} ended more than {most_days} days ago"
-                " (SHARDPOST_WEEKLY_LATENESS_DAYS); mail it by hand if it is wanted still"
+                " (SHARDPOST_WEEKLY_LATENESS_DAYS); to mail it, run `shardpost email` by hand"
             )
         return None
 

@@ -1,8 +1,8 @@
 """The ledger of the weekly e-mail: what was decided and done, per week and client.
 
 The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "MessageId", "Reason"}.
-The last record of a key counts; none, or a tombstone, means that the client is open: to be mailed
-still.
+The last record of a key counts; none, or a tombstone, means that the client is open: not mailed
+yet.
 """
 
 import json
@@ -17,10 +17,10 @@ CAMPAIGN = "weekly-holdings"
 class DeliveryState(StrEnum):
     """What the ledger says of a client in a week."""
 
-    SENDING = "sending"  # handed to SMTP from now on; without a later record nobody knows
+    SENDING = "sending"  # handed to SMTP from now on; without a later record: unknown
     SENT = "sent"
     FAILED = "failed"
-    UNKNOWN = "unknown"  # sent or not, nobody can say
+    UNKNOWN = "unknown"  # delivery unknown
     SUPPRESSED = "suppressed"
 
 
@@ -41,16 +41,16 @@ class LedgerEntry:
         """Return the record's value; None for a tombstone."""
         if self.state is None:
             return None
-        form = {
+        document = {
             "State": str(self.state),
             "MessageId": self.message_id,
             "Reason": self.reason,
         }
-        return json.dumps(form, ensure_ascii=False).encode(errors="replace")
+        return json.dumps(document, ensure_ascii=False).encode(errors="replace")
 
 
 def message_id(week: object, client: str, domain: str) -> str:
-    """Return the Message-ID, the same whenever it is asked: a hash of campaign, week and client."""
+    """Return the Message-ID: a hash of campaign, week and client, the same for every attempt."""
     text = f"{CAMPAIGN}\0{week}\0{client}"
     return f"<{sha256(text.encode(errors='surrogatepass')).hexdigest()[:40]}@{domain}>"
 
@@ -58,8 +58,7 @@ def message_id(week: object, client: str, domain: str) -> str:
 def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry | None:
     """Return the entry of a record, or None if it is not of that week.
 
-    A record of the week that cannot be read counts as `unknown`: mailing on top of it might be
-    mailing twice.
+    A record of the week that cannot be read counts as `unknown`: its client may have been mailed.
     """
     prefix = f"{week}/".encode()
     if key is None or not key.startswith(prefix):
@@ -68,17 +67,15 @@ def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry 
     if value is None:
         return LedgerEntry(client, None)
     try:
-        form = json.loads(value)
+        document = json.loads(value)
         return LedgerEntry(
             client,
-            DeliveryState(form["State"]),
-            form.get("MessageId") or "",
-            form.get("Reason"),
+            DeliveryState(document["State"]),
+            document.get("MessageId") or "",
+            document.get("Reason"),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return LedgerEntry(
-            client, DeliveryState.UNKNOWN, "", f"a ledger record that cannot be read: {error}"
-        )
+        return LedgerEntry(client, DeliveryState.UNKNOWN, "", f"unreadable ledger record: {error}")
 
 
 def fold(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
@@ -93,14 +90,14 @@ def fold(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
 
 
 @dataclass(frozen=True)
-class Policy:
-    """What a run was told: resend what is unknown, mail again what had failed."""
+class ResendPolicy:
+    """Whom a run mails beside the open clients: those that are unknown, those that had failed."""
 
     resend_unknown: bool = False
     again_failed: bool = False
 
-    def is_open(self, state: DeliveryState | None) -> bool:
-        """Tell whether a client in that state is to be dealt with now.
+    def selects(self, state: DeliveryState | None) -> bool:
+        """Tell whether a client in that state (None: open) is mailed by this run.
 
         A `sending` without outcome is unknown; `sent` and `suppressed` are final.
         """

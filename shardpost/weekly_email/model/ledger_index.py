@@ -1,4 +1,4 @@
-"""What the ledger says of every client of a shard in one week, in a few bytes a client."""
+"""What the ledger says of every client of a shard in one week, in a few bytes per client."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,24 +17,28 @@ _CODES = {state: code for code, state in enumerate(STATES)}
 
 @dataclass
 class LedgerIndex:
-    """Sorted digests of the client ids, and their states; clients in doubt by name besides."""
+    """Sorted digests of the client ids, and their states.
+
+    `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`, by name.
+    """
 
     digests: NDArray[np.bytes_]
     codes: NDArray[np.uint8]
-    doubtful: dict[str, LedgerEntry]
+    delivery_unknown: dict[str, LedgerEntry]
 
     @classmethod
     def fold(cls, entries: Iterable[LedgerEntry]) -> "LedgerIndex":
         """Fold the ledger's entries, oldest first: the last of each client counts."""
         digests, codes = bytearray(), bytearray()
-        doubtful: dict[str, LedgerEntry] = {}
+        delivery_unknown: dict[str, LedgerEntry] = {}
         for entry in entries:
             digests += _digest(entry.client)
             codes.append(_CODES[entry.state])
-            doubtful.pop(entry.client, None)
+            delivery_unknown.pop(entry.client, None)
             if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
-                doubtful[entry.client] = entry
-        return cls(*_last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8)), doubtful)
+                delivery_unknown[entry.client] = entry
+        last = _last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8))
+        return cls(*last, delivery_unknown)
 
     def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
         """Return the state of each client; None is open."""
@@ -50,12 +54,12 @@ class LedgerIndex:
         found = np.bincount(self.codes, minlength=len(STATES)).tolist()
         return Counter({state: found[code] for state, code in _CODES.items() if state is not None})
 
-    def give_up_sending(self) -> list[str]:
-        """Turn every `sending` without outcome into `unknown`; return their clients."""
+    def mark_sending_unknown(self) -> list[str]:
+        """Turn every `sending` without outcome into `unknown`; return those clients."""
         self.codes[self.codes == _CODES[DeliveryState.SENDING]] = _CODES[DeliveryState.UNKNOWN]
         return [
             client
-            for client, entry in self.doubtful.items()
+            for client, entry in self.delivery_unknown.items()
             if entry.state is DeliveryState.SENDING
         ]
 
@@ -65,8 +69,7 @@ def _digest(client: str) -> bytes:
 
 
 def _array(digests: bytes) -> NDArray[np.bytes_]:
-    # numpy compares these as bytes with trailing zeros ignored; at one fixed length that is
-    # equality.
+    # numpy ignores trailing zeros when it compares these; at one fixed length that is equality.
     return np.frombuffer(digests, dtype=f"S{DIGEST}")
 
 

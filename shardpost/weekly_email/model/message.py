@@ -1,86 +1,34 @@
 """One client's weekly e-mail as bytes, the same for the same input.
 
 Written by hand and not with email.message, which takes a millisecond a mail. Bodies are
-quoted-printable; what comes from records goes through `neutral` first, so that no header can be
+quoted-printable; what comes from records goes through `single_line` first, so that no header can be
 injected.
 """
 
 from binascii import b2a_qp
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from email.header import Header
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from email.utils import quote as quote_phrase
 from functools import lru_cache
 from importlib.resources import files
-from urllib.parse import quote
 
 from jinja2 import Environment, FunctionLoader, Template, select_autoescape
 
-from shardpost.errors import ShardpostError, UsageError
-from shardpost.weekly_email.model.addresses import Address, UnusableAddress, check_address
-from shardpost.weekly_email.model.holdings import Holdings, neutral
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.errors import ShardpostError
+from shardpost.weekly_email.model.addresses import Address
+from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.ledger import CAMPAIGN, message_id
+from shardpost.weekly_email.model.letterhead import LONGEST_NAME, Letterhead
+from shardpost.weekly_email.model.single_line import single_line
 
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.
 LONGEST_LINE = 998
-NAME = 100
 
 
 class ComposeError(ShardpostError):
     """This e-mail cannot be written; the others can."""
-
-
-@dataclass(frozen=True)
-class Letterhead:
-    """What all e-mails of a run share."""
-
-    week: IsoWeek
-    as_of: datetime
-    sender_name: str
-    sender: str
-    unsubscribe_url: str
-    country: str
-
-    @classmethod
-    def of(
-        cls, week: IsoWeek, as_of: datetime, *, mail_from: str, unsubscribe_url: str, country: str
-    ) -> "Letterhead":
-        """Check the settings that e-mails are written with; UsageError names the wrong one."""
-        name, text = parseaddr(mail_from)
-        sender = check_address(text)
-        if isinstance(sender, UnusableAddress) or sender.needs_utf8:
-            why = (
-                sender.reason
-                if isinstance(sender, UnusableAddress)
-                else "expected an ASCII address"
-            )
-            raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {why}")
-        if not unsubscribe_url.startswith("https://") or set(" <>\r\n\t") & set(unsubscribe_url):
-            raise UsageError(
-                f"setting SHARDPOST_UNSUBSCRIBE_URL={unsubscribe_url!r}:"
-                " expected an https URL (RFC 8058)"
-            )
-        return cls(week, as_of, neutral(name, NAME), sender.text, unsubscribe_url, country)
-
-    @property
-    def domain(self) -> str:
-        """The domain of the sender, under which Message-ID and List-Id are made."""
-        return self.sender.rpartition("@")[2]
-
-    @property
-    def day(self) -> str:
-        """When the positions were held, in words."""
-        if self.as_of == self.week.end:
-            last = self.as_of - timedelta(days=1)
-            return f"At the end of week {self.week} ({last:%A %Y-%m-%d}, 24:00 UTC)"
-        return f"In week {self.week}, as of {self.as_of:%A %Y-%m-%d %H:%M} UTC,"
-
-    def unsubscribe(self, client: str) -> str:
-        """Return the client's own address for leaving, percent-encoded."""
-        url = self.unsubscribe_url.replace("{week}", str(self.week))
-        return url.replace("{client}", quote(client, safe=""))
 
 
 @dataclass(frozen=True)
@@ -107,27 +55,28 @@ class Mail:
     content: bytes
 
 
-def compose(head: Letterhead, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
+def compose(letterhead: Letterhead, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
     """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML."""
-    many = f"{holdings.positions} position{'s' if holdings.positions != 1 else ''}"
-    subject = neutral(f"Your {head.country} stock in week {head.week}: {many}", 2 * NAME)
-    name, identity = neutral(to.name, NAME), message_id(head.week, to.client, head.domain)
-    unsubscribe = head.unsubscribe(to.client)
+    subject = _subject(letterhead, holdings)
+    name = single_line(to.name, LONGEST_NAME)
+    sender, address = letterhead.sender, to.address
+    identity = message_id(letterhead.week, to.client, letterhead.domain)
+    unsubscribe = letterhead.unsubscribe_url(to.client)
     headers = {
-        "From": _mailbox("From", head.sender_name, head.sender),
-        "To": _mailbox("To", name, to.address.text),
+        "From": _mailbox("From", sender.name, sender.address),
+        "To": _mailbox("To", name, address.text),
         "Subject": _words("Subject", subject),
         "Date": format_datetime(date),
         "Message-ID": identity,
-        "List-Id": f"<{CAMPAIGN}.{head.domain}>",
+        "List-Id": f"<{CAMPAIGN}.{letterhead.domain}>",
         "List-Unsubscribe": f"<{unsubscribe}>",
         "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
     }
     values = {
         "name": name,
-        "day": head.day,
+        "as_of": letterhead.as_of_text,
         "holdings": holdings,
-        "country": head.country,
+        "country": letterhead.country,
         "unsubscribe": unsubscribe,
         "subject": subject,
     }
@@ -136,7 +85,13 @@ def compose(head: Letterhead, to: Recipient, holdings: Holdings, date: datetime)
         "text/html": _template("weekly_email.html").render(values),
     }
     content = _assemble(headers, bodies, identity)
-    return Mail(to.client, identity, head.sender, to.address.text, to.address.needs_utf8, content)
+    return Mail(to.client, identity, sender.address, address.text, address.needs_utf8, content)
+
+
+def _subject(letterhead: Letterhead, holdings: Holdings) -> str:
+    count = f"{holdings.positions} position{'s' if holdings.positions != 1 else ''}"
+    text = f"Your {letterhead.country} stock in week {letterhead.week}: {count}"
+    return single_line(text, 2 * LONGEST_NAME)
 
 
 def _assemble(headers: dict[str, str], bodies: dict[str, str], identity: str) -> bytes:

@@ -1,13 +1,13 @@
-"""A pace: at most so many mails a second."""
+"""The rate limit: at most so many mails per second."""
 
 import math
 
-# Mails that may go at once after a pause, as seconds of the rate.
+# Mails that may be sent at once after a pause, in seconds of the rate.
 BURST_SECONDS = 0.25
 
 
 class RateLimit:
-    """A token bucket; times are seconds of any clock that only goes forward."""
+    """A token bucket; times are seconds of a monotonic clock."""
 
     def __init__(self, rate: float | None, now: float) -> None:
         self._rate = rate
@@ -15,7 +15,7 @@ class RateLimit:
         self._tokens, self._at = 1.0, now
 
     def allowed(self, now: float) -> float:
-        """Return how many mails may go now, a whole number or infinity."""
+        """Return how many mails may be sent now, a whole number or infinity."""
         if self._rate is None:
             return math.inf
         self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
@@ -23,12 +23,12 @@ class RateLimit:
         return math.floor(self._tokens + 1e-9)
 
     def delay(self, now: float) -> float:
-        """Return how many seconds it is until one mail may go."""
+        """Return the seconds until one mail may be sent."""
         if self._rate is None or self.allowed(now):
             return 0.0
         return (1 - self._tokens) / self._rate
 
     def spend(self, mails: int) -> None:
-        """Count mails as gone."""
+        """Count mails as sent."""
         if self._rate is not None:
             self._tokens -= mails

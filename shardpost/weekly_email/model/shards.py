@@ -1,4 +1,4 @@
-"""Shards as people write them: `0-3`, `2`, `0,2,5-7`; and the groups that one task takes."""
+"""Shards as people write them: `0-3`, `2`, `0,2,5-7`; and groups of them, one task each."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ _SPAN = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
 
 def parse(text: str | None, count: int) -> list[int]:
-    """Return the shards that are named, ascending, each once; all of `count` if none is named."""
+    """Return the named shards, ascending, each once; all of `count` if none is named."""
     if text is None or not text.strip():
         return list(range(count))
     named: set[int] = set()

@@ -1,4 +1,4 @@
-"""The tables of the weekly e-mail; they stand under no snapshot."""
+"""The tables of the weekly e-mail; no snapshot names them."""
 
 from shardpost.delta.table import Table
 

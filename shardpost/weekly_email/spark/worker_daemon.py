@@ -1,7 +1,6 @@
 """Spark's daemon of Python workers, with what a shard's task imports in memory already.
 
-Each worker is forked from it, and would else spend a second of processor time on imports of its
-own.
+Each worker is forked from it, and would otherwise spend a second of processor time on imports.
 """
 
 import gc

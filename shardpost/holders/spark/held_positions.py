@@ -1,0 +1,48 @@
+"""Who holds what at a snapshot, and their contacts, as frames.
+
+This is all that other features may import from the holders.
+"""
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from shardpost.delta.snapshot import Snapshot
+from shardpost.holders.model.as_of import RELATIONS, us_positions
+from shardpost.holders.model.tables import CLIENTS
+from shardpost.holders.spark.position_order import order_of
+from shardpost.settings import Settings
+from shardpost.spark.delta_files import read
+
+# Fields of each element of `positions`.
+POSITION_FIELDS = ("position", "ticker", "amount", "exchange")
+
+
+def held_positions(
+    spark: SparkSession, settings: Settings, snapshot: Snapshot, as_of: datetime
+) -> DataFrame:
+    """Return (client, positions) of every client that held stock that counts as of that instant.
+
+    `positions` is an array of structs (position, ticker, amount, exchange), all text, in the order
+    of their ids.
+    """
+    for table in RELATIONS:
+        frame = read(spark, settings, table, snapshot.tables[table.name])
+        frame.createOrReplaceTempView(table.name)
+    held = spark.sql(us_positions(snapshot.country, as_of))
+    return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
+
+
+def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
+    """Return (client, name, email, subscribed) of every client that has a record."""
+    clients = read(spark, settings, CLIENTS, snapshot.tables[CLIENTS.name]).where("is_open")
+    return clients.select(F.col("key").alias("client"), "name", "email", "subscribed")
+
+
+def _in_order_of_ids() -> Column:
+    ranked = F.struct(*order_of(F.col("position")), *POSITION_FIELDS)
+    return F.transform(
+        F.sort_array(F.collect_list(ranked)),
+        lambda row: F.struct(*(row[name] for name in POSITION_FIELDS)),
+    )

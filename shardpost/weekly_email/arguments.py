@@ -1,0 +1,55 @@
+"""The arguments of the job `weekly_email`, and the request that they make."""
+
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shardpost.spark import job
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.iso_week import IsoWeek
+
+
+def parser(description: str | None = None) -> ArgumentParser:
+    """Return the parser of this job's arguments."""
+    made = job.parser(description)
+    made.add_argument("--week", required=True, help="ISO week such as 2026-W47")
+    made.add_argument("--shards", help="such as 0-3 or 0,2,5-7; default: all")
+    made.add_argument("--dry-run", action="store_true", help="list who would get what now")
+    made.add_argument("--recipients", type=Path, help="where a dry run writes lines of JSON")
+    made.add_argument("--early", action="store_true", help="a week that has not ended, as of now")
+    made.add_argument("--again", choices=["FAILED"], help="mail those again that had failed")
+    made.add_argument(
+        "--on-unknown", choices=["hold", "resend"], help="default: SHARDPOST_ON_UNKNOWN"
+    )
+    made.add_argument("--groups", type=int, default=1, help="jobs that share the rate limit")
+    made.add_argument("--freeze-only", action="store_true", help="freeze, and send nothing")
+    made.add_argument("--scheduled-at", help="a scheduled run, which may leave its week out")
+    made.add_argument("--now", type=_instant, help="the time, ISO 8601; default: the clock's")
+    return made
+
+
+def request_of(arguments: Namespace) -> EmailRequest:
+    """Return the request; UsageError for a week that does not exist."""
+    return EmailRequest(
+        week=IsoWeek.parse(arguments.week),
+        now=arguments.now or datetime.now(UTC),
+        mode=_mode(freeze_only=arguments.freeze_only, dry_run=arguments.dry_run),
+        shards=arguments.shards,
+        early=arguments.early,
+        again_failed=arguments.again == "FAILED",
+        on_unknown=arguments.on_unknown,
+        groups=arguments.groups,
+        is_scheduled=bool(arguments.scheduled_at),
+        recipients=arguments.recipients,
+    )
+
+
+def _mode(*, freeze_only: bool, dry_run: bool) -> Mode:
+    if freeze_only:
+        return Mode.LIST_GROUPS if dry_run else Mode.FREEZE
+    return Mode.DRY_RUN if dry_run else Mode.SEND
+
+
+def _instant(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

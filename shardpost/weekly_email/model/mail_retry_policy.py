@@ -1,0 +1,107 @@
+"""The retries of the weekly e-mail: how often, after which wait, and what ends a client's turn.
+
+One backoff serves both SMTP connections that cannot be opened and mails that are answered 4xx:
+attempt n fails, then attempt n + 1 follows after `first_delay` · `factor`^(n - 1) seconds.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardpost.weekly_email.model.delivery import (
+    Accepted,
+    NoReply,
+    NotSent,
+    Outcome,
+    PermanentFailure,
+    TemporaryFailure,
+)
+from shardpost.weekly_email.model.ledger import DeliveryState
+
+
+class MailRetrySettings(Protocol):
+    """The settings that the policy is made of (SHARDPOST_MAIL_…)."""
+
+    @property
+    def mail_attempts(self) -> int:
+        """Attempts in all."""
+
+    @property
+    def mail_first_delay(self) -> float:
+        """Seconds before the second attempt."""
+
+    @property
+    def mail_delay_factor(self) -> float:
+        """How many times longer each further delay is."""
+
+
+@dataclass(frozen=True)
+class MailRetryPolicy:
+    """At most `attempts` attempts with exponential backoff; delays in seconds."""
+
+    attempts: int
+    first_delay: float
+    factor: float
+
+    @classmethod
+    def of(cls, settings: MailRetrySettings) -> "MailRetryPolicy":
+        """Return the policy that the settings describe."""
+        return cls(settings.mail_attempts, settings.mail_first_delay, settings.mail_delay_factor)
+
+    def is_last(self, attempt: int) -> bool:
+        """Tell whether no attempt follows attempt number `attempt`; the first has number 1."""
+        return attempt >= self.attempts
+
+    def delay_after(self, attempt: int) -> float:
+        """Return the seconds between the failure of attempt number `attempt` and the next."""
+        return self.first_delay * self.factor ** (attempt - 1)
+
+
+@dataclass(frozen=True)
+class Final:
+    """The client's state for this week; `unknown` waits for a person."""
+
+    state: DeliveryState
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The mail is to be sent again after `delay` seconds, as attempt number `attempt`."""
+
+    reason: str
+    attempt: int
+    delay: float
+
+
+@dataclass(frozen=True)
+class LeaveOpen:
+    """The mail is not retried in this run; the client stays open."""
+
+    reason: str
+
+
+NextStep = Final | Retry | LeaveOpen
+
+
+def next_step(outcome: Outcome, attempt: int, policy: MailRetryPolicy) -> NextStep:
+    """Decide what follows from the outcome of attempt number `attempt`.
+
+    A lost connection is never a client's failure: the client stays open. Where no connection could
+    be opened the mail was not attempted, so that its retry has the same number and no delay.
+    """
+    match outcome:
+        case Accepted():
+            return Final(DeliveryState.SENT)
+        case PermanentFailure(reason):
+            return Final(DeliveryState.FAILED, reason)
+        case NoReply(reason):
+            return Final(DeliveryState.UNKNOWN, reason)
+        case NotSent(reason, unreachable=True):
+            return Retry(reason, attempt, 0.0)
+        case TemporaryFailure(reason) if policy.is_last(attempt):
+            last = f"{reason} (at attempt {attempt} of {policy.attempts})"
+            return Final(DeliveryState.FAILED, last)
+        case NotSent(reason) if policy.is_last(attempt):
+            return LeaveOpen(reason)
+        case TemporaryFailure(reason) | NotSent(reason):
+            return Retry(reason, attempt + 1, policy.delay_after(attempt))

@@ -1,0 +1,58 @@
+"""How many clients of a shard are in which state of a week's e-mail."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState
+
+
+@dataclass(frozen=True)
+class ShardCounts:
+    """The clients of one shard by state.
+
+    `sent` to `suppressed` are the ledger's; `open` are those of the audience that it does not know.
+    """
+
+    shard: int
+    sent: int = 0
+    failed: int = 0
+    unknown: int = 0
+    suppressed: int = 0
+    open: int = 0
+    unknown_clients: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        shard: int,
+        states: Mapping[DeliveryState, int],
+        open_clients: int,
+        unknown_clients: Iterable[str],
+    ) -> "ShardCounts":
+        """Return the counts of a shard; clients that are being sent are none of them."""
+        counts = {str(state): states[state] for state in DeliveryState if str(state) in COLUMNS}
+        unknown = tuple(sorted(unknown_clients))
+        return cls(shard, **counts, open=open_clients, unknown_clients=unknown)
+
+
+# What is printed of each shard, in this order.
+COLUMNS = tuple(field.name for field in fields(ShardCounts) if field.name != "unknown_clients")
+
+
+@dataclass(frozen=True)
+class ShardReport(ShardCounts):
+    """The counts of a shard when its run ended; `error` is what stopped it, or None."""
+
+    error: str | None = None
+
+
+def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, Any]:
+    """Return the counts of a week in the contract's form: per shard, and who is unknown."""
+    found = list(shards)
+    return {
+        "week": str(week),
+        "shards": [{name: getattr(shard, name) for name in COLUMNS} for shard in found],
+        "unknown": sorted(client for shard in found for client in shard.unknown_clients),
+    }
