@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.dead_letters.model.letters import ATTEMPT
+from shardpost.dead_letters.model.letter_format import ATTEMPT
 from shardpost.dead_letters.model.redrive_request import VALUE_BYTES
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
@@ -76,7 +76,7 @@ def test_the_list_names_what_an_open_transaction_hides(
     put(ready, [failed(ready, original(8))])
     listed = shardpost.run("letters", "list", "--json")
     assert [one["letter_id"] for one in json.loads(listed.stdout)] == ["positions-0-7"]
-    assert f"{letter.topic}[{letter.partition}], offsets 1 to 2, from an open" in listed.stderr
+    assert f"{letter.topic}[{letter.partition}]: offsets 1 to 2, behind an open" in listed.stderr
     stranger.abort_transaction(10)
     listed = shardpost.run("letters", "list", "--json")
     assert len(json.loads(listed.stdout)) == 2
@@ -199,10 +199,10 @@ def test_a_letter_of_a_retry_topic_is_parked_and_can_only_be_discarded(
     put(ready, [failed(ready, original(0, topic=ready.topic("retries")))])
     assert total(sweep(patient, START)) == {"parked": 1}
     [parked] = live(ready, ready.topic("parking-lot")).values()
-    assert (header(parked, "parked-reason") or "").startswith("its origin is not known: expected")
+    assert (header(parked, "parked-reason") or "").startswith("unknown origin: expected")
     refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
     assert (refused["done"], refused["letters"], refused["refused"]) == (0, 0, 1)
-    assert "its origin is not known" in refused["refusals"][0]["reason"]
+    assert "unknown origin" in refused["refusals"][0]["reason"]
     assert retries(ready) == []
     assert shardpost.json("letters", "discard", "--apply", "--why", "lost")["done"] == 1
 
@@ -240,7 +240,7 @@ def test_two_at_once_send_each_letter_once(ready: Settings, shardpost: CommandLi
         assert done.returncode == 0 or "is already running" in done.stderr
 
 
-def test_show_tells_headers_value_and_life(ready: Settings, shardpost: CommandLine) -> None:
+def test_show_prints_headers_value_and_life(ready: Settings, shardpost: CommandLine) -> None:
     put(ready, [failed(ready, original(1, b"k", b"\xff"))])
     shown = shardpost.json("letters", "show", "positions-0-1")
     assert (shown["state"], shown["value"], shown["size"]) == ("waiting", "base64 /w==", 1)

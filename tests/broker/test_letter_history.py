@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shardpost.dead_letters.model.letters import ATTEMPT, FAILED_AT, ID
+from shardpost.dead_letters.model.letter_format import ATTEMPT, FAILED_AT, ID
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics

@@ -13,11 +13,13 @@ from confluent_kafka.admin import NewTopic
 
 from shardpost.dead_letters import redrive
 from shardpost.dead_letters.intake import take_in
-from shardpost.dead_letters.letter_details import routes_of
-from shardpost.dead_letters.letters_table import append, opened, standing, unread
+from shardpost.dead_letters.letters_table import append, current_letters, open_table
+from shardpost.dead_letters.letters_table_offsets import unread
+from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_names import name_of
-from shardpost.dead_letters.model.letters import Letter, Malformed, parse
+from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.transitions import parked
+from shardpost.dead_letters.routes import routes_of
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
@@ -70,11 +72,11 @@ def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object
 
 
 def states(settings: Settings) -> dict[str, str]:
-    """Return where each letter stands; the same from the table, and from the topics alone."""
-    found = {name: str(step.state) for name, step in standing(settings).items()}
-    table = opened(settings)
+    """Return the state of each letter; the same from the table, and from the topics alone."""
+    found = {name: str(step.state) for name, step in current_letters(settings).items()}
+    table = open_table(settings)
     append(settings, table, unread(settings, table))
-    assert {name: str(step.state) for name, step in standing(settings).items()} == found
+    assert {name: str(step.state) for name, step in current_letters(settings).items()} == found
     return found
 
 
@@ -295,7 +297,7 @@ def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
     record = parked(letter, stored, "exhausted", routes_of(once))
     sweeping = clients.transactional_producer(once, f"{once.topic('dead-letters')}/other")
     sweeping.init_transactions(10)
-    as_it_is = redrive.reread
+    as_it_is = redrive.read_selected
 
     def meanwhile(*asked: object) -> Iterator[Record]:
         found = list(as_it_is(*asked))  # type: ignore[arg-type]
@@ -306,7 +308,7 @@ def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
             sweeping.commit_transaction(10)
         yield from found
 
-    monkeypatch.setattr(redrive, "reread", meanwhile)
+    monkeypatch.setattr(redrive, "read_selected", meanwhile)
     assert decide(once, value=None) == 1
     if not is_committed:
         sweeping.commit_transaction(10)

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from shardpost import locks
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
-from shardpost.dead_letters.letters_table import life, standing
-from shardpost.dead_letters.model.letters import ATTEMPT, ID
+from shardpost.dead_letters.letters_table import current_letters, life
+from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.delta.query import rows
@@ -66,7 +66,7 @@ def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
 
 
 def states(settings: Settings) -> Counter[str]:
-    return Counter(str(step.state) for step in standing(settings).values())
+    return Counter(str(step.state) for step in current_letters(settings).values())
 
 
 def of_table(settings: Settings) -> list[tuple[str, str, int]]:
@@ -96,7 +96,7 @@ def test_the_table_tells_the_life_of_each_letter(ready: Settings, spark: SparkSe
     ]
     told = [(str(step.state), step.attempt) for step in life(once, "positions-0-1")]
     assert told == [("waiting", 0), ("retried", 0), ("waiting", 1), ("parked", 1)]
-    [step] = standing(once).values()
+    [step] = current_letters(once).values()
     assert (step.origin_topic, step.error) == ("positions", "ValueError: bad")
     version = newest_version(once, DEAD_LETTERS) or 0
     assert read(spark, once, DEAD_LETTERS, version).count() == 4
