@@ -1,4 +1,4 @@
-"""What anybody may write to the topics of letters: it stops no sweep, and each is told right."""
+"""What anybody may write to the topics of letters: it stops no sweep, and is reported right."""
 
 import os
 import signal
@@ -126,7 +126,7 @@ def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Setting
         ("Schlüssel/../ 1".encode(), "Schlüssel/../ 1"),
     ],
 )
-def test_a_letter_under_any_key_is_told_from_its_first_step_to_its_last(
+def test_a_letter_under_any_key_is_listed_from_its_first_step_to_its_last(
     ready: Settings, shardpost: CommandLine, key: bytes, name: str
 ) -> None:
     put(ready, [in_store(ready, key, b"v1"), in_store(ready, key, b"v2")])
@@ -284,14 +284,14 @@ def test_a_foreign_letter_that_is_too_large_is_named_and_stops_nothing(
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
+def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     ready: Settings, monkeypatch: pytest.MonkeyPatch, is_committed: bool
 ) -> None:
     once = ready.model_copy(update={"retry_attempts": 0})
     put(once, [failed(once, original(1)), failed(once, original(2, b"other"))])
     assert total(sweep(once, START)) == {"parked": 2}
-    anew = failed(once, original(1, value=b"new"), "KeyError: new", at(9))
-    stored = Record(anew.key, anew.value, anew.headers, anew.timestamp, "", 0, 9)
+    again = failed(once, original(1, value=b"new"), "KeyError: new", at(9))
+    stored = Record(again.key, again.value, again.headers, again.timestamp, "", 0, 9)
     letter = parse(stored.key, stored.headers, stored.timestamp)
     assert isinstance(letter, Letter)
     record = parked(letter, stored, "exhausted", routes_of(once))
@@ -349,20 +349,20 @@ def test_interrupted_midway_it_says_how_many_and_the_next_one_sends_the_rest(
     put(once, [failed(once, original(n, b"k%d" % n)) for n in range(20)])
     assert total(sweep(once, START)) == {"parked": 20}
     arguments = ("letters", "redrive", "--apply", "--why", "x")
-    with (tmp_path / "said").open("wb") as said:
+    with (tmp_path / "log").open("wb") as log:
         running = subprocess.Popen(
             [str(SHARDPOST), *arguments, "--rate", "2"],
             env=os.environ | ready.environ(),
-            stderr=said,
+            stderr=log,
         )
         wait_for(lambda: len(retries(once)) >= 4, "four retries", seconds=60)
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 1
-    words = (tmp_path / "said").read_text()
+    words = (tmp_path / "log").read_text()
     assert "shardpost: interrupted: " in words
     assert "Traceback" not in words
-    told = int(words.split("interrupted: ")[1].split()[0])
-    assert told <= len(retries(once)) <= told + 2
+    moved = int(words.split("interrupted: ")[1].split()[0])
+    assert moved <= len(retries(once)) <= moved + 2
     before = len(retries(once))
     rest = shardpost.json(*arguments)
     assert rest["done"] == 20 - before

@@ -137,7 +137,7 @@ def test_exhausted_and_fatal_letters_are_parked_at_once(ready: Settings) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "reason"),
     [
         (ATTEMPT, "-1", "expected attempt to be 0 to 9999, found b'-1'"),
         (ATTEMPT, str(10**30), "expected attempt to be 0 to 9999"),
@@ -151,14 +151,14 @@ def test_exhausted_and_fatal_letters_are_parked_at_once(ready: Settings) -> None
     ],
 )
 def test_a_malformed_letter_is_parked_with_what_is_wrong(
-    ready: Settings, name: str, value: str | bytes | None, said: str
+    ready: Settings, name: str, value: str | bytes | None, reason: str
 ) -> None:
     good = failed(ready, original(7))
     put(ready, [good._replace(headers=[*good.headers, (name, value)])])
     assert total(sweep(ready, START)) == {"parked": 1}
     [(key, parked)] = live(ready, ready.topic("parking-lot")).items()
     assert (key, parked.value) == (b"positions-0-7", b"v")
-    assert said in (header(parked, ERROR) or "")
+    assert reason in (header(parked, ERROR) or "")
     assert total(sweep(ready, at(10**7))) == {}
     assert retries(ready) == []
 

@@ -1,4 +1,4 @@
-"""Letters as values: made, read, bounded, tried again, and told apart by their errors."""
+"""Letters as values: made, read, bounded, retried, and distinguished by their errors."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -276,10 +276,8 @@ def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
     )
 
 
-def test_what_is_wrong_with_a_malformed_letter_is_said_of_it_parked_too_and_tells_its_kind() -> (
-    None
-):
-    marks = set()
+def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_differ_by_kind() -> None:
+    fingerprints = set()
     for headers in ([("kafka_dlt-original-offset", b"17")], [("mine", b"1")]):
         out = taken_in(Record(b"k", b"v", headers, 5, "dlq", 0, 3))
         found = read(out)
@@ -289,8 +287,8 @@ def test_what_is_wrong_with_a_malformed_letter_is_said_of_it_parked_too_and_tell
         routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
         lot = transitions.parked(found, as_read(out), decided.reason or "", routes)
         assert read(lot) == found
-        marks.add(dict(lot.headers)[transitions.PARKED_ERROR])
-    assert len(marks) == 2
+        fingerprints.add(dict(lot.headers)[transitions.PARKED_ERROR])
+    assert len(fingerprints) == 2
 
 
 def in_sets(prefix: str, sets: list[dict[str, bytes]]) -> list[Header]:
@@ -387,7 +385,7 @@ def test_an_error_of_spring_is_named_by_its_cause() -> None:
     assert (letter.id, letter.error) == ("orders-0-17", "java.lang.IllegalStateException: no")
 
 
-def test_an_error_of_a_key_is_told() -> None:
+def test_an_error_of_a_key_is_the_letters_error() -> None:
     names = ("key-exception-fqcn", "key-exception-message")
     of_error: list[Header] = [(SPRING + name, b"no key") for name in names]
     place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])

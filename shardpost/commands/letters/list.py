@@ -45,8 +45,12 @@ class ListFilters:
 @click.option("--state", type=click.Choice(STATES), help="Only letters in this state.")
 @click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
 @click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
-@click.option("--since", type=Instant(), metavar="TIME", help="Only if in that state since then.")
-@click.option("--until", type=Instant(), metavar="TIME", help="Only if in that state before then.")
+@click.option(
+    "--since", type=Instant(), metavar="TIME", help="Only letters that changed state since then."
+)
+@click.option(
+    "--until", type=Instant(), metavar="TIME", help="Only letters that changed state before then."
+)
 @AS_JSON
 @grouped(ListFilters)
 def list_command(filters: ListFilters, as_json: bool) -> int:

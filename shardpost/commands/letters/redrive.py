@@ -14,7 +14,9 @@ from shardpost.errors import UsageError
 
 
 @click.command("redrive")
-@click.option("--value", type=click.File("rb"), help="Send this file's value; for one --id.")
+@click.option(
+    "--value", type=click.File("rb"), help="Send the content of this file; with one --id."
+)
 @click.option("--again", is_flag=True, help="Also letters that one error has parked twice.")
 @parked_options
 def redrive_command(options: ParkedOptions, value: BinaryIO | None, again: bool) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ParkedOptions:
-    """Which parked letters are selected, how fast they go, and whether they do."""
+    """Which parked letters are selected, and whether and how fast the plan is carried out."""
 
     ids: tuple[str, ...]
     origin: str | None
@@ -69,15 +69,19 @@ RATE = click.option(
     help="At most N letters a second.",
 )
 OPTIONS = (
-    click.option("--id", "ids", multiple=True, type=Key(), metavar="ID", help="Only this letter."),
+    click.option(
+        "--id", "ids", multiple=True, type=Key(), metavar="ID", help="Only this letter; repeatable."
+    ),
     click.option("--origin", metavar="TOPIC", help="Only letters of this topic."),
     click.option("--error", metavar="FINGERPRINT", help="Only letters parked by this error."),
     click.option("--since", type=Instant(), metavar="TIME", help="Only those parked since then."),
     click.option("--until", type=Instant(), metavar="TIME", help="Only those parked before then."),
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
     RATE,
-    click.option("--why", metavar="TEXT", help="The reason, on record; required with --apply."),
-    click.option("--apply", "is_applied", is_flag=True, help="Do it; else the plan is printed."),
+    click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
+    click.option(
+        "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
+    ),
     AS_JSON,
 )
 
@@ -156,7 +160,7 @@ def _as_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) 
     if planned.refused_count > len(planned.refused):
         lines.append(f"and {planned.refused_count - len(planned.refused)} more are refused")
     if done is None:
-        lines.append(f"{planned.count} would be {request.kind}; --apply does it")
+        lines.append(f"{planned.count} would be {request.kind}; add --apply to do it")
     else:
         lines.append(f"{done} {request.kind}")
     return harmless("\n".join(lines))
