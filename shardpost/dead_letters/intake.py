@@ -75,26 +75,18 @@ def _writer(settings: Settings, source: TopicPartition) -> Transactions:
 
 
 def _write(writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> int:
-    """Write a batch; if one letter is too large, one by one. Return how many were written."""
+    """Write letters with their offsets, without those too large; return how many were written."""
     try:
         writer.write(letters, ends[-1])
     except TooLargeError:
-        return sum(
-            _write_one(writer, letter, end) for letter, end in zip(letters, ends, strict=True)
-        )
-    return len(letters)
-
-
-def _write_one(writer: Transactions, letter: Outgoing, consumed: Consumed) -> int:
-    """Write one letter, or only its offset if it is too large; return how many were written."""
-    try:
-        writer.write([letter], consumed)
-    except TooLargeError:
-        source = consumed.partition.at(consumed.offset - 1)
+        if len(letters) > 1:
+            pairs = zip(letters, ends, strict=True)
+            return sum(_write(writer, [letter], [end]) for letter, end in pairs)
+        source = ends[-1].partition.at(ends[-1].offset - 1)
         log.warning("%s: too large for a letter: it is only in that topic", source)
-        writer.write([], consumed)
+        writer.write([], ends[-1])
         return 0
-    return 1
+    return len(letters)
 
 
 def _foreign_topics(settings: Settings) -> frozenset[str]:
