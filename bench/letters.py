@@ -16,8 +16,7 @@ from bench.measured import Measured, run
 from bench.ours import AT, SHARDPOST
 from bench.table import Case, markdown
 from shardpost.checkout import CHECKOUT
-from shardpost.dead_letters.model.letters import ATTEMPT, ID
-from shardpost.dead_letters.model.transitions import as_text
+from shardpost.dead_letters.model.letter_format import ATTEMPT, ID, header_text
 from shardpost.kafka.clients import client_config
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import headers_of
@@ -133,7 +132,7 @@ def _check(settings: Settings, count: int) -> None:
         for message in read_to_end(settings, TopicPartition(settings.topic("retries"), partition)):
             headers = dict(headers_of(message))
             total += headers[ATTEMPT] == b"1"
-            seen.add(as_text(headers[ID]))
+            seen.add(header_text(headers[ID]))
     if not total == len(seen) == count:
         raise RuntimeError(f"expected {count} letters once each, found {total}, of {len(seen)}")
     print(f"  {count:,} letters, each once", flush=True)

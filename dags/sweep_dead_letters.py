@@ -1,18 +1,17 @@
-"""Dead letters that are due go back to their consumers; those beyond help are parked.
+"""Dead letters that are due are retried, with backoff; those that no retry can help are parked.
 
-Every five minutes, one at a time: reads the topic `dead-letters`, and sends each letter that is due
-to `retries` (or the topic of its origin), with backoff. A letter that was tried too often, whose
-error no retry can help, or that cannot be understood goes to `parking-lot`, for a person. What was
-dealt with leaves the store by a tombstone in the same Kafka transaction, so a sweep that is killed
-anywhere sends nothing twice and loses nothing.
+Every five minutes, one run at a time: reads the topic `dead-letters`, and sends each letter that is
+due to `retries` (or the retry topic of its origin). A letter that is exhausted, fatal or malformed
+goes to `parking-lot`, for a person. Each letter leaves the store by a tombstone in the same Kafka
+transaction, so a sweep that is killed anywhere sends nothing twice and loses nothing.
 
 Each step of each letter is appended to the table `dead_letters`. The task's result (XCom) is how
-many were retried, parked, dropped (failures that were dealt with before), left waiting, held and
-taken in from topics of others. **Held** means: more letters of one error are due than
-`SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
+many were retried, parked, dropped (failures reported again after they were resolved), left waiting,
+held, and taken in from topics of Kafka Connect and Spring Kafka. **Held** means: more letters of one
+error are due than `SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
 
-`shardpost letters list` shows where letters stand; `shardpost letters redrive` and `discard` are
-what a person decides about parked ones.
+`shardpost letters list` lists the letters and their states; `shardpost letters redrive` and
+`discard` carry out what a person decides about parked ones.
 """
 
 from datetime import timedelta

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shardpost.dead_letters.model import letters
-from shardpost.dead_letters.model.letters import Letter, Malformed
+from shardpost.dead_letters.model import letter_parser, letters
+from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.kafka.messages import headers_once_more, record_of
 from shardpost.retry_settings import RetrySettings
 
@@ -54,8 +54,8 @@ def make_letter(
 
 
 def read_letter(message: "Message") -> Letter | Malformed:
-    """Return the letter that a message of the store is, or why it is none."""
-    return letters.parse(message.key(), headers_once_more(message), message.timestamp()[1])
+    """Return the letter that a message of `dead-letters` holds, or why it holds none."""
+    return letter_parser.parse(message.key(), headers_once_more(message), message.timestamp()[1])
 
 
 def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
@@ -63,4 +63,4 @@ def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
 
     `attempts` is SHARDPOST_RETRY_ATTEMPTS.
     """
-    return letters.attempt_of(headers_once_more(message)) >= attempts
+    return letter_parser.attempt_of(headers_once_more(message)) >= attempts

@@ -1,4 +1,4 @@
-"""When letters are tried again, how often and where: the settings, per origin topic."""
+"""When letters are retried, how often and where: the settings, per origin topic."""
 
 import re
 from collections.abc import Mapping
@@ -55,11 +55,11 @@ class RetryRules:
         return frozenset({self.common_topic, *map(self.retry_topic, self.of_origin)})
 
     @cached_property
-    def no_origins(self) -> frozenset[str]:
-        """The retry topics that are no origin.
+    def retry_only_topics(self) -> frozenset[str]:
+        """The retry topics that are no origin themselves.
 
-        A letter of one of them is of a retry that did not say where it came from. What has a topic
-        for its own retries is an origin, even if retries come to it.
+        A letter of one of them is of a retry that did not say where it came from. A topic that has
+        a retry topic of its own is an origin, even if retries come to it.
         """
         return frozenset(name for name in self.retry_topics if not self.of(name).topic)
 
@@ -81,23 +81,23 @@ def parse_origins(text: str, default: RetrySettings) -> dict[str, RetrySettings]
 
 
 def find_cycle(origins: Mapping[str, RetrySettings]) -> list[str]:
-    """Return a cycle of origins, each of whose retries are records of the next; empty without one.
+    """Return a cycle of origins, each of whose retries go to the next; empty if there is none.
 
-    Retries that go back to their own origin are no cycle: there, a consumer knows its own.
+    Retries that go back to their own origin are no cycle: there, a consumer recognises them.
     """
     leads_to = {origin: one.topic for origin, one in origins.items() if one.topic}
     for origin, topic in leads_to.items():
-        passed, at = [origin], topic
-        while at in leads_to and at not in passed:
-            passed.append(at)
+        path, at = [origin], topic
+        while at in leads_to and at not in path:
+            path.append(at)
             at = leads_to[at]
-        if at == origin and len(passed) > 1:
-            return [*passed, origin]
+        if at == origin and len(path) > 1:
+            return [*path, origin]
     return []
 
 
 def split_names(text: str) -> frozenset[str]:
-    """Return the names in a list separated by commas."""
+    """Return the names in a comma-separated list."""
     return frozenset(filter(None, (name.strip() for name in text.split(","))))
 
 

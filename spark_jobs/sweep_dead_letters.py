@@ -1,4 +1,4 @@
-"""Sweep the dead letters: what is due goes to its retry topic, what is beyond help is parked.
+"""Sweep the dead letters: what is due is retried, what no retry can help is parked.
 
 Read: each partition of the store, to its end. Transform: fold it to the live letters, decide about
 each. Write: retries, parked letters and tombstones in one Kafka transaction per batch; then the
@@ -13,7 +13,9 @@ from shardpost.spark import job
 
 if __name__ == "__main__":
     parser = job.parser(__doc__)
-    parser.add_argument("--now", type=parse_instant, help="the time, ISO 8601; else the clock's")
+    parser.add_argument(
+        "--now", type=parse_instant, help="the time of the sweep, ISO 8601; default: now"
+    )
     arguments = parser.parse_args()
     now = arguments.now or datetime.now(UTC)
     job.run(lambda settings: sweep_dead_letters(settings, now), result=arguments.result)

@@ -12,14 +12,16 @@ BATCH_BYTES = 16 << 20
 HEADER_BYTES = 128  # that Python takes for a header, besides its value
 
 
-def batches(items: Iterable[T], most: int, record: Callable[[T], Record]) -> Iterator[list[T]]:
-    """Yield the items in lists of at most `most`; `record` gives the record of an item."""
+def batches(
+    items: Iterable[T], max_count: int, record_of: Callable[[T], Record]
+) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `max_count`; `record_of` gives an item's record."""
     batch: list[T] = []
     size = 0
     for item in items:
         batch.append(item)
-        size += size_of(record(item))
-        if len(batch) >= most or size > BATCH_BYTES:
+        size += size_of(record_of(item))
+        if len(batch) >= max_count or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
@@ -27,7 +29,7 @@ def batches(items: Iterable[T], most: int, record: Callable[[T], Record]) -> Ite
 
 
 def size_of(record: Record) -> int:
-    """Return how many bytes the value and the headers have."""
+    """Return the bytes of the value and the headers."""
     size = len(record.value or b"")
     for _, value in record.headers:  # `sum` would take twice as long
         size += HEADER_BYTES + len(value or b"")

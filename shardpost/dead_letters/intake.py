@@ -1,4 +1,4 @@
-"""Taking in the dead letters that others write: each record once, with its offset.
+"""Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
 
 One transaction holds the letters and the offsets up to which they were taken, in the group
 `shardpost-intake`. A producer for each partition fences older ones before the offset is read.
@@ -7,10 +7,9 @@ One transaction holds the letters and the offsets up to which they were taken, i
 import logging
 from contextlib import closing
 from datetime import datetime
-from functools import partial
 
 from shardpost.dead_letters.batches import batches, itself
-from shardpost.dead_letters.model.foreign_letters import Known, translated
+from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.transitions import Routes
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
@@ -28,65 +27,67 @@ GROUP = "shardpost-intake"
 
 def take_in(settings: Settings, routes: Routes, now: datetime) -> int:
     """Put all new foreign dead letters into the store; return how many."""
-    topics = sorted(_foreign(settings))
+    topics = sorted(_foreign_topics(settings))
     if not topics:
         return 0
-    marks = offsets.watermarks(settings, offsets.partition_counts(settings, topics), committed=True)
+    counts = offsets.partition_counts(settings, topics)
+    watermarks = offsets.watermarks(settings, counts, committed=True)
     return sum(
-        _take_in(settings, routes, now, (topic, partition))
-        for topic, partitions in marks.items()
+        _take_in_partition(settings, routes, now, TopicPartition(topic, partition))
+        for topic, partitions in watermarks.items()
         for partition, (low, high) in partitions.items()
         if low < high
     )
 
 
-def _take_in(settings: Settings, routes: Routes, now: datetime, source: tuple[str, int]) -> int:
-    topic, partition = source
-    where = f"{topic}[{partition}]"
-    writer = Transactions(
-        settings,
-        f"{topic}/intake/{partition}",
-        fenced=f"fenced: a newer sweep takes in {where}; this one stops",
-        failed=f"{where}: cannot be taken in ({{reason}}): sweep again when Kafka is well",
-        **{"message.max.bytes": PASSED_ON_BYTES},
-    )
-    count, taken = 0, None
+def _take_in_partition(
+    settings: Settings, routes: Routes, now: datetime, source: TopicPartition
+) -> int:
+    writer = _writer(settings, source)
+    count, consumed = 0, None
+    known = KnownTopics(settings.retry_rules, _foreign_topics(settings))
     with closing(writer), closing(clients.consumer(settings, GROUP)) as reader:
         writer.open()
-        start = offsets.committed(settings, reader, TopicPartition(topic, partition))
-        found = reading.read_to_end(
-            settings, TopicPartition(topic, partition), start=start, committed=True
-        )
-        records = map(record_of, found)
-        known = Known(settings.retry_rules, _foreign(settings))
-        into = routes.store, routes.partitions[routes.store], known
-        for batch in batches(records, settings.retry_batch, itself):
-            letters = [translated(record, now, *into) for record in batch]
-            taken = Consumed(reader, TopicPartition(topic, partition), batch[-1].offset + 1)
-            try:
-                writer.write(letters, taken)
-                count += len(letters)
-            except TooLargeError:
-                ends = [taken._replace(offset=record.offset + 1) for record in batch]
-                count += sum(map(partial(_one, writer), letters, ends))
-        if taken is None and start is not None:  # Kafka forgets offsets that nobody commits again
-            writer.write([], Consumed(reader, TopicPartition(topic, partition), start))
+        start = offsets.committed(settings, reader, source)
+        messages = reading.read_to_end(settings, source, start=start, committed=True)
+        for batch in batches(map(record_of, messages), settings.retry_batch, itself):
+            store, partitions = routes.store, routes.partitions[routes.store]
+            letters = [from_foreign(record, now, store, partitions, known) for record in batch]
+            ends = [Consumed(reader, source, record.offset + 1) for record in batch]
+            consumed = ends[-1]
+            count += _write(writer, letters, ends)
+        if consumed is None and start is not None:  # Kafka forgets offsets not committed again
+            writer.write([], Consumed(reader, source, start))
     if count:
-        log.info("%s: %d letters taken in", where, count)
+        log.info("%s: %d letters taken in", source, count)
     return count
 
 
-def _foreign(settings: Settings) -> frozenset[str]:
-    return split_names(settings.foreign_dead_letters or "")
+def _writer(settings: Settings, source: TopicPartition) -> Transactions:
+    return Transactions(
+        settings,
+        f"{source.topic}/intake/{source.partition}",
+        fenced=f"fenced: a newer sweep takes in {source}; this one stops",
+        failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
+        " available",
+        **{"message.max.bytes": PASSED_ON_BYTES},
+    )
 
 
-def _one(writer: Transactions, letter: Outgoing, taken: Consumed) -> int:
-    """Take in one letter of a batch of which one is too large; return how many that were."""
+def _write(writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> int:
+    """Write letters with their offsets, without those too large; return how many were written."""
     try:
-        writer.write([letter], taken)
+        writer.write(letters, ends[-1])
     except TooLargeError:
-        place = taken.partition.at(taken.offset - 1)
-        log.warning("%s: too large for a letter: only that topic has it", place)
-        writer.write([], taken)
+        if len(letters) > 1:
+            pairs = zip(letters, ends, strict=True)
+            return sum(_write(writer, [letter], [end]) for letter, end in pairs)
+        source = ends[-1].partition.at(ends[-1].offset - 1)
+        log.warning("%s: too large for a letter: it is only in that topic", source)
+        writer.write([], ends[-1])
         return 0
-    return 1
+    return len(letters)
+
+
+def _foreign_topics(settings: Settings) -> frozenset[str]:
+    return split_names(settings.foreign_dead_letters or "")

@@ -5,9 +5,9 @@ from shardpost.spark.job_spec import JobSpec
 
 
 def _unread_records(settings: Settings) -> int:
-    from shardpost.dead_letters import letters_table
+    from shardpost.dead_letters.letters_table_offsets import unread
 
-    return sum(one.size for one in letters_table.unread(settings))
+    return sum(range_.size for range_ in unread(settings))
 
 
 SWEEP_DEAD_LETTERS = JobSpec("sweep_dead_letters", _unread_records)

@@ -1,7 +1,7 @@
-"""The table `dead_letters` without a JVM: how far it has read its topics, and what it says.
+"""The table `dead_letters` without a JVM: what it says of letters, and how a few steps are added.
 
-Questions are answered from the table and from the records that it has not read yet, so they are
-true also before the first sweep.
+Questions are answered from the table and from the records that it has not read yet, so the answers
+are right also before the first sweep.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,19 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from shardpost.dead_letters.model.life import Step, fold, in_order, step_of
+from shardpost.dead_letters.letters_table_offsets import transaction_name, unread
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.life import Step, in_order, newest_steps
+from shardpost.dead_letters.model.record_steps import step_of
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
-from shardpost.dead_letters.model.transitions import LetterState
 from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.sql import text_literal
 from shardpost.errors import ShardpostError
-from shardpost.kafka import offsets, reading
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka import reading
 from shardpost.kafka.messages import record_of
-from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, ends
+from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
@@ -55,12 +56,12 @@ WITH ranked AS (
 """
 
 
-def standing(settings: Settings) -> dict[str, Step]:
-    """Return where each letter stands that the table or the topics know."""
-    sql = f"{_NEWEST} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
+def current_letters(settings: Settings) -> dict[str, Step]:
+    """Return the newest step of each letter in the table or the topics, by its id."""
+    newest = f"{_NEWEST} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
     by_hand = f"SELECT {_STEP} FROM dead_letters WHERE attempt IS NULL"  # noqa: S608
-    known = (*_steps(settings, sql), *_steps(settings, by_hand))
-    return fold(chain(known, _not_in_table(settings)))
+    in_table = (*_query(settings, newest), *_query(settings, by_hand))
+    return newest_steps(chain(in_table, _not_in_table(settings)))
 
 
 def life(settings: Settings, letter_id: str) -> list[Step]:
@@ -68,34 +69,30 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
     columns = f"{_STEP}, origin_offset, origin_key"
     sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(letter_id)}"  # noqa: S608
     new = (step for step in _not_in_table(settings) if step.id == letter_id)
-    return [*in_order((*_steps(settings, sql), *new))]
+    return [*in_order((*_query(settings, sql), *new))]
 
 
-def opened(settings: Settings) -> DeltaTable:
-    """Return the table as it is now, made if it is not there."""
+def open_table(settings: Settings) -> DeltaTable:
+    """Return the table as it is now, created if it is not there."""
     table_log.create(settings, DEAD_LETTERS, KEEP_DAYS)
     return DeltaTable(path_of(settings, DEAD_LETTERS))
 
 
 def append(settings: Settings, table: DeltaTable, new: Sequence[OffsetRange]) -> None:
     """Append the steps of offsets that the table has not, in this process: for a few of them."""
-    found = [row for place in new for row in _rows_of(settings, place)]
-    positions = [Transaction(position_name(place), place.until) for place in new]
-    once = CommitProperties(max_commit_retries=0, app_transactions=positions)
+    found = [asdict(step) for range_ in new for step in _steps_in(settings, range_)]
+    read = [Transaction(transaction_name(one.topic_partition), one.until) for one in new]
+    once = CommitProperties(max_commit_retries=0, app_transactions=read)
     try:
-        rows_ = pa.Table.from_pylist(found, SCHEMA)
-        write_deltalake(table, rows_, mode="append", commit_properties=once)
+        steps = pa.Table.from_pylist(found, SCHEMA)
+        write_deltalake(table, steps, mode="append", commit_properties=once)
     except CommitFailedError as error:
         raise ShardpostError(
             f"dead_letters: another sweep writes to the table: {error}; sweep again"
         ) from None
 
 
-def _rows_of(settings: Settings, place: OffsetRange) -> Iterator[dict[str, Any]]:
-    return map(asdict, _steps_of(settings, place))
-
-
-def _steps(settings: Settings, sql: str) -> list[Step]:
+def _query(settings: Settings, sql: str) -> list[Step]:
     if not exists(settings, DEAD_LETTERS):
         return []
     return [_step(row) for row in rows(settings, sql, {DEAD_LETTERS: None})]
@@ -106,70 +103,20 @@ def _step(row: dict[str, Any]) -> Step:
 
 
 def _not_in_table(settings: Settings) -> Iterator[Step]:
-    for place in unread(settings):
-        yield from _steps_of(settings, place)
+    for range_ in unread(settings):
+        yield from _steps_in(settings, range_)
 
 
-def _steps_of(settings: Settings, place: OffsetRange) -> Iterator[Step]:
+def _steps_in(settings: Settings, range_: OffsetRange) -> Iterator[Step]:
     """Yield the steps of committed records of a range."""
-    is_store = place.topic == settings.topic("dead-letters")
+    is_store = range_.topic == settings.topic("dead-letters")
     rules = settings.retry_rules
     messages = reading.read_to_end(
-        settings, TopicPartition(place.topic, place.partition), start=place.first, committed=True
+        settings, range_.topic_partition, start=range_.first, committed=True
     )
     for record in map(record_of, messages):
-        if record.offset >= place.until:
+        if record.offset >= range_.until:
             return
         step = step_of(record, rules, is_store=is_store)
         if step is not None:
             yield step
-
-
-def position_name(place: OffsetRange) -> str:
-    """Return under which name the position of a partition is kept."""
-    return f"{place.topic}/{place.partition}"
-
-
-def unread(settings: Settings, table: DeltaTable | None = None) -> list[OffsetRange]:
-    """Return the committed offsets of dead-letters and parking-lot that the table has not.
-
-    That is the table as it was opened, so that what is appended to that version is appended once.
-    """
-    if table is None and exists(settings, DEAD_LETTERS):
-        table = DeltaTable(path_of(settings, DEAD_LETTERS))
-    found = [
-        _unread(table, topic, partition, mark)
-        for topic, partitions in _marks(settings, committed=True).items()
-        for partition, mark in partitions.items()
-    ]
-    return [one for one in found if one.first < one.until]
-
-
-def held_back(settings: Settings) -> list[OffsetRange]:
-    """Return the offsets of dead-letters and parking-lot behind an open transaction.
-
-    Nobody can see what is there before that transaction ends.
-    """
-    every = ends(_marks(settings, committed=False))
-    stable = ends(_marks(settings, committed=True))  # asked last: what ended meanwhile is none
-    found = [
-        OffsetRange(topic, partition, stable[topic][partition], end)
-        for topic, partitions in every.items()
-        for partition, end in partitions.items()
-    ]
-    return [one for one in found if one.first < one.until]
-
-
-def _marks(settings: Settings, *, committed: bool) -> Watermarks:
-    topics = [settings.topic("dead-letters"), settings.topic("parking-lot")]
-    counts = offsets.partition_counts(settings, topics)
-    return offsets.watermarks(settings, counts, committed=committed)
-
-
-def _unread(
-    table: DeltaTable | None, topic: str, partition: int, mark: tuple[int, int]
-) -> OffsetRange:
-    low, end = mark
-    whole = OffsetRange(topic, partition, low, end)
-    read = table.transaction_version(position_name(whole)) if table else None
-    return whole if read is None else OffsetRange(topic, partition, max(low, read), end)

@@ -6,37 +6,40 @@ from contextlib import closing
 from itertools import chain
 from sqlite3 import Connection
 
-from shardpost.dead_letters.sweep_index import Chosen, Late
-from shardpost.dead_letters.temporary_database import scratch
+from shardpost.dead_letters.model.outcome import SelectedLetter
+from shardpost.dead_letters.sweep_index import DelayedLetter
+from shardpost.dead_letters.temporary_database import open_temporary
 from shardpost.kafka.records import Record
 
-Found = tuple[Record, Chosen]
+SelectedRecord = tuple[Record, SelectedLetter]
 
-_WAITING = "waiting (offset INTEGER PRIMARY KEY, letter BLOB)"
+_DELAYED = "delayed (offset INTEGER PRIMARY KEY, letter BLOB)"
 
 
-def in_origin_order(letters: Iterable[Found], late: Iterator[Late]) -> Iterator[Found]:
+def in_origin_order(
+    letters: Iterable[SelectedRecord], delayed: Iterator[DelayedLetter]
+) -> Iterator[SelectedRecord]:
     """Yield the letters, which come in the order of the store.
 
-    `late` are those of them that wait for one behind them, in the order in which they go; until
+    `delayed` are those of them that wait for one behind them, in the order in which they go; until
     then they are on disk.
     """
-    with closing(scratch(_WAITING)) as disk:
-        first = next(late, None)
-        for record, chosen in letters:
-            while first is not None and first.release < record.offset:
-                yield from _taken(disk, first)
-                first = next(late, None)
-            if chosen.release > record.offset:
-                put = (record.offset, pickle.dumps((record, chosen)))
-                disk.execute("INSERT INTO waiting VALUES (?, ?)", put)
+    with closing(open_temporary(_DELAYED)) as disk:
+        first = next(delayed, None)
+        for record, selected in letters:
+            while first is not None and first.release_offset < record.offset:
+                yield from _stored(disk, first)
+                first = next(delayed, None)
+            if selected.release_offset > record.offset:
+                row = (record.offset, pickle.dumps((record, selected)))
+                disk.execute("INSERT INTO delayed VALUES (?, ?)", row)
             else:
-                yield record, chosen
-        for one in chain([] if first is None else [first], late):
-            yield from _taken(disk, one)
+                yield record, selected
+        for one in chain([] if first is None else [first], delayed):
+            yield from _stored(disk, one)
 
 
-def _taken(disk: Connection, late: Late) -> Iterator[Found]:
-    """Yield a letter that has waited, if the cleaner left it."""
-    for (letter,) in disk.execute("SELECT letter FROM waiting WHERE offset = ?", (late.offset,)):
+def _stored(disk: Connection, one: DelayedLetter) -> Iterator[SelectedRecord]:
+    """Yield a delayed letter, if the log cleaner left it."""
+    for (letter,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (one.offset,)):
         yield pickle.loads(letter)  # noqa: S301 - written here

@@ -1,8 +1,8 @@
-"""What a sweep parks while a person's decision is carried out.
+"""Letters that a sweep parks again while a redrive request is applied to them.
 
-A tombstone takes away all that lies before it under its key, so also a letter that was parked anew
-after its older record was read. Whether there is one is looked up when the tombstone has its
-offset and is not committed: what comes later lies above it, and stays.
+A tombstone removes all that lies before it under its key, so also a letter that was parked again
+after its older record was read. That is checked when the tombstone has its offset and is not
+committed yet: what comes later lies above it, and stays.
 """
 
 from collections.abc import Sequence
@@ -14,27 +14,27 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Record
 from shardpost.settings import Settings
 
-PARKED_AGAIN = "it was parked anew meanwhile: look at it, and decide again"
+PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"
 
 
 class ParkedAgainError(ShardpostError):
-    """Some letter was parked anew."""
+    """At least one letter was parked again."""
 
 
-class ParkedSince:
+class NewlyParked:
     """The records of a partition of the parking lot from now on, committed or not."""
 
-    def __init__(self, settings: Settings, topic: str, partition: int) -> None:
-        self._settings, self._partition = settings, TopicPartition(topic, partition)
-        _, self._end = bounds(settings, self._partition, committed=False)
+    def __init__(self, settings: Settings, partition: TopicPartition) -> None:
+        self._settings, self._partition = settings, partition
+        _, self._end = bounds(settings, partition, committed=False)
         self._newest: dict[bytes | None, int] = {}
 
-    def has_newer(self, record: Record) -> bool:
-        """Tell whether a letter was parked anew, as far as this was looked up."""
+    def has(self, record: Record) -> bool:
+        """Tell whether a letter was parked again, as far as the last check has read."""
         return self._newest.get(record.key, -1) > record.offset
 
-    def require_newest(self, records: Sequence[Record]) -> None:
-        """Look what has come; OvertakenError if one of those letters was parked anew."""
+    def check(self, records: Sequence[Record]) -> None:
+        """Read what is new; ParkedAgainError if one of those letters was parked again."""
         for message in read_to_end(
             self._settings, self._partition, start=self._end, uncommitted=True
         ):
@@ -42,5 +42,5 @@ class ParkedSince:
             self._end = offset + 1
             if message.value() is not None:
                 self._newest[message.key()] = offset
-        if any(map(self.has_newer, records)):
+        if any(map(self.has, records)):
             raise ParkedAgainError(PARKED_AGAIN)

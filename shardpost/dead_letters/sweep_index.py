@@ -1,8 +1,8 @@
-"""What a partition of dead letters holds, in a few numbers for each of its records, on disk.
+"""An index of a partition of dead letters: a few numbers for each of its records, on disk.
 
 Values and headers stay in Kafka: the index knows where each letter is, whether it is due, and which
-attempt of it was dealt with, as the tombstones say while Kafka keeps them. What that makes of each
-key is found out when all is read: nearly every key has one record only.
+attempt of it was resolved, as the tombstones say while Kafka keeps them. What the records of a key
+come to is computed when all are read: nearly every key has one record only.
 """
 
 import sqlite3
@@ -17,184 +17,180 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from shardpost.dead_letters.model.fingerprints import fingerprint
-from shardpost.dead_letters.model.key_fold import NONE, KeyFold, Outcome
-from shardpost.dead_letters.model.letters import Malformed, parse
-from shardpost.dead_letters.model.retry_policy import Park, Retry, Wait, decide
-from shardpost.dead_letters.model.transitions import attempt_dealt_with, offset_dealt_with
-from shardpost.dead_letters.temporary_database import scratch
+from shardpost.dead_letters.model.key_fold import NONE, KeyFold
+from shardpost.dead_letters.model.letter_format import Malformed
+from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.outcome import Outcome, SelectedLetter
+from shardpost.dead_letters.model.retry_policy import decide
+from shardpost.dead_letters.model.transitions import resolved_attempt, resolved_offset
+from shardpost.dead_letters.temporary_database import open_temporary
 from shardpost.kafka.records import Headers
 from shardpost.retry_settings import RetryRules
 
-LONG_KEY = 32
-ROWS = 1_000  # that are added at a time
-_FATES = {Retry: Outcome.RETRY, Wait: Outcome.WAIT, Park: Outcome.PARK}
-_NUMBERS = {fate.name: int(fate) for fate in Outcome}
+# A key that is longer is stored as a hash of that many bytes.
+MAX_KEY_BYTES = 32
+ROWS = 1_000  # that are inserted at a time
+_OUTCOMES = {outcome.name: int(outcome) for outcome in Outcome}
 
-# `fate` is null of what is no letter, or none any more. `origin` is a letter's original key as a
-# number, and `place` its place in the order of that; of what waits they are null. A tombstone's
-# place is the offset up to which it speaks. `mark` is the fingerprint of what is due, of a guarded
-# index only. `dealt` is the attempt that was dealt with, of a letter that is dropped.
+# `outcome` is null of what is no letter, or none any more. `origin_key` is a hash of a letter's
+# original key, and `origin_offset` its place in the order of that; of what waits they are null. Of
+# a tombstone, `origin_offset` is the last offset that it covers. `fingerprint` is of what is due,
+# in a guarded index only. `resolved_attempt` is of a letter that is dropped.
 _RECORDS = """records (
-    offset INTEGER PRIMARY KEY, key BLOB, fate INTEGER, attempt INTEGER, place INTEGER,
-    origin INTEGER, mark TEXT, dealt INTEGER)"""
+    offset INTEGER PRIMARY KEY, key BLOB, outcome INTEGER, attempt INTEGER, origin_offset INTEGER,
+    origin_key INTEGER, fingerprint TEXT, resolved_attempt INTEGER)"""
 _ADD = "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, NULL)"
-_ADD_WAITING = "INSERT INTO records (offset, key, fate, attempt) VALUES (?, ?, ?, ?)"
+_ADD_WAITING = "INSERT INTO records (offset, key, outcome, attempt) VALUES (?, ?, ?, ?)"
 
-# The keys of several records, and what became of their letters; of one offset the last row counts.
+# The keys of several records, and the outcomes of their letters; of one offset the last row counts.
 _SEVERAL = "several (key BLOB PRIMARY KEY) WITHOUT ROWID"
 _FIND_SEVERAL = "INSERT INTO several SELECT key FROM records GROUP BY key HAVING count(*) > 1"
-_FOLDED = "folded (fate INTEGER, dealt INTEGER, offset INTEGER)"
+_FOLDED = "folded (outcome INTEGER, resolved_attempt INTEGER, offset INTEGER)"
 _BY_KEY = """
-SELECT key, offset, fate, attempt, place FROM records
+SELECT key, offset, outcome, attempt, origin_offset FROM records
 WHERE key IN several ORDER BY key, offset"""
-_SETTLE = "UPDATE records SET fate = ?, dealt = ? WHERE offset = ?"
+_SET_OUTCOME = "UPDATE records SET outcome = ?, resolved_attempt = ? WHERE offset = ?"
 
 # Letters that have to wait for one behind them.
-_LATE = "late (offset INTEGER, release INTEGER, place INTEGER)"
-_FIND_LATE = """
-INSERT INTO late SELECT offset, release, place FROM (
-    SELECT offset, place, max(offset) OVER (
-        PARTITION BY origin ORDER BY place, offset ROWS UNBOUNDED PRECEDING
-    ) AS release
-    FROM records WHERE origin IS NOT NULL AND fate IN (:RETRY, :PARK)
-) WHERE release > offset"""
-_CHOSEN = """
-SELECT offset, fate, coalesce(release, offset), dealt
-FROM records LEFT JOIN late USING (offset)
-WHERE fate NOT IN (:WAIT, :HOLD) ORDER BY offset"""
+_DELAYED = "delayed (offset INTEGER, release_offset INTEGER, origin_offset INTEGER)"
+_FIND_DELAYED = """
+INSERT INTO delayed SELECT offset, release_offset, origin_offset FROM (
+    SELECT offset, origin_offset, max(offset) OVER (
+        PARTITION BY origin_key ORDER BY origin_offset, offset ROWS UNBOUNDED PRECEDING
+    ) AS release_offset
+    FROM records WHERE origin_key IS NOT NULL AND outcome IN (:RETRY, :PARK)
+) WHERE release_offset > offset"""
+_SELECTED = """
+SELECT offset, outcome, coalesce(release_offset, offset), resolved_attempt
+FROM records LEFT JOIN delayed USING (offset)
+WHERE outcome NOT IN (:WAIT, :HOLD) ORDER BY offset"""
+_IN_RELEASE_ORDER = """
+SELECT offset, release_offset FROM delayed ORDER BY release_offset, origin_offset, offset"""
+_COUNTS = "SELECT outcome, count(*) FROM records WHERE outcome NOT NULL GROUP BY outcome"
+_DUE = """
+SELECT fingerprint, count(*) FROM records WHERE outcome IN (:RETRY, :HOLD) GROUP BY fingerprint"""
 
-_TABLES = (_RECORDS, _SEVERAL, _FOLDED, _LATE)
-
-
-class Chosen(NamedTuple):
-    """A letter that is to be dealt with now.
-
-    `release` is the offset up to which the store has to be read before it may go, so that letters
-    of one original key go in the order of the origin. `dealt` is the attempt that was dealt with,
-    of one that is dropped.
-    """
-
-    offset: int
-    fate: Outcome
-    release: int
-    dealt: int | None
+_TABLES = (_RECORDS, _SEVERAL, _FOLDED, _DELAYED)
 
 
-class Late(NamedTuple):
+class DelayedLetter(NamedTuple):
     """When a letter may go that has to wait for one behind it."""
 
     offset: int
-    release: int
+    release_offset: int
 
 
 @dataclass
 class SweepIndex:
-    """The records of a partition, added in the order of their offsets; then what they come to."""
+    """The records of a partition, added in the order of their offsets; then what they come to.
+
+    `held` are the fingerprints of errors whose letters are held; a guarded index also counts the
+    due letters of each fingerprint.
+    """
 
     rules: RetryRules
     now: datetime
     held: frozenset[str] = frozenset()
     is_guarded: bool = False
-    _database: sqlite3.Connection = field(default_factory=lambda: scratch(*_TABLES))
+    _database: sqlite3.Connection = field(default_factory=lambda: open_temporary(*_TABLES))
     _waiting: list[tuple[int, bytes, int, int]] = field(default_factory=list)
     _others: list[tuple[object, ...]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Give the disk back."""
+        """Remove the temporary file."""
         self._database.close()
 
     def add(
         self, offset: int, key: bytes | None, headers: Headers, timestamp: int, *, is_letter: bool
     ) -> Outcome:
-        """Take one record in; return what is to be done with it if no other is of its key."""
-        slot = key or b""
-        if len(slot) > LONG_KEY:
-            slot = blake2b(slot, digest_size=LONG_KEY).digest()
+        """Add one record; return its outcome if there is no other record of its key."""
+        stored_key = key or b""
+        if len(stored_key) > MAX_KEY_BYTES:
+            stored_key = blake2b(stored_key, digest_size=MAX_KEY_BYTES).digest()
         if len(self._waiting) == ROWS or len(self._others) == ROWS:
-            self._write()
+            self._insert()
         if not is_letter:
-            attempt, until = attempt_dealt_with(headers), offset_dealt_with(headers, offset)
-            self._others.append((offset, slot, None, attempt, until, None, None))
+            attempt, until = resolved_attempt(headers), resolved_offset(headers, offset)
+            self._others.append((offset, stored_key, None, attempt, until, None, None))
             return Outcome.WAIT
         letter = parse(key, headers, timestamp)
-        fate = _FATES[type(decide(letter, self.now, self.rules))]
+        outcome = decide(letter, self.now, self.rules).outcome
         if isinstance(letter, Malformed):
-            self._others.append((offset, slot, int(fate), NONE, None, None, None))
-            return fate
-        if fate is Outcome.WAIT:
-            self._waiting.append((offset, slot, int(fate), letter.attempt))
-            return fate
-        mark = fingerprint(letter.error) if self.is_guarded and fate is Outcome.RETRY else None
-        if mark in self.held:
-            fate = Outcome.HOLD
-        place = origin = None
+            self._others.append((offset, stored_key, int(outcome), NONE, None, None, None))
+            return outcome
+        if outcome is Outcome.WAIT:
+            self._waiting.append((offset, stored_key, int(outcome), letter.attempt))
+            return outcome
+        error = fingerprint(letter.error) if self.is_guarded and outcome is Outcome.RETRY else None
+        if error in self.held:
+            outcome = Outcome.HOLD
+        origin_offset = origin_key = None
         if letter.origin_key is not None:
-            place = letter.origin_offset
-            origin = hash((letter.origin_topic, letter.origin_partition, letter.origin_key))
-        self._others.append((offset, slot, int(fate), letter.attempt, place, origin, mark))
-        return fate
+            origin_offset = letter.origin_offset
+            origin_key = hash((letter.origin_topic, letter.origin_partition, letter.origin_key))
+        self._others.append(
+            (offset, stored_key, int(outcome), letter.attempt, origin_offset, origin_key, error)
+        )
+        return outcome
 
     def counts(self) -> Counter[Outcome]:
-        """Return how many live letters have which fate."""
-        rows = self._settled.execute(
-            "SELECT fate, count(*) FROM records WHERE fate NOT NULL GROUP BY fate"
-        )
-        return Counter({Outcome(fate): count for fate, count in rows})
+        """Return how many live letters have which outcome."""
+        rows = self._folded.execute(_COUNTS)
+        return Counter({Outcome(outcome): count for outcome, count in rows})
 
-    def due_by_error(self) -> Counter[str]:
+    def due_by_fingerprint(self) -> Counter[str]:
         """Return how many letters of each fingerprint are due; of a guarded index only."""
-        due = "SELECT mark, count(*) FROM records WHERE fate IN (:RETRY, :HOLD) GROUP BY mark"
-        return Counter(dict(self._settled.execute(due, _NUMBERS)))
+        return Counter(dict(self._folded.execute(_DUE, _OUTCOMES)))
 
-    def chosen(self) -> Iterator[Chosen]:
-        """Yield the letters that are to be dealt with now, in the order of the store."""
-        fates = tuple(Outcome)
-        for offset, fate, release, dealt in self._ordered.execute(_CHOSEN, _NUMBERS):
-            yield Chosen._make((offset, fates[fate], release, dealt))
+    def selected(self) -> Iterator[SelectedLetter]:
+        """Yield the letters that are not left in the store, in the order of their offsets."""
+        outcomes = tuple(Outcome)
+        for offset, outcome, release, attempt in self._ordered.execute(_SELECTED, _OUTCOMES):
+            yield SelectedLetter._make((offset, outcomes[outcome], release, attempt))
 
-    def late(self) -> Iterator[Late]:
+    def delayed(self) -> Iterator[DelayedLetter]:
         """Yield those that have to wait for one behind them, in the order in which they go."""
-        by_place = "SELECT offset, release FROM late ORDER BY release, place, offset"
-        return map(Late._make, self._ordered.execute(by_place))
+        return map(DelayedLetter._make, self._ordered.execute(_IN_RELEASE_ORDER))
 
-    def _write(self) -> None:
-        for add, rows in ((_ADD_WAITING, self._waiting), (_ADD, self._others)):
-            self._database.executemany(add, rows)
+    def _insert(self) -> None:
+        for insert, rows in ((_ADD_WAITING, self._waiting), (_ADD, self._others)):
+            self._database.executemany(insert, rows)
             rows.clear()
 
     @cached_property
-    def _settled(self) -> sqlite3.Connection:
-        """The records, with what each letter comes to of which there are several."""
-        self._write()
+    def _folded(self) -> sqlite3.Connection:
+        """The database, with the outcomes of keys that have several records."""
+        self._insert()
         database = self._database
         database.execute(_FIND_SEVERAL)
         keys = groupby(database.execute(_BY_KEY), itemgetter(0))
-        found = chain.from_iterable(_folded(records) for _, records in keys)
+        found = chain.from_iterable(_fold(records) for _, records in keys)
         database.executemany("INSERT INTO folded VALUES (?, ?, ?)", found)
         in_order = database.execute("SELECT * FROM folded ORDER BY offset, rowid")
-        database.executemany(_SETTLE, in_order)
+        database.executemany(_SET_OUTCOME, in_order)
         return database
 
     @cached_property
     def _ordered(self) -> sqlite3.Connection:
         """The same, and which letters have to wait for one behind them."""
-        database = self._settled
-        database.execute(_FIND_LATE, _NUMBERS)
-        database.execute("CREATE INDEX late_by_offset ON late (offset, release)")
+        database = self._folded
+        database.execute(_FIND_DELAYED, _OUTCOMES)
+        database.execute("CREATE INDEX delayed_by_offset ON delayed (offset, release_offset)")
         return database
 
 
 _Row = tuple[bytes, int, int | None, int, int]
 
 
-def _folded(records: Iterator[_Row]) -> Iterator[tuple[int | None, int | None, int]]:
-    """Yield fate and attempt that was dealt with, by offset, of the records of one key."""
-    life = KeyFold()
-    for _, offset, fate, attempt, place in records:
-        if fate is None:
-            life.tombstone(attempt, place)
+def _fold(records: Iterator[_Row]) -> Iterator[tuple[int | None, int | None, int]]:
+    """Yield (outcome, resolved attempt, offset) of the letters of one key; the last one counts."""
+    fold = KeyFold()
+    for _, offset, outcome, attempt, until in records:
+        if outcome is None:
+            fold.add_tombstone(attempt, until)
         else:
-            life.letter(offset, attempt, Outcome(fate))
+            fold.add_letter(offset, attempt, Outcome(outcome))
             yield None, None, offset
-    if life.offset != NONE:
-        yield int(life.fate), (life.dealt if life.fate is Outcome.DROP else None), life.offset
+    if fold.offset != NONE:
+        is_dropped = fold.outcome is Outcome.DROP
+        yield int(fold.outcome), (fold.resolved_attempt if is_dropped else None), fold.offset

@@ -1,7 +1,7 @@
-"""A database in a temporary file: what goes with the number of letters is there, not in memory.
+"""A database in a temporary file, for what grows with the number of letters.
 
-SQLite takes the file away as soon as it is made, so nothing is left of it, whatever ends the
-process. It lies where `SQLITE_TMPDIR` or `TMPDIR` says, else in `/var/tmp`.
+SQLite removes the file as soon as it is made, so nothing is left of it, whatever ends the process.
+It lies where `SQLITE_TMPDIR` or `TMPDIR` says, else in `/var/tmp`.
 """
 
 import sqlite3
@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
 
 # Of pages, and once more of what is being sorted; the rest is on disk.
 MEMORY_BYTES = 4 << 20
 
 
-def scratch(*tables: str) -> sqlite3.Connection:
+def open_temporary(*tables: str) -> sqlite3.Connection:
     """Return a new database with these tables; nothing in it is ever rolled back."""
     database = sqlite3.connect("", isolation_level=None)
     database.execute(f"PRAGMA cache_size = -{MEMORY_BYTES >> 10}")  # in KiB, where it is negative
@@ -28,12 +29,12 @@ def scratch(*tables: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def on_disk(what: str) -> Iterator[None]:
-    """Say what to do where such a file cannot be written; `what` is what it is about."""
+def disk_errors_explained(partition: TopicPartition) -> Iterator[None]:
+    """Raise ShardpostError where the file cannot be written for lack of room."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise ShardpostError(
-            f"{what}: expected room for a temporary file, found: {error}; make some, or name"
-            " another folder in SQLITE_TMPDIR"
+            f"{partition}: expected room for a temporary file, found: {error}; free some space, or"
+            " name another folder in SQLITE_TMPDIR"
         ) from None

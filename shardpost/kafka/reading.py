@@ -55,7 +55,7 @@ def read_to_end(
                 raise KafkaUnreachableError(
                     f"{partition.at(position)}: no progress to the end {high} for"
                     f" {settings.kafka_timeout:g} s: an open transaction, or the broker is gone"
-                    " (docs/dead-letters.md: When something is wrong)"
+                    " (docs/dead-letters-operations.md: When something is wrong)"
                 )
     finally:
         reader.close()

@@ -32,11 +32,6 @@ class Record(NamedTuple):
         """Where the record is."""
         return Coordinates(self.topic, self.partition, self.offset)
 
-    @property
-    def place(self) -> str:
-        """Where the record is: `topic-partition-offset`."""
-        return f"{self.topic}-{self.partition}-{self.offset}"
-
 
 class Outgoing(NamedTuple):
     """A record to be written; BY_KEY leaves its partition to Kafka's placement of keys."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.dead_letters.model.letters import ATTEMPT
+from shardpost.dead_letters.model.letter_format import ATTEMPT
 from shardpost.dead_letters.model.redrive_request import VALUE_BYTES
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
@@ -57,9 +57,9 @@ def test_a_plan_changes_nothing_and_apply_sends_all_of_it_back(
     assert done["done"] == 3
     assert seen(ready) == {(f"positions-0-{n}", "1"): 1 for n in range(3)}
     assert live(ready, ready.topic("parking-lot")) == {}
-    said = decisions(ready)
-    assert {one["About"] for one in said} == {f"positions-0-{n}" for n in range(3)}
-    assert {(one["Kind"], one["Who"], one["Why"]) for one in said} == {
+    decided = decisions(ready)
+    assert {one["About"] for one in decided} == {f"positions-0-{n}" for n in range(3)}
+    assert {(one["Kind"], one["Who"], one["Why"]) for one in decided} == {
         ("redriven", getpass.getuser(), "schema is mended")
     }
     states = {one["state"] for one in shardpost.json("letters", "list")}
@@ -76,7 +76,7 @@ def test_the_list_names_what_an_open_transaction_hides(
     put(ready, [failed(ready, original(8))])
     listed = shardpost.run("letters", "list", "--json")
     assert [one["letter_id"] for one in json.loads(listed.stdout)] == ["positions-0-7"]
-    assert f"{letter.topic}[{letter.partition}], offsets 1 to 2, from an open" in listed.stderr
+    assert f"{letter.topic}[{letter.partition}]: offsets 1 to 2, behind an open" in listed.stderr
     stranger.abort_transaction(10)
     listed = shardpost.run("letters", "list", "--json")
     assert len(json.loads(listed.stdout)) == 2
@@ -93,8 +93,8 @@ def test_filters_canary_and_discard_take_no_other(ready: Settings, shardpost: Co
         assert shardpost.json("letters", "discard", *choice, *why)["done"] == 0
     left = sorted((key or b"").decode() for key in live(ready, ready.topic("parking-lot")))
     assert shardpost.json("letters", "discard", "--canary", "2")["letters"] == 2
-    said = shardpost("letters", "discard", "--canary", "9")
-    assert said.splitlines()[-1] == "5 would be discarded; --apply does it"
+    output = shardpost("letters", "discard", "--canary", "9")
+    assert output.splitlines()[-1] == "5 would be discarded; add --apply to do it"
     assert shardpost.json("letters", "discard", "--id", left[0], *why)["done"] == 1
     assert sorted((k or b"").decode() for k in live(ready, ready.topic("parking-lot"))) == left[1:]
     assert len(retries(ready)) == 2
@@ -132,23 +132,27 @@ def test_an_edited_value_is_sent_and_recorded_as_such(
     large = tmp_path / "large"
     large.write_bytes(b"x" * (VALUE_BYTES + 1))
     mended = ("--id", "positions-0-1", "--apply", "--why", "a typo")
-    said = shardpost.refused("letters", "redrive", "--value", str(large), *mended, code=2)
-    assert f"{large}: expected at most {VALUE_BYTES} bytes, found more" in said
+    output = shardpost.refused("letters", "redrive", "--value", str(large), *mended, code=2)
+    assert f"{large}: expected at most {VALUE_BYTES} bytes, found more" in output
     shardpost(*edit, *mended)
     [retry] = retries(ready)
     assert (retry.key, retry.value) == (b"k1", b"mended \xff")
-    [said] = decisions(ready)
-    assert (said["Kind"], said["About"]) == ("edited", "positions-0-1")
+    [decided] = decisions(ready)
+    assert (decided["Kind"], decided["About"]) == ("edited", "positions-0-1")
     shown = shardpost.json("letters", "show", "positions-0-1")
-    [told] = shown["decisions"]
-    assert (told["kind"], told["who"], told["why"]) == ("edited", getpass.getuser(), "a typo")
-    assert told["when"] == said["When"]
+    [decision] = shown["decisions"]
+    assert (decision["kind"], decision["who"], decision["why"]) == (
+        "edited",
+        getpass.getuser(),
+        "a typo",
+    )
+    assert decision["when"] == decided["When"]
     [sent] = shown["retries"]
     assert (sent["attempt"], sent["value"]) == (1, "base64 bWVuZGVkIP8=")
     assert (shown["state"], shown["value"]) == ("redriven", "v")
     words = shardpost("letters", "show", "positions-0-1")
     assert f"attempt 1, {sent['where']}: value (8 bytes): base64 bWVuZGVkIP8=" in words
-    assert f"{said['When']}  edited    {getpass.getuser()}" in words
+    assert f"{decided['When']}  edited    {getpass.getuser()}" in words
     assert shardpost.json("letters", "show", "positions-0-0")["decisions"] == []
 
 
@@ -199,18 +203,18 @@ def test_a_letter_of_a_retry_topic_is_parked_and_can_only_be_discarded(
     put(ready, [failed(ready, original(0, topic=ready.topic("retries")))])
     assert total(sweep(patient, START)) == {"parked": 1}
     [parked] = live(ready, ready.topic("parking-lot")).values()
-    assert (header(parked, "parked-reason") or "").startswith("its origin is not known: expected")
+    assert (header(parked, "parked-reason") or "").startswith("unknown origin: expected")
     refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
     assert (refused["done"], refused["letters"], refused["refused"]) == (0, 0, 1)
-    assert "its origin is not known" in refused["refusals"][0]["reason"]
+    assert "unknown origin" in refused["refusals"][0]["reason"]
     assert retries(ready) == []
     assert shardpost.json("letters", "discard", "--apply", "--why", "lost")["done"] == 1
 
 
 def test_apply_without_a_reason_is_refused(shardpost: CommandLine) -> None:
     for why in ((), ("--why", ""), ("--why", "  ")):
-        said = shardpost.refused("letters", "redrive", "--apply", *why, code=2)
-        assert "--apply needs --why" in said
+        output = shardpost.refused("letters", "redrive", "--apply", *why, code=2)
+        assert "--apply needs --why" in output
 
 
 @pytest.mark.parametrize("value", ["/nowhere", "/proc", "/proc/self/mem"])
@@ -240,7 +244,7 @@ def test_two_at_once_send_each_letter_once(ready: Settings, shardpost: CommandLi
         assert done.returncode == 0 or "is already running" in done.stderr
 
 
-def test_show_tells_headers_value_and_life(ready: Settings, shardpost: CommandLine) -> None:
+def test_show_prints_headers_value_and_life(ready: Settings, shardpost: CommandLine) -> None:
     put(ready, [failed(ready, original(1, b"k", b"\xff"))])
     shown = shardpost.json("letters", "show", "positions-0-1")
     assert (shown["state"], shown["value"], shown["size"]) == ("waiting", "base64 /w==", 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shardpost.dead_letters.model.letters import ATTEMPT, FAILED_AT, ID
+from shardpost.dead_letters.model.letter_format import ATTEMPT, FAILED_AT, ID
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -74,7 +74,7 @@ class History:
         return letter
 
     def consume(self, seconds: float) -> None:
-        """Read what is new in the retries; three in ten fail again, one in ten is told twice."""
+        """Read what is new in the retries; three in ten fail again, of these one in ten twice."""
         reports = []
         for retry in self._new():
             self.seen[header(retry, ID), header(retry, ATTEMPT)] += 1

@@ -1,4 +1,4 @@
-"""What anybody may write to the topics of letters: it stops no sweep, and each is told right."""
+"""What anybody may write to the topics of letters: it stops no sweep, and is reported right."""
 
 import os
 import signal
@@ -13,11 +13,13 @@ from confluent_kafka.admin import NewTopic
 
 from shardpost.dead_letters import redrive
 from shardpost.dead_letters.intake import take_in
-from shardpost.dead_letters.letter_details import routes_of
-from shardpost.dead_letters.letters_table import append, opened, standing, unread
+from shardpost.dead_letters.letters_table import append, current_letters, open_table
+from shardpost.dead_letters.letters_table_offsets import unread
+from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_names import name_of
-from shardpost.dead_letters.model.letters import Letter, Malformed, parse
+from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.transitions import parked
+from shardpost.dead_letters.routes import routes_of
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
@@ -70,11 +72,11 @@ def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object
 
 
 def states(settings: Settings) -> dict[str, str]:
-    """Return where each letter stands; the same from the table, and from the topics alone."""
-    found = {name: str(step.state) for name, step in standing(settings).items()}
-    table = opened(settings)
+    """Return the state of each letter; the same from the table, and from the topics alone."""
+    found = {name: str(step.state) for name, step in current_letters(settings).items()}
+    table = open_table(settings)
     append(settings, table, unread(settings, table))
-    assert {name: str(step.state) for name, step in standing(settings).items()} == found
+    assert {name: str(step.state) for name, step in current_letters(settings).items()} == found
     return found
 
 
@@ -124,7 +126,7 @@ def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Setting
         ("Schlüssel/../ 1".encode(), "Schlüssel/../ 1"),
     ],
 )
-def test_a_letter_under_any_key_is_told_from_its_first_step_to_its_last(
+def test_a_letter_under_any_key_is_listed_from_its_first_step_to_its_last(
     ready: Settings, shardpost: CommandLine, key: bytes, name: str
 ) -> None:
     put(ready, [in_store(ready, key, b"v1"), in_store(ready, key, b"v2")])
@@ -282,20 +284,20 @@ def test_a_foreign_letter_that_is_too_large_is_named_and_stops_nothing(
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
+def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     ready: Settings, monkeypatch: pytest.MonkeyPatch, is_committed: bool
 ) -> None:
     once = ready.model_copy(update={"retry_attempts": 0})
     put(once, [failed(once, original(1)), failed(once, original(2, b"other"))])
     assert total(sweep(once, START)) == {"parked": 2}
-    anew = failed(once, original(1, value=b"new"), "KeyError: new", at(9))
-    stored = Record(anew.key, anew.value, anew.headers, anew.timestamp, "", 0, 9)
+    again = failed(once, original(1, value=b"new"), "KeyError: new", at(9))
+    stored = Record(again.key, again.value, again.headers, again.timestamp, "", 0, 9)
     letter = parse(stored.key, stored.headers, stored.timestamp)
     assert isinstance(letter, Letter)
     record = parked(letter, stored, "exhausted", routes_of(once))
     sweeping = clients.transactional_producer(once, f"{once.topic('dead-letters')}/other")
     sweeping.init_transactions(10)
-    as_it_is = redrive.reread
+    as_it_is = redrive.read_selected
 
     def meanwhile(*asked: object) -> Iterator[Record]:
         found = list(as_it_is(*asked))  # type: ignore[arg-type]
@@ -306,7 +308,7 @@ def test_a_letter_that_is_parked_anew_while_it_is_redriven_stays(
             sweeping.commit_transaction(10)
         yield from found
 
-    monkeypatch.setattr(redrive, "reread", meanwhile)
+    monkeypatch.setattr(redrive, "read_selected", meanwhile)
     assert decide(once, value=None) == 1
     if not is_committed:
         sweeping.commit_transaction(10)
@@ -347,20 +349,20 @@ def test_interrupted_midway_it_says_how_many_and_the_next_one_sends_the_rest(
     put(once, [failed(once, original(n, b"k%d" % n)) for n in range(20)])
     assert total(sweep(once, START)) == {"parked": 20}
     arguments = ("letters", "redrive", "--apply", "--why", "x")
-    with (tmp_path / "said").open("wb") as said:
+    with (tmp_path / "log").open("wb") as log:
         running = subprocess.Popen(
             [str(SHARDPOST), *arguments, "--rate", "2"],
             env=os.environ | ready.environ(),
-            stderr=said,
+            stderr=log,
         )
         wait_for(lambda: len(retries(once)) >= 4, "four retries", seconds=60)
         running.send_signal(signal.SIGINT)
         assert running.wait(30) == 1
-    words = (tmp_path / "said").read_text()
+    words = (tmp_path / "log").read_text()
     assert "shardpost: interrupted: " in words
     assert "Traceback" not in words
-    told = int(words.split("interrupted: ")[1].split()[0])
-    assert told <= len(retries(once)) <= told + 2
+    moved = int(words.split("interrupted: ")[1].split()[0])
+    assert moved <= len(retries(once)) <= moved + 2
     before = len(retries(once))
     rest = shardpost.json(*arguments)
     assert rest["done"] == 20 - before

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from shardpost.dead_letters.model.letters import ATTEMPT, ERROR, FAILED_AT, ID
+from shardpost.dead_letters.model.letter_format import ATTEMPT, ERROR, FAILED_AT, ID
 from shardpost.kafka.clients import admin, transactional_producer
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -136,7 +137,7 @@ def test_exhausted_and_fatal_letters_are_parked_at_once(ready: Settings) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "reason"),
     [
         (ATTEMPT, "-1", "expected attempt to be 0 to 9999, found b'-1'"),
         (ATTEMPT, str(10**30), "expected attempt to be 0 to 9999"),
@@ -150,14 +151,14 @@ def test_exhausted_and_fatal_letters_are_parked_at_once(ready: Settings) -> None
     ],
 )
 def test_a_malformed_letter_is_parked_with_what_is_wrong(
-    ready: Settings, name: str, value: str | bytes | None, said: str
+    ready: Settings, name: str, value: str | bytes | None, reason: str
 ) -> None:
     good = failed(ready, original(7))
     put(ready, [good._replace(headers=[*good.headers, (name, value)])])
     assert total(sweep(ready, START)) == {"parked": 1}
     [(key, parked)] = live(ready, ready.topic("parking-lot")).items()
     assert (key, parked.value) == (b"positions-0-7", b"v")
-    assert said in (header(parked, ERROR) or "")
+    assert reason in (header(parked, ERROR) or "")
     assert total(sweep(ready, at(10**7))) == {}
     assert retries(ready) == []
 
@@ -244,15 +245,15 @@ def test_a_flood_of_one_error_is_held_and_the_others_go(ready: Settings) -> None
 
 def _due_errors(settings: Settings) -> dict[str, int]:
     from shardpost.dead_letters.model.transitions import Routes
-    from shardpost.dead_letters.sweep_partition import Sweep, due_by_error
+    from shardpost.dead_letters.sweep_partition import Sweep, due_by_fingerprint
     from tests.support.letter_world import partitions
 
     counts = partitions(settings)
     routes = Routes(settings.topic("dead-letters"), settings.topic("parking-lot"), counts)
     job = Sweep(settings, routes, at(60))
     found: dict[str, int] = {}
-    for partition in range(counts[settings.topic("dead-letters")]):
-        for name, count in due_by_error(job, partition).items():
+    for number in range(counts[routes.store]):
+        for name, count in due_by_fingerprint(job, TopicPartition(routes.store, number)).items():
             found[name] = found.get(name, 0) + count
     return found
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from shardpost import locks
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
-from shardpost.dead_letters.letters_table import life, standing
-from shardpost.dead_letters.model.letters import ATTEMPT, ID
+from shardpost.dead_letters.letters_table import current_letters, life
+from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.delta.query import rows
@@ -66,7 +66,7 @@ def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
 
 
 def states(settings: Settings) -> Counter[str]:
-    return Counter(str(step.state) for step in standing(settings).values())
+    return Counter(str(step.state) for step in current_letters(settings).values())
 
 
 def of_table(settings: Settings) -> list[tuple[str, str, int]]:
@@ -78,7 +78,7 @@ def of_table(settings: Settings) -> list[tuple[str, str, int]]:
     return [(row["id"], row["state"], row["attempt"]) for row in found]
 
 
-def test_the_table_tells_the_life_of_each_letter(ready: Settings, spark: SparkSession) -> None:
+def test_the_table_has_the_life_of_each_letter(ready: Settings, spark: SparkSession) -> None:
     once = ready.model_copy(update={"retry_attempts": 1})
     put(once, [failed(once, original(1))])
     assert states(once) == {"waiting": 1}
@@ -94,9 +94,9 @@ def test_the_table_tells_the_life_of_each_letter(ready: Settings, spark: SparkSe
         ("positions-0-1", "waiting", 1),
         ("positions-0-1", "parked", 1),
     ]
-    told = [(str(step.state), step.attempt) for step in life(once, "positions-0-1")]
-    assert told == [("waiting", 0), ("retried", 0), ("waiting", 1), ("parked", 1)]
-    [step] = standing(once).values()
+    steps = [(str(step.state), step.attempt) for step in life(once, "positions-0-1")]
+    assert steps == [("waiting", 0), ("retried", 0), ("waiting", 1), ("parked", 1)]
+    [step] = current_letters(once).values()
     assert (step.origin_topic, step.error) == ("positions", "ValueError: bad")
     version = newest_version(once, DEAD_LETTERS) or 0
     assert read(spark, once, DEAD_LETTERS, version).count() == 4
@@ -234,12 +234,12 @@ def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Setti
     try:
         wait_for(lambda: len(retries(small)) > 20, "some retries")
         os.killpg(command.pid, signal.SIGINT)
-        out, said = command.communicate(timeout=60)
+        out, log = command.communicate(timeout=60)
     finally:
         command.kill()
     assert (command.returncode, out) == (1, "")
-    assert "Traceback" not in said
-    assert said.splitlines()[-1] == "shardpost: interrupted"
+    assert "Traceback" not in log
+    assert log.splitlines()[-1] == "shardpost: interrupted"
     assert len(retries(small)) < count
     run(ready)
     assert set(seen(ready).values()) == {1}

@@ -9,11 +9,12 @@ from typing import Any
 
 from confluent_kafka import Message, Producer
 
-from shardpost.dead_letters.letter_details import routes_of
-from shardpost.dead_letters.model import letters
+from shardpost.dead_letters.model import letter_format, letters
+from shardpost.dead_letters.model.outcome import reported
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.transitions import Routes
-from shardpost.dead_letters.redrive import RedriveLimits, RedriveResult, carry_out
+from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out
+from shardpost.dead_letters.routes import routes_of
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
@@ -105,25 +106,28 @@ def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionRepor
     counts = partitions(settings)
     routes = Routes(settings.topic("dead-letters"), settings.topic("parking-lot"), counts)
     job = Sweep(settings, routes, now, **more)
-    return [sweep_partition(job, n) for n in range(counts[settings.topic("dead-letters")])]
+    return [
+        sweep_partition(job, TopicPartition(routes.store, number))
+        for number in range(counts[routes.store])
+    ]
 
 
 def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool = True) -> int:
     """Redrive or discard all that is parked, as `letters redrive --apply` does; return how many."""
     now = datetime.now(UTC)
-    verdict = RedriveRequest(
-        Selection(), is_redrive, who="me", why="comma", now=now, again=True, value=value
+    request = RedriveRequest(
+        Selection(), is_redrive, who="me", why="comma", now=now, allow_repeated=True, value=value
     )
-    done = RedriveResult()
-    carry_out(settings, routes_of(settings), verdict, RedriveLimits(), done)
-    return done.count
+    result = RedriveResult()
+    carry_out(Redrive(settings, routes_of(settings), request), result)
+    return result.count
 
 
 def total(reports: Iterable[PartitionReport]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for report in reports:
         assert report.error is None, report.error
-        found.update({k: v for k, v in report.as_json().items() if k not in ("partition", "error")})
+        found.update(reported(report.counts))
     return {name: count for name, count in found.items() if count}
 
 
@@ -158,7 +162,7 @@ def header(record: Record, name: str) -> str | None:
 def seen(settings: Settings) -> Counter[tuple[str | None, str | None]]:
     """Return how often a reader of committed records sees each letter and attempt."""
     found = retries(settings)
-    return Counter((header(r, letters.ID), header(r, letters.ATTEMPT)) for r in found)
+    return Counter((header(r, letter_format.ID), header(r, letter_format.ATTEMPT)) for r in found)
 
 
 def decisions(settings: Settings) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What letters are called, and that nothing in a text of others steers a terminal."""
+"""The names of letters, and that nothing in a text of others steers a terminal."""
 
 import pwd
 from hashlib import sha256

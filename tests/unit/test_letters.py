@@ -1,4 +1,4 @@
-"""Letters as values: made, read, bounded, tried again, and told apart by their errors."""
+"""Letters as values: made, read, bounded, retried, and distinguished by their errors."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -6,19 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.dead_letters.model import letters, transitions
+from shardpost.dead_letters.model import letter_format, letter_parser, letters, transitions
 from shardpost.dead_letters.model.backoff import delay
 from shardpost.dead_letters.model.fingerprints import error_class, fingerprint
-from shardpost.dead_letters.model.foreign_letters import Known, translated
-from shardpost.dead_letters.model.letters import (
-    Letter,
-    Malformed,
-    as_record,
-    failed_again,
-    first_failure,
-    parse,
-)
-from shardpost.dead_letters.model.retry_policy import Park, Retry, Wait, decide
+from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
+from shardpost.dead_letters.model.letter_format import Letter, Malformed
+from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
+from shardpost.dead_letters.model.outcome import Outcome
+from shardpost.dead_letters.model.retry_policy import RetryDecision, decide, park
 from shardpost.dead_letters.model.transitions import Routes
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Header, Outgoing, Record
@@ -95,7 +91,7 @@ def test_a_failure_after_its_own_record_counts_from_the_record() -> None:
 @given(
     strategies.lists(
         strategies.tuples(
-            strategies.sampled_from(sorted(letters.RESERVED)) | strategies.text(max_size=5),
+            strategies.sampled_from(sorted(letter_format.RESERVED)) | strategies.text(max_size=5),
             strategies.none() | strategies.binary(max_size=40),
         ),
         max_size=12,
@@ -123,38 +119,40 @@ ODD = [
 @given(
     strategies.lists(
         strategies.tuples(
-            strategies.sampled_from(sorted(letters.RESERVED)),
+            strategies.sampled_from(sorted(letter_format.RESERVED)),
             strategies.none() | strategies.sampled_from(ODD),
         ),
         max_size=3,
     ),
-    strategies.sampled_from(sorted(letters.RESERVED)) | strategies.none(),
+    strategies.sampled_from(sorted(letter_format.RESERVED)) | strategies.none(),
     strategies.sampled_from(
         [b"positions-3-41", b"other-0-0", b"", b"\xff", b"k" * 1000, b"k" * 1001, None]
     ),
     strategies.sampled_from([NOW_MS, NOW_MS - 1, NOW_MS + 1, 0, -1, 2**63 - 1]),
 )
-def test_what_is_read_quickly_is_read_as_it_is_closely(
+def test_the_fast_parser_reads_as_the_strict_one_does(
     spoilt: list[tuple[str, bytes | str | None]],
     left_out: str | None,
     key: bytes | None,
     timestamp: int,
 ) -> None:
-    sound = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
-    headers = [*(header for header in sound if header[0] != left_out), *spoilt]
-    assert parse(key, headers, timestamp) == letters._closely(dict(headers), key, timestamp)
+    well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
+    headers = [*(header for header in well_formed if header[0] != left_out), *spoilt]
+    assert parse(key, headers, timestamp) == letter_parser._parse_strictly(
+        dict(headers), key, timestamp
+    )
 
 
-def test_a_sound_letter_is_read_quickly() -> None:
-    sound = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
-    assert letters._sound(dict(sound), b"positions-3-41", NOW_MS) == read(stored())
+def test_a_well_formed_letter_is_read_by_the_fast_parser() -> None:
+    well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
+    assert letter_parser._parse_fast(dict(well_formed), b"positions-3-41", NOW_MS) == read(stored())
 
 
 def test_a_letter_of_the_last_year_that_there_is_waits() -> None:
     out = stored()
-    headers = [*out.headers, (letters.FAILED_AT, "9999-12-31T23:59:59Z")]
+    headers = [*out.headers, (letter_format.FAILED_AT, "9999-12-31T23:59:59Z")]
     letter = parse(out.key, headers, 2**63 - 1)
-    assert isinstance(decide(letter, NOW, RetryRules()), Wait)
+    assert decide(letter, NOW, RetryRules()).outcome is Outcome.WAIT
 
 
 def test_delays_grow_to_the_cap_and_jitter_only_lengthens_them() -> None:
@@ -171,19 +169,21 @@ def test_a_letter_is_retried_when_it_is_due_and_not_before() -> None:
     letter = read(stored())
     rules = RetryRules(RetrySettings(jitter=0))
     due = NOW + timedelta(seconds=60)
-    assert decide(letter, due - timedelta(microseconds=1), rules) == Wait(due)
-    assert decide(letter, due, rules) == Retry()
+    assert decide(letter, due - timedelta(microseconds=1), rules) == RetryDecision(
+        Outcome.WAIT, due
+    )
+    assert decide(letter, due, rules) == RetryDecision(Outcome.RETRY)
 
 
 def test_what_no_retry_can_help_is_parked() -> None:
     letter = read(stored(error="pkg.SchemaError: no"))
     assert isinstance(letter, Letter)
     for names in ({"SchemaError"}, {"pkg.SchemaError"}):
-        assert isinstance(decide(letter, NOW, RetryRules(fatal=frozenset(names))), Park)
-    assert isinstance(decide(letter, NOW, RetryRules(fatal=frozenset({"Schema"}))), Wait)
-    assert isinstance(decide(letter._replace(attempt=8), NOW, RetryRules()), Park)
-    assert isinstance(decide(letter._replace(attempt=7), NOW, RetryRules()), Wait)
-    assert decide(Malformed("no id"), NOW, RetryRules()) == Park("malformed: no id")
+        assert decide(letter, NOW, RetryRules(fatal=frozenset(names))).outcome is Outcome.PARK
+    assert decide(letter, NOW, RetryRules(fatal=frozenset({"Schema"}))).outcome is Outcome.WAIT
+    assert decide(letter._replace(attempt=8), NOW, RetryRules()).outcome is Outcome.PARK
+    assert decide(letter._replace(attempt=7), NOW, RetryRules()).outcome is Outcome.WAIT
+    assert decide(Malformed("no id"), NOW, RetryRules()) == park("malformed: no id")
 
 
 def test_values_for_single_origins_are_read() -> None:
@@ -276,21 +276,19 @@ def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
     )
 
 
-def test_what_is_wrong_with_a_malformed_letter_is_said_of_it_parked_too_and_tells_its_kind() -> (
-    None
-):
-    marks = set()
+def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_differ_by_kind() -> None:
+    fingerprints = set()
     for headers in ([("kafka_dlt-original-offset", b"17")], [("mine", b"1")]):
         out = taken_in(Record(b"k", b"v", headers, 5, "dlq", 0, 3))
         found = read(out)
         assert isinstance(found, Malformed)
-        park = decide(found, NOW, RetryRules())
-        assert isinstance(park, Park)
+        decided = decide(found, NOW, RetryRules())
+        assert decided.outcome is Outcome.PARK
         routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
-        lot = transitions.parked(found, as_read(out), park.reason, routes)
+        lot = transitions.parked(found, as_read(out), decided.reason or "", routes)
         assert read(lot) == found
-        marks.add(dict(lot.headers)[transitions.PARKED_ERROR])
-    assert len(marks) == 2
+        fingerprints.add(dict(lot.headers)[transitions.PARKED_ERROR])
+    assert len(fingerprints) == 2
 
 
 def in_sets(prefix: str, sets: list[dict[str, bytes]]) -> list[Header]:
@@ -375,7 +373,7 @@ def test_a_retry_that_goes_on_through_topics_of_others_does_not_go_on_for_ever()
             error="java.E: x",
         )
     assert isinstance(again, Letter)
-    assert isinstance(decide(again, NOW, RULES), Park)
+    assert decide(again, NOW, RULES).outcome is Outcome.PARK
 
 
 def test_an_error_of_spring_is_named_by_its_cause() -> None:
@@ -387,7 +385,7 @@ def test_an_error_of_spring_is_named_by_its_cause() -> None:
     assert (letter.id, letter.error) == ("orders-0-17", "java.lang.IllegalStateException: no")
 
 
-def test_an_error_of_a_key_is_told() -> None:
+def test_an_error_of_a_key_is_the_letters_error() -> None:
     names = ("key-exception-fqcn", "key-exception-message")
     of_error: list[Header] = [(SPRING + name, b"no key") for name in names]
     place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
@@ -414,7 +412,7 @@ def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
     letter = read(taken_in(Record(b"k", b"v", sets, 5, "dlq", 0, 3)))
     assert isinstance(letter, Letter)
     assert letter.id == "retries-0-5"
-    assert isinstance(decide(letter, NOW, RetryRules()), Park)
+    assert decide(letter, NOW, RetryRules()).outcome is Outcome.PARK
 
 
 def test_a_foreign_record_whose_last_place_is_none_is_not_taken_for_an_earlier_one() -> None:
@@ -437,8 +435,8 @@ def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> N
 
 
 def taken_in(foreign: Record) -> Outgoing:
-    known = Known(RULES, {"dlq", "x.DLT", "x.DLT.DLT"})
-    return translated(foreign, NOW, "dead-letters", 8, known)
+    known = KnownTopics(RULES, {"dlq", "x.DLT", "x.DLT.DLT"})
+    return from_foreign(foreign, NOW, "dead-letters", 8, known)
 
 
 def as_read(out: Outgoing) -> Record:
@@ -451,10 +449,10 @@ def test_a_letter_of_a_retry_topic_is_never_retried_but_parked_with_the_reason()
     for topic in ("retries", "bonds-retries"):
         letter = first_failure(RECORD._replace(topic=topic), "E: x", NOW)
         decided = decide(letter, NOW + timedelta(days=9), rules)
-        assert isinstance(decided, Park)
-        assert decided.reason.endswith(f"found the retry topic {topic}")
+        assert decided.outcome is Outcome.PARK
+        assert (decided.reason or "").endswith(f"found the retry topic {topic}")
     letter = first_failure(RECORD._replace(topic="bonds"), "E: x", NOW)
-    assert decide(letter, NOW + timedelta(days=9), rules) == Retry()
+    assert decide(letter, NOW + timedelta(days=9), rules) == RetryDecision(Outcome.RETRY)
 
 
 def test_an_id_of_a_thousand_bytes_is_the_longest_and_the_error_is_cut() -> None:
@@ -465,4 +463,4 @@ def test_an_id_of_a_thousand_bytes_is_the_longest_and_the_error_is_cut() -> None
         found = parse(key, headers, NOW_MS)
         assert isinstance(found, Letter) == is_letter
         if isinstance(found, Letter):
-            assert len(found.error) == letters.ERROR_BYTES
+            assert len(found.error) == letter_format.ERROR_BYTES

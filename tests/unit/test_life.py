@@ -1,12 +1,12 @@
-"""Where a letter stands, from its steps in whatever order they are read."""
+"""The state of a letter, from its steps in whatever order they are read."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 
 import pytest
 
-from shardpost.dead_letters.model.life import Step, fold, in_order
-from shardpost.dead_letters.model.transitions import LetterState
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.life import Step, in_order, newest_steps
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 W, T, P, R, D = (
@@ -19,18 +19,18 @@ W, T, P, R, D = (
 STORE, LOT = "dead-letters", "parking-lot"
 
 # (state, attempt, topic, offset); no attempt: a tombstone that was written by hand.
-Told = tuple[LetterState, int | None, str, int]
+StepFields = tuple[LetterState, int | None, str, int]
 
 
-def steps(*told: Told) -> list[Step]:
+def steps(*found: StepFields) -> list[Step]:
     return [
         Step("x", state, attempt, AT + timedelta(seconds=n), topic, 0, offset)
-        for n, (state, attempt, topic, offset) in enumerate(told)
+        for n, (state, attempt, topic, offset) in enumerate(found)
     ]
 
 
 @pytest.mark.parametrize(
-    ("told", "stands"),
+    ("fields", "expected"),
     [
         ([(W, 0, STORE, 0), (T, 0, STORE, 1), (W, 1, STORE, 2)], W),
         ([(W, 0, STORE, 0), (P, 0, LOT, 0), (R, 0, LOT, 1)], R),
@@ -43,15 +43,15 @@ def steps(*told: Told) -> list[Step]:
         ([(D, None, STORE, 4)], None),
     ],
 )
-def test_it_stands_where_its_last_step_left_it(
-    told: list[Told], stands: LetterState | None
+def test_a_letter_is_in_the_state_of_its_newest_step(
+    fields: list[StepFields], expected: LetterState | None
 ) -> None:
-    for some in permutations(steps(*told)):
-        last = fold(some).get("x")
-        assert (last and last.state) == stands
+    for some in permutations(steps(*fields)):
+        last = newest_steps(some).get("x")
+        assert (last and last.state) == expected
 
 
-def test_a_life_is_told_in_order_with_what_was_done_by_hand_at_its_time() -> None:
-    told = steps((W, 0, STORE, 0), (D, None, STORE, 1), (W, 0, STORE, 2), (P, 0, LOT, 0))
-    for some in permutations(told):
-        assert in_order(some) == told
+def test_a_life_is_in_order_with_what_was_done_by_hand_at_its_time() -> None:
+    life = steps((W, 0, STORE, 0), (D, None, STORE, 1), (W, 0, STORE, 2), (P, 0, LOT, 0))
+    for some in permutations(life):
+        assert in_order(some) == life

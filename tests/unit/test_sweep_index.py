@@ -14,12 +14,16 @@ from hypothesis import given, strategies
 from shardpost.dead_letters import sweep_index, temporary_database
 from shardpost.dead_letters.batches import batches, itself
 from shardpost.dead_letters.model.fingerprints import fingerprint
-from shardpost.dead_letters.model.key_fold import NONE, STAYING, KeyFold, Outcome
-from shardpost.dead_letters.model.letters import Letter, letter_headers
-from shardpost.dead_letters.model.transitions import LetterState, tombstone
+from shardpost.dead_letters.model.key_fold import NONE, KeyFold
+from shardpost.dead_letters.model.letter_format import Letter
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.letters import letter_headers
+from shardpost.dead_letters.model.outcome import LEFT_IN_STORE, Outcome
+from shardpost.dead_letters.model.transitions import tombstone
 from shardpost.dead_letters.origin_order import in_origin_order
 from shardpost.dead_letters.sweep_index import SweepIndex
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Header, Record
 from shardpost.retry_settings import RetryRules
 
@@ -29,20 +33,20 @@ HELD = frozenset({fingerprint("OSError: gone")})
 ONE_LONG, ANOTHER = b"one " * 20, b"one " * 20 + b"more"
 
 
-class Told(NamedTuple):
-    """What a record says; a tombstone's `place` is how far back it deals with."""
+class Content(NamedTuple):
+    """What a record says; a tombstone's `origin_offset` is how many offsets it does not cover."""
 
     kind: str
     key: bytes
     attempt: int
     origin: bytes | None
-    place: int
+    origin_offset: int
     error: str
     is_due: bool
 
 
-TOLD = strategies.builds(
-    Told,
+CONTENTS = strategies.builds(
+    Content,
     strategies.sampled_from(("letter", "letter", "tombstone", "junk")),
     strategies.sampled_from((b"a", b"b", b"c", b"d", b"e", ONE_LONG, ANOTHER)),
     strategies.integers(0, 2),
@@ -53,18 +57,20 @@ TOLD = strategies.builds(
 )
 
 
-def record(told: Told, offset: int) -> Record:
-    if told.kind == "junk":
-        return as_read(told.key, b"v", [], offset)
-    if told.kind == "tombstone":
-        of = as_read(told.key, b"v", [], max(0, offset - told.place))
-        gone = tombstone(of, told.attempt or None, LetterState.RETRIED, NOW)
-        return as_read(told.key, None, gone.headers, offset)
-    failed_at = NOW - timedelta(days=told.is_due)
-    origin = ("positions", 0, told.place, told.origin)
-    letter = Letter(told.key.decode(), *origin, told.attempt, told.error, failed_at, is_null=False)
-    said: list[Header] = [("error", told.error), ("failed-at", failed_at.isoformat())]
-    return as_read(told.key, b"v", [*letter_headers(letter), *said], offset)
+def record(content: Content, offset: int) -> Record:
+    if content.kind == "junk":
+        return as_read(content.key, b"v", [], offset)
+    if content.kind == "tombstone":
+        of = as_read(content.key, b"v", [], max(0, offset - content.origin_offset))
+        gone = tombstone(of, content.attempt or None, LetterState.RETRIED, NOW)
+        return as_read(content.key, None, gone.headers, offset)
+    failed_at = NOW - timedelta(days=content.is_due)
+    origin = ("positions", 0, content.origin_offset, content.origin)
+    letter = Letter(
+        content.key.decode(), *origin, content.attempt, content.error, failed_at, is_null=False
+    )
+    headers: list[Header] = [("error", content.error), ("failed-at", failed_at.isoformat())]
+    return as_read(content.key, b"v", [*letter_headers(letter), *headers], offset)
 
 
 def as_read(key: bytes, value: bytes | None, headers: list[Header], offset: int) -> Record:
@@ -72,85 +78,89 @@ def as_read(key: bytes, value: bytes | None, headers: list[Header], offset: int)
     return Record(key, value, raw, int(NOW.timestamp() * 1000), "dead-letters", 0, offset)
 
 
-def fate(told: Told, *, is_guarded: bool) -> Outcome:
+def outcome(content: Content, *, is_guarded: bool) -> Outcome:
     """Return what becomes of a letter of which there is one record."""
-    if told.kind == "junk" or told.error.startswith("SchemaError"):
+    if content.kind == "junk" or content.error.startswith("SchemaError"):
         return Outcome.PARK
-    if not told.is_due:
+    if not content.is_due:
         return Outcome.WAIT
-    return Outcome.HOLD if is_guarded and fingerprint(told.error) in HELD else Outcome.RETRY
+    return Outcome.HOLD if is_guarded and fingerprint(content.error) in HELD else Outcome.RETRY
 
 
-def fold(history: list[Told], *, is_guarded: bool) -> dict[int, KeyFold]:
-    """Return the lives of what is live, by offset."""
-    lives: dict[bytes, KeyFold] = {}
-    for offset, told in enumerate(history):
-        life = lives.setdefault(told.key, KeyFold())
-        if told.kind == "tombstone":
-            life.tombstone(told.attempt or NONE, max(0, offset - told.place))
+def fold(history: list[Content], *, is_guarded: bool) -> dict[int, KeyFold]:
+    """Return the folds of what is live, by offset."""
+    folds: dict[bytes, KeyFold] = {}
+    for offset, content in enumerate(history):
+        one_fold = folds.setdefault(content.key, KeyFold())
+        if content.kind == "tombstone":
+            one_fold.add_tombstone(content.attempt or NONE, max(0, offset - content.origin_offset))
         else:
-            attempt = told.attempt if told.kind == "letter" else NONE
-            life.letter(offset, attempt, fate(told, is_guarded=is_guarded))
-    return {life.offset: life for life in lives.values() if life.offset != NONE}
+            attempt = content.attempt if content.kind == "letter" else NONE
+            one_fold.add_letter(offset, attempt, outcome(content, is_guarded=is_guarded))
+    return {one_fold.offset: one_fold for one_fold in folds.values() if one_fold.offset != NONE}
 
 
-def order(history: list[Told], lives: dict[int, KeyFold]) -> list[int]:
+def order(history: list[Content], folds: dict[int, KeyFold]) -> list[int]:
     """Return the offsets of what goes: each when all is read that has to go before it."""
-    going = [offset for offset in sorted(lives) if lives[offset].fate not in STAYING]
+    going = [offset for offset in sorted(folds) if folds[offset].outcome not in LEFT_IN_STORE]
 
     def before(offset: int) -> list[int]:
         """Return those of the same original key up to its place."""
-        told = history[offset]
+        content = history[offset]
         return [
             other
             for other in going
-            if lives[other].fate in (Outcome.RETRY, Outcome.PARK)
-            and (history[other].kind, history[other].origin) == ("letter", told.origin)
-            and (history[other].place, other) <= (told.place, offset)
+            if folds[other].outcome in (Outcome.RETRY, Outcome.PARK)
+            and (history[other].kind, history[other].origin) == ("letter", content.origin)
+            and (history[other].origin_offset, other) <= (content.origin_offset, offset)
         ]
 
     def turn(offset: int) -> tuple[int, bool, int, int]:
-        told, is_sent = history[offset], lives[offset].fate in (Outcome.RETRY, Outcome.PARK)
-        is_ordered = is_sent and told.kind == "letter" and told.origin is not None
+        content, is_sent = history[offset], folds[offset].outcome in (Outcome.RETRY, Outcome.PARK)
+        is_ordered = is_sent and content.kind == "letter" and content.origin is not None
         release = max(before(offset)) if is_ordered else offset
-        return release, release > offset, told.place, offset
+        return release, release > offset, content.origin_offset, offset
 
     return sorted(going, key=turn)
 
 
-@given(strategies.lists(TOLD, max_size=60), strategies.booleans())
-def test_it_tells_what_dictionaries_and_sorting_tell(history: list[Told], is_guarded: bool) -> None:
-    records = [record(told, offset) for offset, told in enumerate(history)]
-    found = filled(records, is_guarded=is_guarded)
-    lives = fold(history, is_guarded=is_guarded)
-    assert found.counts() == Counter(life.fate for life in lives.values())
-    letters = [(records[chosen.offset], chosen) for chosen in found.chosen()]
-    gone = list(in_origin_order(letters, found.late()))
-    assert [one.offset for one, _ in gone] == order(history, lives)
-    for one, chosen in gone:
-        life = lives[one.offset]
-        assert (one, chosen.fate) == (records[one.offset], life.fate)
-        assert chosen.dealt == (life.dealt if life.fate is Outcome.DROP else None)
-    if is_guarded:
-        due = [offset for offset in lives if lives[offset].fate in (Outcome.RETRY, Outcome.HOLD)]
-        marks = Counter(fingerprint(history[offset].error) for offset in due)
-        assert found.due_by_error() == marks
-
-
-@given(strategies.lists(TOLD, max_size=60), strategies.sets(strategies.integers(0, 59)))
-def test_the_order_holds_also_when_the_cleaner_takes_letters_between_the_readings(
-    history: list[Told], taken: set[int]
+@given(strategies.lists(CONTENTS, max_size=60), strategies.booleans())
+def test_it_selects_and_orders_as_dictionaries_and_sorting_do(
+    history: list[Content], is_guarded: bool
 ) -> None:
-    records = [record(told, offset) for offset, told in enumerate(history)]
+    records = [record(content, offset) for offset, content in enumerate(history)]
+    found = filled(records, is_guarded=is_guarded)
+    folds = fold(history, is_guarded=is_guarded)
+    assert found.counts() == Counter(one_fold.outcome for one_fold in folds.values())
+    letters = [(records[selected.offset], selected) for selected in found.selected()]
+    gone = list(in_origin_order(letters, found.delayed()))
+    assert [one.offset for one, _ in gone] == order(history, folds)
+    for one, selected in gone:
+        one_fold = folds[one.offset]
+        assert (one, selected.outcome) == (records[one.offset], one_fold.outcome)
+        assert selected.resolved_attempt == (
+            one_fold.resolved_attempt if one_fold.outcome is Outcome.DROP else None
+        )
+    if is_guarded:
+        due = [offset for offset in folds if folds[offset].outcome in (Outcome.RETRY, Outcome.HOLD)]
+        fingerprints = Counter(fingerprint(history[offset].error) for offset in due)
+        assert found.due_by_fingerprint() == fingerprints
+
+
+@given(strategies.lists(CONTENTS, max_size=60), strategies.sets(strategies.integers(0, 59)))
+def test_the_order_holds_also_when_the_cleaner_takes_letters_between_the_readings(
+    history: list[Content], taken: set[int]
+) -> None:
+    records = [record(content, offset) for offset, content in enumerate(history)]
     found = filled(records, is_guarded=False)
-    chosen = [one for one in found.chosen() if one.offset not in taken]
-    letters = [(records[one.offset], one) for one in chosen]
-    gone = [one.offset for one, _ in in_origin_order(letters, found.late())]
-    assert sorted(gone) == [one.offset for one in chosen]
-    sent = {one.offset for one in chosen if one.fate in (Outcome.RETRY, Outcome.PARK)}
+    selected = [one for one in found.selected() if one.offset not in taken]
+    letters = [(records[one.offset], one) for one in selected]
+    gone = [one.offset for one, _ in in_origin_order(letters, found.delayed())]
+    assert sorted(gone) == [one.offset for one in selected]
+    sent = {one.offset for one in selected if one.outcome in (Outcome.RETRY, Outcome.PARK)}
     for origin in (b"x", b"y"):
         of_it = [n for n in gone if n in sent and history[n].origin == origin]
-        places = [history[n].place for n in of_it if history[n].kind == "letter"]
+        places = [history[n].origin_offset for n in of_it if history[n].kind == "letter"]
         assert places == sorted(places)
 
 
@@ -175,20 +185,20 @@ from pathlib import Path
 from shardpost.dead_letters import temporary_database
 from shardpost.dead_letters.sweep_index import SweepIndex
 from shardpost.dead_letters.origin_order import in_origin_order
-from tests.unit.test_sweep_index import NOW, RULES, Told, add, record
+from tests.unit.test_sweep_index import NOW, RULES, Content, add, record
 
 def letter(n):
     key = b"positions-0-%d" % (n // 2)
-    return record(Told("letter", key, 0, b"x", count - n, "KeyError: x", True), n)
+    return record(Content("letter", key, 0, b"x", count - n, "KeyError: x", True), n)
 
 count = int(sys.argv[1])
 temporary_database.MEMORY_BYTES = 256 << 10
 index = SweepIndex(RULES, NOW)
 for n in range(count):
     add(index, letter(n))
-letters = ((letter(chosen.offset), chosen) for chosen in index.chosen())
+letters = ((letter(selected.offset), selected) for selected in index.selected())
 places = [0, 0]
-for one, _ in in_origin_order(letters, index.late()):
+for one, _ in in_origin_order(letters, index.delayed()):
     places = [count - one.offset, places[0]]
     assert places[0] > places[1]
 assert places[0] == count - 1
@@ -226,6 +236,6 @@ def test_where_no_temporary_file_can_be_written_it_says_what_to_do(
 
 
 def add_many() -> None:
-    told = Told("letter", b"k", 0, b"x", 0, "KeyError: x", is_due=True)
-    with temporary_database.on_disk("dead-letters[3]"):
-        filled([record(told, n) for n in range(10_000)], is_guarded=False)
+    content = Content("letter", b"k", 0, b"x", 0, "KeyError: x", is_due=True)
+    with temporary_database.disk_errors_explained(TopicPartition("dead-letters", 3)):
+        filled([record(content, n) for n in range(10_000)], is_guarded=False)

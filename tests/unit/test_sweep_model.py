@@ -10,11 +10,11 @@ from hypothesis import example, given, settings, strategies
 
 from shardpost.dead_letters import sweep_index
 from shardpost.dead_letters.model import letters
-from shardpost.dead_letters.model.key_fold import Outcome
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
+from shardpost.dead_letters.model.outcome import Outcome
 from shardpost.dead_letters.model.transitions import Routes
 from shardpost.dead_letters.origin_order import in_origin_order
-from shardpost.dead_letters.sweep_partition import Sweep, dealt
+from shardpost.dead_letters.sweep_partition import Sweep
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from tests.unit.test_sweep_index import add
@@ -83,10 +83,10 @@ class World:
         for record in self.store:
             add(index, record)
         there = {record.offset: record for record in self.store}
-        due = [(there[chosen.offset], chosen) for chosen in index.chosen()]
+        due = [(there[selected.offset], selected) for selected in index.selected()]
         meanwhile()
-        for record, chosen in in_origin_order(due, index.late()):
-            for out in dealt(job, record, chosen):
+        for record, selected in in_origin_order(due, index.delayed()):
+            for out in job.records(record, selected):
                 self.write(out)
         return index.counts()
 
@@ -135,10 +135,10 @@ def test_original_keys_that_have_the_same_hash_only_wait_for_each_other(
 
 
 def test_a_retry_topic_is_no_origin_unless_it_has_a_topic_for_its_own_retries() -> None:
-    assert Settings().retry_rules.no_origins == {"retries"}
+    assert Settings().retry_rules.retry_only_topics == {"retries"}
     origins = "orders: topic=orders; bonds: topic=bonds-retries; retries: attempts=2"
     rules = Settings(retry_origins=origins).retry_rules
-    assert rules.no_origins == {"retries", "bonds-retries"}
+    assert rules.retry_only_topics == {"retries", "bonds-retries"}
     assert rules.retry_topics == {"retries", "orders", "bonds-retries"}
 
 

@@ -1,4 +1,4 @@
-"""Backoff: when a letter is tried again.
+"""Backoff: when a letter is retried.
 
 The delay grows exponentially up to a cap. To each comes up to `jitter` of itself, always the same
 for a letter and attempt, so that what failed together does not come back together.
@@ -8,12 +8,12 @@ import math
 from datetime import UTC, datetime, timedelta
 from zlib import crc32
 
-from shardpost.dead_letters.model.letters import Letter
+from shardpost.dead_letters.model.letter_format import Letter
 from shardpost.retry_settings import RetrySettings
 
 
 def due(retries: RetrySettings, letter: Letter) -> datetime:
-    """Return when a letter may be tried again; the delay is in whole milliseconds, no less."""
+    """Return when a letter may be retried; the delay is in whole milliseconds, no less."""
     milliseconds = math.ceil(delay(retries, letter.id, letter.attempt) * 1000)
     try:
         return letter.failed_at + timedelta(milliseconds=milliseconds)
@@ -24,11 +24,11 @@ def due(retries: RetrySettings, letter: Letter) -> datetime:
 def delay(retries: RetrySettings, letter_id: str, attempt: int) -> float:
     """Return the seconds between the failure of an attempt and the next one."""
     try:
-        plain = min(retries.cap, retries.first_delay * retries.factor**attempt)
+        delay_without_jitter = min(retries.cap, retries.first_delay * retries.factor**attempt)
     except OverflowError:
-        plain = retries.cap
-    return plain * (1 + retries.jitter * _share(letter_id, attempt))
+        delay_without_jitter = retries.cap
+    return delay_without_jitter * (1 + retries.jitter * _fraction(letter_id, attempt))
 
 
-def _share(letter_id: str, attempt: int) -> float:
+def _fraction(letter_id: str, attempt: int) -> float:
     return crc32(f"{letter_id}/{attempt}".encode()) / 2**32

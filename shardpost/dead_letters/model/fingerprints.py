@@ -2,13 +2,13 @@
 
 Values are numbers, ids, what is quoted, and what comes after `, found`.
 
-dead_letters/spark/letter_rows.py computes the same in the JVM; a test holds one against the other.
+spark/letters_table_rows.py computes the same in the JVM; a test holds one against the other.
 """
 
 import re
 from zlib import crc32
 
-# What follows is a colon or nothing at all: of `$` Java and Python think differently.
+# What follows is a colon or nothing at all: Java and Python disagree about `$`.
 CLASS = r"^(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|(?![\s\S]))"
 # What was found, values in quotes, UUIDs, hexadecimal and other numbers; first what all of these
 # begin with, since most characters are none of it.

@@ -1,46 +1,49 @@
-"""Dead letters of others, as they are: Kafka Connect's sinks and Spring Kafka.
+"""Dead letters of Kafka Connect's sinks and of Spring Kafka, converted to ours.
 
 Connect (KIP-298) writes headers `__connect.errors.*` as text. Spring's
 DeadLetterPublishingRecoverer writes `kafka_dlt-*`: text, and big-endian numbers of 4 and 8 bytes.
-Where a record failed before, both append, so one that carries several places failed in each, in
-that order. The last one is that of the failure that is reported. Those before it are of the same
-record only where it failed in a topic of retries or of dead letters; else they came along from
-another record, which a consumer passed on with its headers, or from a life before somebody put it
-in its topic again.
+Where a record failed before, both append, so one that carries several coordinates failed at each,
+in that order. The last ones are those of the failure that is reported. Those before it are of the
+same record only where it failed in a topic of retries or of dead letters; else they came along from
+another record, which a consumer passed on with its headers, or from before somebody produced it to
+its topic again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
-from shardpost.dead_letters.model.letters import (
+from shardpost.dead_letters.model.letter_format import (
     ERROR,
-    OF_OTHERS,
     ORIGIN_KEY,
-    SHOWN,
+    QUOTED_BYTES,
+    HeaderMap,
     Letter,
+    header_text,
+)
+from shardpost.dead_letters.model.letter_parser import attempt_of
+from shardpost.dead_letters.model.letters import (
     as_record,
-    attempt_of,
     failed_again,
     first_failure,
+    letter_id,
     own_headers,
 )
-from shardpost.dead_letters.model.transitions import as_text
+from shardpost.dead_letters.model.transitions import CONNECT_PREFIX, SPRING_PREFIX
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Headers, Outgoing, Record
 from shardpost.retry_settings import RetryRules
 
-_CONNECT, _SPRING = OF_OTHERS
-_PLACE = {
-    _CONNECT: ("topic", "partition", "offset"),
-    _SPRING: ("original-topic", "original-partition", "original-offset"),
+# After each prefix, the headers of topic, partition and offset.
+_COORDINATES = {
+    CONNECT_PREFIX: ("topic", "partition", "offset"),
+    SPRING_PREFIX: ("original-topic", "original-partition", "original-offset"),
 }
 _INT_BYTES, _LONG_BYTES = 4, 8
 
-_Said = Mapping[str, str | bytes | None]
 
-
-class Known(NamedTuple):
+class KnownTopics(NamedTuple):
     """What is known of topics: where retries go, and which have foreign dead letters."""
 
     rules: RetryRules
@@ -48,130 +51,140 @@ class Known(NamedTuple):
 
     def is_retried_into(self, topic: str, origin: str) -> bool:
         """Tell whether a record of a topic can be a retry of that origin's."""
-        return topic in self.rules.no_origins or topic == self.rules.retry_topic(origin)
+        return topic in self.rules.retry_only_topics or topic == self.rules.retry_topic(origin)
 
 
 class _Failure(NamedTuple):
-    """Of which record one set of such headers is, and why the last one failed."""
+    """Which record one set of such headers is about, and why the last one failed."""
 
-    topic: str
-    partition: int
-    offset: int
+    coordinates: Coordinates
     error: str
 
 
-def translated(
-    record: Record, now: datetime, store: str, partitions: int, known: Known
+def from_foreign(
+    record: Record, now: datetime, store: str, partitions: int, known: KnownTopics
 ) -> Outgoing:
     """Return the record of the store that holds a foreign dead letter.
 
     Neither says when it failed, so it counts as failed `now`. A record that is of neither kind is
-    passed on, to be found malformed, with what is wrong as its error.
+    passed on as it is, to be found malformed, with what is wrong as its error.
     """
     failures = _failures(record.headers)
-    failure = _reported(failures, known)
+    failure = _reported_failure(failures, known)
     if failure is not None:
-        # However a retry went on from where it failed, it does not go on for ever.
-        attempt = attempt_of(record.headers) if _is_of_a_retry(failures, known) else 0
-        letter = _again(record, failure, now, known) or _first(record, failure, now, attempt)
+        letter = _retry_letter(record, failure, now, known)
+        if letter is None:
+            # Wherever else a retry went on, its attempts are counted on: it comes to an end.
+            attempt = attempt_of(record.headers) if _was_retried(failures, known) else 0
+            letter = _first_letter(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
-    key = record.place.encode()
+    key = letter_id(record.coordinates).encode()
     headers = [*own_headers(record.headers), (ERROR, _fault(record.headers))]
     if record.key is not None:
         headers.append((ORIGIN_KEY, record.key))
     return Outgoing(store, key, record.value or b"", headers, partition_of(key, partitions))
 
 
-def _first(record: Record, failure: _Failure, now: datetime, attempt: int) -> Letter:
-    """Return the letter of the original record, of which the foreign one has key and value."""
-    original = record._replace(
-        topic=failure.topic, partition=failure.partition, offset=failure.offset
-    )
-    return first_failure(original, failure.error, now)._replace(attempt=attempt)
-
-
-def _again(record: Record, failure: _Failure, now: datetime, known: Known) -> Letter | None:
+def _retry_letter(
+    record: Record, failure: _Failure, now: datetime, known: KnownTopics
+) -> Letter | None:
     """Return the letter of a retry that failed; None for what is no retry of its origin's."""
-    again = failed_again(record, failure.error, now)
-    if again and known.is_retried_into(failure.topic, again.origin_topic):
-        return again
+    letter = failed_again(record, failure.error, now)
+    if letter and known.is_retried_into(failure.coordinates.topic, letter.origin_topic):
+        return letter
     return None
 
 
-def _is_of_a_retry(failures: list[_Failure | None], known: Known) -> bool:
-    """Tell whether a record failed as a retry before; a retry brings no failures along."""
-    return any(one and one.topic in known.rules.no_origins for one in failures)
+def _first_letter(record: Record, failure: _Failure, now: datetime, attempt: int) -> Letter:
+    """Return the letter of the original record, of which the foreign one has key and value."""
+    original = record._replace(**failure.coordinates._asdict())
+    return first_failure(original, failure.error, now)._replace(attempt=attempt)
+
+
+def _was_retried(failures: list[_Failure | None], known: KnownTopics) -> bool:
+    """Tell whether a record failed as a retry before; a retry is sent without such headers."""
+    retry_topics = known.rules.retry_only_topics
+    return any(one and one.coordinates.topic in retry_topics for one in failures)
 
 
 def _failures(headers: Headers) -> list[_Failure | None]:
-    """Return the failures that headers tell of, in order; None for one without a sound place.
+    """Return the failures that headers describe, in order; None for one without coordinates.
 
-    A place that is said anew begins another. All have the error of the last of their kind: Spring
-    writes an error before its place, Connect after it, and only the last error counts.
+    A header that comes a second time begins another failure. All have the error of the last of
+    their kind: Spring writes an error before its coordinates, Connect after them, and only the last
+    error counts.
     """
-    said: _Said = dict(headers)
+    last_of_name: HeaderMap = dict(headers)
     found: list[tuple[str, dict[str, str | bytes | None]]] = []
-    of_prefix: dict[str, dict[str, str | bytes | None]] = {}
+    current: dict[str, dict[str, str | bytes | None]] = {}  # by prefix
     for name, value in headers:
-        for prefix, names in _PLACE.items():
+        for prefix, names in _COORDINATES.items():
             if name.startswith(prefix) and (rest := name.removeprefix(prefix)) in names:
-                place = of_prefix.get(prefix)
-                if place is None or rest in place:
-                    place = of_prefix[prefix] = {}
-                    found.append((prefix, place))
-                place[rest] = value
-    return [_PARSE[prefix](place, said) for prefix, place in found]
+                coordinates = current.get(prefix)
+                if coordinates is None or rest in coordinates:
+                    coordinates = current[prefix] = {}
+                    found.append((prefix, coordinates))
+                coordinates[rest] = value
+    return [_PARSE[prefix](coordinates, last_of_name) for prefix, coordinates in found]
 
 
-def _reported(failures: list[_Failure | None], known: Known) -> _Failure | None:
+def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _Failure | None:
     """Return the failure that is reported; None if its headers do not say enough.
 
     A record that failed as a dead letter is followed to where it failed before.
     """
     left = [*failures]
-    while len(left) > 1 and (last := left[-1]) and last.topic in known.foreign:
+    while len(left) > 1 and (last := left[-1]) and last.coordinates.topic in known.foreign:
         *left, before = left[:-1]
         left.append(before and before._replace(error=last.error))
     return left[-1] if left else None
 
 
-def _of_connect(place: _Said, said: _Said) -> _Failure | None:
-    topic, partition, offset = (as_text(place.get(name)) for name in _PLACE[_CONNECT])
+def _of_connect(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
+    topic, partition, offset = (
+        header_text(coordinates.get(name)) for name in _COORDINATES[CONNECT_PREFIX]
+    )
     if not (topic and _is_number(partition) and _is_number(offset)):
         return None
     names = ("exception.class.name", "exception.message")
-    kind, message = (as_text(said.get(_CONNECT + name)) for name in names)
-    return _Failure(topic, int(partition), int(offset), f"{kind}: {message}")
+    kind, message = (header_text(headers.get(CONNECT_PREFIX + name)) for name in names)
+    return _Failure(Coordinates(topic, int(partition), int(offset)), f"{kind}: {message}")
 
 
-def _of_spring(place: _Said, said: _Said) -> _Failure | None:
-    at_topic, at_partition, at_offset = (place.get(name) for name in _PLACE[_SPRING])
-    topic = as_text(at_topic)
-    partition = _big_endian(at_partition, _INT_BYTES)
-    offset = _big_endian(at_offset, _LONG_BYTES)
+def _of_spring(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
+    raw_topic, raw_partition, raw_offset = (
+        coordinates.get(name) for name in _COORDINATES[SPRING_PREFIX]
+    )
+    topic = header_text(raw_topic)
+    partition = _big_endian(raw_partition, _INT_BYTES)
+    offset = _big_endian(raw_offset, _LONG_BYTES)
     if not topic or partition is None or offset is None:
         return None
-    of = "" if f"{_SPRING}exception-fqcn" in said else "key-"  # a key that cannot be deserialised
+    # `key-` is of a key that could not be deserialised
+    infix = "" if f"{SPRING_PREFIX}exception-fqcn" in headers else "key-"
     names = ("exception-cause-fqcn", "exception-fqcn", "exception-message")
-    cause, kind, message = (as_text(said.get(f"{_SPRING}{of}{name}")) for name in names)
-    return _Failure(topic, partition, offset, f"{cause or kind}: {message}")
+    cause, kind, message = (
+        header_text(headers.get(f"{SPRING_PREFIX}{infix}{name}")) for name in names
+    )
+    return _Failure(Coordinates(topic, partition, offset), f"{cause or kind}: {message}")
 
 
-_PARSE = {_CONNECT: _of_connect, _SPRING: _of_spring}
+_PARSE = {CONNECT_PREFIX: _of_connect, SPRING_PREFIX: _of_spring}
 
 
 def _fault(headers: Headers) -> str:
-    """Say why a record is no letter of either kind."""
-    said = dict(headers)
-    for prefix, names in _PLACE.items():
-        if any(name.startswith(prefix) for name in said):
-            found = ", ".join(f"{name} {_shown(said.get(prefix + name))}" for name in names)
+    """Return why a record is no dead letter of either kind."""
+    by_name = dict(headers)
+    for prefix, names in _COORDINATES.items():
+        if any(name.startswith(prefix) for name in by_name):
+            found = ", ".join(f"{name} {_quoted(by_name.get(prefix + name))}" for name in names)
             return f"expected {prefix}… to say where the record was, found {found}"
-    return f"expected headers {' or '.join(f'{prefix}…' for prefix in _PLACE)}, found none"
+    prefixes = " or ".join(f"{prefix}…" for prefix in _COORDINATES)
+    return f"expected headers {prefixes}, found none"
 
 
-def _shown(value: str | bytes | None) -> str:
-    return "none" if value is None else repr(value[:SHOWN])
+def _quoted(value: str | bytes | None) -> str:
+    return "none" if value is None else repr(value[:QUOTED_BYTES])
 
 
 def _is_number(text: str) -> bool:

@@ -1,55 +1,54 @@
-"""What a sweep does with one letter."""
+"""The retry policy: what a sweep does with one letter, from its attempt, its error and its age.
 
-from dataclasses import dataclass
+Exhausted, fatal and malformed letters, and those of unknown origin, are parked; the others are
+retried once their backoff (backoff.py) is over.
+"""
+
 from datetime import datetime
 from typing import NamedTuple
 
 from shardpost.dead_letters.model.backoff import due
 from shardpost.dead_letters.model.fingerprints import NO_CLASS, error_class
-from shardpost.dead_letters.model.letters import MALFORMED, Letter, Malformed
+from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malformed
+from shardpost.dead_letters.model.outcome import Outcome
 from shardpost.retry_settings import RetryRules
 
 
-@dataclass(frozen=True)
-class Retry:
-    """The letter is due: it goes to the retry topic."""
+class RetryDecision(NamedTuple):
+    """WAIT with the time at which the letter is due, RETRY, or PARK with the reason."""
+
+    outcome: Outcome
+    due: datetime | None = None
+    reason: str | None = None
 
 
-class Wait(NamedTuple):
-    """The letter is not due before then."""
-
-    due: datetime
-
-
-@dataclass(frozen=True)
-class Park:
-    """The letter is for a person."""
-
-    reason: str
-
-
-RetryDecision = Retry | Wait | Park
+RETRY = RetryDecision(Outcome.RETRY)
 
 
 def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> RetryDecision:
-    """Decide what becomes of a letter now; never `Retry` before it is due."""
+    """Decide what becomes of a letter now; never RETRY before it is due."""
     if isinstance(letter, Malformed):
-        return Park(MALFORMED + letter.reason)
+        return park(MALFORMED + letter.reason)
     retries = rules.of(letter.origin_topic)
-    if letter.origin_topic in rules.no_origins:
-        return Park(no_origin(letter))
+    if letter.origin_topic in rules.retry_only_topics:
+        return park(unknown_origin(letter))
     if letter.attempt >= retries.attempts:
-        return Park(f"exhausted: attempt {letter.attempt} of {retries.attempts} failed")
+        return park(f"exhausted: attempt {letter.attempt} of {retries.attempts} failed")
     if rules.fatal and _is_fatal(letter.error, rules):
-        return Park(f"fatal: {error_class(letter.error)} is not retried")
+        return park(f"fatal: {error_class(letter.error)} is not retried")
     due_at = due(retries, letter)
-    return Retry() if due_at <= now else Wait(due_at)
+    return RETRY if due_at <= now else RetryDecision(Outcome.WAIT, due_at)
 
 
-def no_origin(letter: Letter) -> str:
-    """Say why a letter of a retry topic is not sent back: nobody would take it for theirs."""
+def park(reason: str) -> RetryDecision:
+    """Return the decision to park a letter."""
+    return RetryDecision(Outcome.PARK, reason=reason)
+
+
+def unknown_origin(letter: Letter) -> str:
+    """Return why a letter of a retry topic is not retried: no consumer knows it for its own."""
     return (
-        "its origin is not known: expected the topic it came from first, found the retry topic"
+        "unknown origin: expected the topic of the original record, found the retry topic"
         f" {letter.origin_topic}"
     )
 

@@ -2,9 +2,9 @@
 
 from shardpost.delta.table import Table
 
-# Every step in the life of every dead letter, as the records of dead-letters and parking-lot tell
-# it; it is appended to by each sweep, and stands under no snapshot. How far the topics were read is
-# kept in its commits.
+# Every step in the life of every dead letter, made of the records of dead-letters and parking-lot.
+# Each sweep appends to it, and it belongs to no snapshot. How far the topics were read is kept in
+# its commits.
 DEAD_LETTERS = Table(
     "dead_letters",
     "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING, origin_partition INT,"

@@ -1,60 +1,54 @@
-"""The records by which a letter is dealt with: its retry, its place in the parking lot, tombstones.
+"""The records that move a letter from one state to the next: retries, parked letters, tombstones.
 
-All records about one letter go out in one transaction; who reads committed records sees all of
-them or none.
+All records about one letter are written in one transaction; a reader of committed records sees all
+of them or none.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 
 from shardpost.dead_letters.model.fingerprints import fingerprint
-from shardpost.dead_letters.model.letter_names import name_of
-from shardpost.dead_letters.model.letters import (
+from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
     ERROR,
-    MOST_ATTEMPTS,
-    OF_OTHERS,
+    MAX_ATTEMPTS,
+    HeaderMap,
     Letter,
     Malformed,
-    letter_headers,
-    own_headers,
-    parse,
+    header_text,
 )
+from shardpost.dead_letters.model.letter_names import name_of
+from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.letters import letter_headers, own_headers
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record
 
-# Of a tombstone: what was done with which attempt, when, and where the record was that it is of.
+# Headers of a tombstone: the state that the letter goes to, when, and the offset of the record that
+# is resolved; beside them the attempt.
 STATE = "state"
 AT = "at"
-DEALT_OFFSET = "dealt-offset"
-# Of a parked letter: why, the fingerprint of its error, how often that one parked it, and how often
-# the others did that parked it before: `fingerprint=count`, the latest first.
+RESOLVED_OFFSET = "dealt-offset"
+# Headers of a parked letter: why, the fingerprint of its error, how often that error parked it, and
+# how often others parked it before: `fingerprint=count`, the latest first.
 PARKED_REASON = "parked-reason"
 PARKED_ERROR = "parked-error"
 PARKED_COUNT = "parked-count"
 PARKED_BEFORE = "parked-before"
-_ERRORS_KEPT = 10
-_DIGITS = 18  # of numbers that fit into 64 bits
-_OF_PARKING = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE})
+_PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE})
+_MAX_ERRORS = 10
+_MAX_DIGITS = 18  # of numbers that fit into 64 bits
 
-
-class LetterState(StrEnum):
-    """Where a letter is in its life; `dropped` is a report of a failure that was dealt with."""
-
-    WAITING = "waiting"
-    RETRIED = "retried"
-    PARKED = "parked"
-    REDRIVEN = "redriven"
-    DISCARDED = "discarded"
-    DROPPED = "dropped"
+# Prefixes of the headers that Kafka Connect and Spring Kafka add to a record that failed.
+CONNECT_PREFIX, SPRING_PREFIX = "__connect.errors.", "kafka_dlt-"
+FOREIGN_PREFIXES = (CONNECT_PREFIX, SPRING_PREFIX)
 
 
 @dataclass(frozen=True)
 class Routes:
-    """Topics by their names in this installation, and how many partitions each has."""
+    """The topics of letters by their names in this installation, and their partition counts."""
 
     store: str
     parking_lot: str
@@ -64,101 +58,100 @@ class Routes:
 def retry(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
     """Return the next attempt at a letter: its original key, value and headers.
 
-    A value that is there is sent, even if the letter says that it was null. Left out is what others
-    wrote on it when it failed: with it, its next failure could not be told from the last one.
+    A value that is there is sent, even if the letter says that it was null. Headers that Kafka
+    Connect or Spring added at the failure are left out: with them, its next failure could not be
+    told from the last one.
     """
     letter = letter._replace(is_null=letter.is_null and not record.value)
-    own = (h for h in own_headers(record.headers) if h[0] != PARKED_REASON)
-    headers = [h for h in own if not h[0].startswith(OF_OTHERS)]
+    headers = [
+        header
+        for header in own_headers(record.headers)
+        if header[0] != PARKED_REASON and not header[0].startswith(FOREIGN_PREFIXES)
+    ]
     headers += letter_headers(letter, more_attempts=1)
     value = None if letter.is_null else record.value
-    place = BY_KEY
+    partition = BY_KEY
     if not letter.origin_key:  # librdkafka may place what has no key anywhere
-        place = partition_of(letter.origin_key or letter.id, routes.partitions[topic])
-    return Outgoing(topic, letter.origin_key, value, headers, place)
+        partition = partition_of(letter.origin_key or letter.id, routes.partitions[topic])
+    return Outgoing(topic, letter.origin_key, value, headers, partition)
 
 
 def parked(letter: Letter | Malformed, record: Record, reason: str, routes: Routes) -> Outgoing:
     """Return the record of the parking lot that holds a letter."""
     error = reason if isinstance(letter, Malformed) else letter.error
-    mark = fingerprint(error)
-    before = _parked_by(dict(record.headers))
-    count = before.pop(mark, 0) + 1
-    headers = [h for h in record.headers if h[0] not in _OF_PARKING and h[0] != ERROR]
-    headers += [(ERROR, error), (PARKED_REASON, reason), (PARKED_ERROR, mark)]
+    error_fingerprint = fingerprint(error)
+    before = _parked_counts(dict(record.headers))
+    count = before.pop(error_fingerprint, 0) + 1
+    headers = [h for h in record.headers if h[0] not in _PARKED_HEADERS and h[0] != ERROR]
+    headers += [(ERROR, error), (PARKED_REASON, reason), (PARKED_ERROR, error_fingerprint)]
     headers.append((PARKED_COUNT, str(count)))
     if before:
-        others = islice(before.items(), _ERRORS_KEPT)
+        others = islice(before.items(), _MAX_ERRORS)
         headers.append((PARKED_BEFORE, ",".join(f"{name}={times}" for name, times in others)))
     key = parking_key(letter, record)
-    home = partition_of(key, routes.partitions[routes.parking_lot])
-    return Outgoing(routes.parking_lot, key, record.value or b"", headers, home)
+    partition = partition_of(key, routes.partitions[routes.parking_lot])
+    return Outgoing(routes.parking_lot, key, record.value or b"", headers, partition)
 
 
 def parking_key(letter: Letter | Malformed, record: Record) -> bytes:
-    """Return the letter's id; of a malformed one what its key is called."""
+    """Return the letter's id; of a malformed one the name of its key."""
     return letter.id.encode() if isinstance(letter, Letter) else name_of(record.key).encode()
 
 
 def tombstone(record: Record, attempt: int | None, state: LetterState, at: datetime) -> Outgoing:
-    """Return the record that takes a letter out of its topic, and says what became of it.
+    """Return the record that removes a letter from its topic, and says to which state it went.
 
-    It is of that record and those before it: another may have come in the meantime.
+    It covers that record and those before it: another may have come in the meantime.
     Without an attempt, nothing that comes later under its key is taken for the same failure.
     """
     headers: list[Header] = [(STATE, str(state)), (AT, at.isoformat())]
-    headers.append((DEALT_OFFSET, str(record.offset)))
+    headers.append((RESOLVED_OFFSET, str(record.offset)))
     if attempt is not None:
         headers.append((ATTEMPT, str(attempt)))
     return Outgoing(record.topic, record.key, None, headers, record.partition)
 
 
 def restored(record: Record) -> Outgoing:
-    """Return a letter once more, on top of what came after it and must not replace it."""
+    """Return a letter again, to be written after a record that must not replace it."""
     headers = list(record.headers)
     return Outgoing(
         record.topic, record.key, record.value, headers, record.partition, record.timestamp
     )
 
 
-def attempt_dealt_with(headers: Headers) -> int:
-    """Return the attempt that a tombstone speaks of; -1 if it says none."""
-    return min(_number(dict(headers).get(ATTEMPT), -1), MOST_ATTEMPTS)
+def resolved_attempt(headers: Headers) -> int:
+    """Return the attempt that a tombstone resolves; -1 if it names none."""
+    return min(_number(dict(headers).get(ATTEMPT), -1), MAX_ATTEMPTS)
 
 
-def offset_dealt_with(headers: Headers, offset: int) -> int:
-    """Return up to which offset a tombstone speaks; up to its own if it was written by hand."""
-    return _number(dict(headers).get(DEALT_OFFSET), offset)
+def resolved_offset(headers: Headers, offset: int) -> int:
+    """Return the last offset that a tombstone covers; its own if it was written by hand."""
+    return _number(dict(headers).get(RESOLVED_OFFSET), offset)
 
 
-def parked_count(headers: Mapping[str, str | bytes | None]) -> int:
+def parked_count(headers: HeaderMap) -> int:
     """Return how often a letter was parked by the error that parked it last."""
     return _number(headers.get(PARKED_COUNT), 0)
 
 
-def _parked_by(headers: Mapping[str, str | bytes | None]) -> dict[str, int]:
-    """Return how often which error parked a letter, the latest first."""
+def parse_parked(record: Record) -> Letter | Malformed:
+    """Parse a record of the parking lot."""
+    return parse(record.key, record.headers, record.timestamp)
+
+
+def _parked_counts(headers: HeaderMap) -> dict[str, int]:
+    """Return {fingerprint: how often that error parked the letter}, the latest first."""
     found = {}
-    if last := as_text(headers.get(PARKED_ERROR)):
+    if last := header_text(headers.get(PARKED_ERROR)):
         found[last] = parked_count(headers)
-    for entry in as_text(headers.get(PARKED_BEFORE)).split(","):
+    for entry in header_text(headers.get(PARKED_BEFORE)).split(","):
         name, _, times = entry.partition("=")
         if name and name not in found:
             found[name] = _number(times, 0)
     return found
 
 
-def read_parked(record: Record) -> Letter | Malformed:
-    """Read a letter of the parking lot."""
-    return parse(record.key, record.headers, record.timestamp)
-
-
-def as_text(value: str | bytes | None) -> str:
-    """Return a header's value as text."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
-
-
 def _number(value: str | bytes | None, otherwise: int) -> int:
-    digits = as_text(value)
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS
+    digits = header_text(value)
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
     return int(digits) if is_number else otherwise

@@ -1,17 +1,17 @@
-"""The table `dead_letters` follows its topics: each append is of exact offsets, kept with it.
+"""Appending to the table `dead_letters`: the steps of exact offsets, which are kept with them.
 
-So it does not matter where a sweep was broken off: what was not appended, the next one appends.
+So it does not matter where a sweep was stopped: what was not appended, the next one appends.
 """
 
-import logging
 import uuid
 
 from pyspark.sql import SparkSession
 
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
+from shardpost.dead_letters.letters_table_offsets import transaction_name, unread
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
-from shardpost.dead_letters.spark import letter_rows
+from shardpost.dead_letters.spark.letters_table_rows import rows_of
 from shardpost.delta import table_log
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
@@ -19,22 +19,20 @@ from shardpost.spark import session
 from shardpost.spark.delta_files import Written, write
 from shardpost.spark.kafka_source import read_ranges
 
-log = logging.getLogger(__name__)
-
-# Up to so many, Spark would take longer to plan than Python to read them.
+# Up to so many offsets, Spark would take longer to plan than Python to read them.
 FEW = 20_000
 
 
 def catch_up(settings: Settings) -> int:
     """Append the steps of all records that are not in the table; return how many offsets."""
-    table = letters_table.opened(settings)
-    new = letters_table.unread(settings, table)
-    offsets = sum(one.size for one in new)
-    if offsets > FEW:
+    table = letters_table.open_table(settings)
+    new = unread(settings, table)
+    count = sum(range_.size for range_ in new)
+    if count > FEW:
         _append_many(settings, table.version(), new)
     elif new:
         letters_table.append(settings, table, new)
-    return offsets
+    return count
 
 
 def _append_many(settings: Settings, version: int, new: list[OffsetRange]) -> None:
@@ -43,11 +41,11 @@ def _append_many(settings: Settings, version: int, new: list[OffsetRange]) -> No
     # again.
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     files = []
-    for topic in sorted({one.topic for one in new}):
-        ranges = [one for one in new if one.topic == topic]
+    for topic in sorted({range_.topic for range_ in new}):
+        ranges = [range_ for range_ in new if range_.topic == topic]
         files += _written(spark, settings, ranges, version).files
-    positions = {letters_table.position_name(one): one.until for one in new}
-    table_log.commit(settings, DEAD_LETTERS, version, files, positions=positions)
+    read = {transaction_name(range_.topic_partition): range_.until for range_ in new}
+    table_log.commit(settings, DEAD_LETTERS, version, files, positions=read)
 
 
 def _written(
@@ -56,7 +54,7 @@ def _written(
     topic = ranges[0].topic
     records = read_ranges(spark, settings, ranges)
     is_store = topic == settings.topic("dead-letters")
-    rows = letter_rows.steps(records, topic, is_store=is_store, rules=settings.retry_rules)
+    rows = rows_of(records, topic, is_store=is_store, rules=settings.retry_rules)
     cores = spark.sparkContext.defaultParallelism
-    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what a broken off run left has another name
+    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
     return write(settings, DEAD_LETTERS, rows.coalesce(cores), folder)

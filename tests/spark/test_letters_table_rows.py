@@ -5,10 +5,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import as_record, first_failure
-from shardpost.dead_letters.model.life import Step, step_of
-from shardpost.dead_letters.model.transitions import LetterState, tombstone
-from shardpost.dead_letters.spark.letter_rows import steps
+from shardpost.dead_letters.model.life import Step
+from shardpost.dead_letters.model.record_steps import step_of
+from shardpost.dead_letters.model.transitions import tombstone
+from shardpost.dead_letters.spark.letters_table_rows import rows_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings
 
@@ -109,7 +111,7 @@ def test_the_jvm_reads_steps_as_python_does(spark: SparkSession) -> None:
         [(r.key, r.value, 0, r.offset, AT, list(r.headers)) for r in found], SCHEMA
     )
     for is_store in (True, False):
-        rows = steps(frame, "t", is_store=is_store, rules=RULES).orderBy("offset").collect()
+        rows = rows_of(frame, "t", is_store=is_store, rules=RULES).orderBy("offset").collect()
         expected = [step_of(record, RULES, is_store=is_store) for record in found]
         for row, step in zip(rows, filter(None, expected), strict=True):
             assert _step(row) == step

@@ -1,0 +1,90 @@
+"""`shardpost letters list`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+
+import click
+
+from shardpost.commands.letters.grouped_options import grouped
+from shardpost.commands.options import AS_JSON, Instant
+from shardpost.commands.text_table import text_table
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.life import Step
+from shardpost.errors import DONE
+
+STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
+HEADING = ("state", "origin", "error", "letters", "oldest", "such as")
+SEE = "docs/dead-letters-operations.md: When something is wrong"
+
+
+@dataclass(frozen=True)
+class ListFilters:
+    """Which letters are listed; None lists all."""
+
+    state: str | None
+    origin: str | None
+    error: str | None
+    since: datetime | None
+    until: datetime | None
+
+    def matches(self, step: Step) -> bool:
+        """Tell whether a letter with that newest step is listed."""
+        return (
+            self.state in (None, str(step.state))
+            and self.origin in (None, step.origin_topic)
+            and self.error in (None, step.fingerprint)
+            and (self.since is None or step.at >= self.since)
+            and (self.until is None or step.at < self.until)
+        )
+
+
+@click.command("list")
+@click.option("--state", type=click.Choice(STATES), help="Only letters in this state.")
+@click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
+@click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
+@click.option(
+    "--since", type=Instant(), metavar="TIME", help="Only letters that changed state since then."
+)
+@click.option(
+    "--until", type=Instant(), metavar="TIME", help="Only letters that changed state before then."
+)
+@AS_JSON
+@grouped(ListFilters)
+def list_command(filters: ListFilters, as_json: bool) -> int:
+    """List all letters: counted by state, origin and error; as JSON one by one."""
+    from shardpost.dead_letters.letters_table import current_letters
+    from shardpost.dead_letters.letters_table_offsets import not_visible
+    from shardpost.settings import load
+
+    settings = load()
+    found = [step for step in current_letters(settings).values() if filters.matches(step)]
+    found.sort(key=lambda step: (step.at, step.id))
+    if as_json:
+        click.echo(json.dumps([step.as_json() for step in found]))
+    else:
+        click.echo(_as_text(found, datetime.now(UTC)))
+    for offsets in not_visible(settings):
+        click.echo(f"not visible yet: {offsets}, behind an open transaction ({SEE})", err=True)
+    return DONE
+
+
+def _as_text(found: Sequence[Step], now: datetime) -> str:
+    if not found:
+        return "no letters"
+    rows = []
+    for key, members in groupby(sorted(found, key=_group), _group):
+        letters = list(members)
+        oldest = min(letters, key=lambda step: step.at)
+        rows.append((*key, str(len(letters)), f"{oldest.at:%Y-%m-%d %H:%M:%S} UTC", oldest.id))
+    text = text_table(HEADING, rows)
+    due = sum(step.due is not None and step.due <= now for step in found)
+    if not due:
+        return text
+    return f"{text}\n{due} waiting {'letter is' if due == 1 else 'letters are'} due"
+
+
+def _group(step: Step) -> tuple[str, str, str]:
+    return str(step.state), step.origin_topic or "", step.fingerprint or ""

@@ -1,0 +1,166 @@
+"""What `letters redrive` and `letters discard` share: their options, plan, apply, print."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Concatenate
+
+import click
+
+from shardpost.commands.letters.grouped_options import grouped
+from shardpost.commands.options import AS_JSON, Instant, Key, person
+from shardpost.commands.text_table import text_table
+from shardpost.dead_letters.model.redrive_request import RedriveLimits, RedriveRequest, Selection
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.printable import harmless, one_line
+
+if TYPE_CHECKING:
+    from shardpost.dead_letters.redrive import Redrive
+    from shardpost.dead_letters.redrive_plan import RedrivePlan
+
+
+@dataclass(frozen=True)
+class ParkedOptions:
+    """Which parked letters are selected, and whether and how fast the plan is carried out."""
+
+    ids: tuple[str, ...]
+    origin: str | None
+    error: str | None
+    since: datetime | None
+    until: datetime | None
+    canary: int | None
+    rate: float | None
+    why: str | None
+    is_applied: bool
+    as_json: bool
+
+    def request(
+        self, *, is_redrive: bool, allow_repeated: bool = False, value: bytes | None = None
+    ) -> RedriveRequest:
+        """Return the request of whoever calls, now; UsageError for one without a reason."""
+        why = self.why or ""
+        if self.is_applied and not why.strip():
+            raise UsageError("--apply needs --why: it is recorded with your name")
+        ids = frozenset(self.ids)
+        return RedriveRequest(
+            Selection(ids, self.origin, self.error, self.since, self.until),
+            is_redrive,
+            person(),
+            why,
+            datetime.now(UTC),
+            allow_repeated,
+            value,
+        )
+
+
+def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"expected a finite number, found {value}")
+    return value
+
+
+RATE = click.option(
+    "--rate",
+    type=click.FloatRange(0.001),
+    callback=_finite,
+    metavar="N",
+    help="At most N letters a second.",
+)
+OPTIONS = (
+    click.option(
+        "--id", "ids", multiple=True, type=Key(), metavar="ID", help="Only this letter; repeatable."
+    ),
+    click.option("--origin", metavar="TOPIC", help="Only letters of this topic."),
+    click.option("--error", metavar="FINGERPRINT", help="Only letters parked by this error."),
+    click.option("--since", type=Instant(), metavar="TIME", help="Only those parked since then."),
+    click.option("--until", type=Instant(), metavar="TIME", help="Only those parked before then."),
+    click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
+    RATE,
+    click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
+    click.option(
+        "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
+    ),
+    AS_JSON,
+)
+
+
+def parked_options(function: Callable[Concatenate[ParkedOptions, ...], int]) -> Callable[..., int]:
+    """Give a command the options of ParkedOptions, as one value."""
+    command = grouped(ParkedOptions)(function)
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
+    """Print the plan, or carry it out; return the exit code."""
+    from shardpost.dead_letters.redrive import Redrive
+    from shardpost.dead_letters.redrive_plan import plan
+    from shardpost.dead_letters.routes import routes_of
+    from shardpost.locks import exclusive
+    from shardpost.settings import load
+
+    settings = load()
+    limits = RedriveLimits(options.canary, options.rate)
+    redrive = Redrive(settings, routes_of(settings), request, limits)
+    planned = plan(redrive)
+    done = None
+    if options.is_applied:
+        with exclusive(settings, "parking_lot", "`letters redrive` or `discard`"):
+            done = _carry_out(redrive, planned)
+    printed = _as_json if options.as_json else _as_text
+    click.echo(printed(planned, request, done))
+    return NEEDS_ATTENTION if planned.refused_count else DONE
+
+
+def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
+    """Return how many letters have moved; what did not is refused in the plan."""
+    from shardpost.dead_letters.redrive import RedriveResult, carry_out
+
+    result = RedriveResult()
+    try:
+        carry_out(redrive, result)
+    except KeyboardInterrupt:
+        raise ShardpostError(
+            f"interrupted: {result.count} {redrive.request.kind}; run the same command again for"
+            " the rest"
+        ) from None
+    for letter_id, reason in result.refused.items():
+        planned.refuse(letter_id, reason)
+    return result.count
+
+
+def _as_json(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
+    samples = planned.samples
+    groups = [
+        {"origin": origin, "error": error, "letters": count, "such_as": samples[origin, error]}
+        for (origin, error), count in planned.groups.most_common()
+    ]
+    refused = [{"letter_id": name, "reason": reason} for name, reason in planned.refused.items()]
+    form: dict[str, Any] = {
+        "decision": request.kind,
+        "letters": planned.count,
+        "refused": planned.refused_count,
+        "done": done,
+        "groups": groups,
+        "refusals": refused,
+    }
+    return json.dumps(form)
+
+
+def _as_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
+    rows = [
+        (*group, str(count), planned.samples[group])
+        for group, count in planned.groups.most_common()
+    ]
+    lines = [text_table(("origin", "error", "letters", "such as"), rows)] if rows else []
+    lines += [one_line(f"refused: {name}: {reason}") for name, reason in planned.refused.items()]
+    if planned.refused_count > len(planned.refused):
+        lines.append(f"and {planned.refused_count - len(planned.refused)} more are refused")
+    if done is None:
+        lines.append(f"{planned.count} would be {request.kind}; add --apply to do it")
+    else:
+        lines.append(f"{done} {request.kind}")
+    return harmless("\n".join(lines))

@@ -1,0 +1,69 @@
+"""The format of a dead letter: the names of its headers, their limits, and the letter as a value.
+
+The headers are those of CONTRACT.md. The id of a letter is `topic-partition-offset` of the record
+whose processing failed first, so the same failure makes the same letter however often it is
+reported, and a retry that fails is that letter again, with the retry's attempt.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from shardpost.kafka.records import HEADERS_LEFT_OUT
+
+ID = "letter-id"
+ORIGIN_TOPIC = "origin-topic"
+ORIGIN_PARTITION = "origin-partition"
+ORIGIN_OFFSET = "origin-offset"
+ORIGIN_KEY = "origin-key"
+ORIGIN_NULL = "origin-null"
+ATTEMPT = "attempt"
+ERROR = "error"
+FAILED_AT = "failed-at"
+
+# Headers of every record of a letter, retries too; and those that only a letter itself has.
+ORIGIN_HEADERS = (ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_KEY, ORIGIN_NULL)
+FAILURE_HEADERS = (ATTEMPT, ERROR, FAILED_AT)
+RESERVED = frozenset((*ORIGIN_HEADERS, *FAILURE_HEADERS, HEADERS_LEFT_OUT))
+
+# The beginning of the error of a letter that was parked because it could not be parsed.
+MALFORMED = "malformed: "
+
+MAX_ATTEMPTS = 9_999
+MAX_OFFSET = 2**63 - 1
+MAX_PARTITION = 2**31 - 1
+# Bytes of the error's text, and of all headers of the original record that are kept.
+ERROR_BYTES = 2_000
+HEADERS_BYTES = 32_768
+# Bytes of a wrong value that an error message quotes.
+QUOTED_BYTES = 100
+EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
+
+HeaderMap = Mapping[str, str | bytes | None]
+
+
+class Letter(NamedTuple):
+    """A dead letter without its value. `failed_at` is never later than the record's timestamp."""
+
+    id: str
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+    origin_key: bytes | None
+    attempt: int
+    error: str
+    failed_at: datetime
+    is_null: bool
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """A record of the store that cannot be parsed as a letter, and why."""
+
+    reason: str
+
+
+def header_text(value: str | bytes | None) -> str:
+    """Return a header's value as text; what is not UTF-8 in it becomes U+FFFD."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""

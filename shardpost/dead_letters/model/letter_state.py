@@ -1,0 +1,14 @@
+"""Where a letter is in its life."""
+
+from enum import StrEnum
+
+
+class LetterState(StrEnum):
+    """Where a letter is; `dropped` is a failure reported again after it had been resolved."""
+
+    WAITING = "waiting"
+    RETRIED = "retried"
+    PARKED = "parked"
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"
+    DROPPED = "dropped"

@@ -1,0 +1,184 @@
+"""Records of dead-letters and parking-lot as rows of the table `dead_letters`, in the JVM.
+
+The rules are those of model/record_steps.py, backoff.py and fingerprints.py; a test holds one
+against the other. What cannot be read from a header is null.
+"""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from shardpost.dead_letters.model import letter_format
+from shardpost.dead_letters.model.fingerprints import CLASS, LENGTH, NO_CLASS, VARIABLE
+from shardpost.dead_letters.model.letter_names import BASE64, MAX_KEY_BYTES, SHA256, UNPRINTABLE
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.transitions import STATE
+from shardpost.retry_settings import RetryRules, RetrySettings
+
+# Columns that are not the table's.
+_HELPERS = (
+    "is_well_formed",
+    "has_id_as_key",
+    "is_by_hand",
+    "own_id",
+    "is_letter",
+    "tombstone_state",
+    "line",
+    "class",
+)
+_TEXT_HEADERS = {
+    STATE: "tombstone_state",
+    letter_format.ATTEMPT: "attempt",
+    letter_format.ORIGIN_TOPIC: "origin_topic",
+    letter_format.ORIGIN_PARTITION: "origin_partition",
+    letter_format.ORIGIN_OFFSET: "origin_offset",
+    letter_format.ERROR: "error",
+    letter_format.FAILED_AT: "failed_at",
+}
+
+
+def rows_of(records: DataFrame, topic: str, *, is_store: bool, rules: RetryRules) -> DataFrame:
+    """Return one row per record that is a step in a letter's life, with the table's columns.
+
+    A letter that was parked left the store by a tombstone too: its step is that of the parking lot.
+    Of headers with one name the last counts.
+    """
+    is_letter = F.col("value").isNotNull()
+    state = F.coalesce(_text(STATE), F.lit(str(LetterState.DISCARDED)))
+    skipped = (LetterState.DROPPED, LetterState.PARKED) if is_store else (LetterState.DROPPED,)
+    letter_state = LetterState.WAITING if is_store else LetterState.PARKED
+    steps = records.transform(_last_header_first).where(is_letter | ~state.isin(*map(str, skipped)))
+    raw = steps.select(
+        letter_name(F.col("key")).alias("id"),
+        F.col("key").cast("string").alias("own_id"),
+        is_letter.alias("is_letter"),
+        F.col("timestamp").alias("at"),
+        F.octet_length("value").cast("bigint").alias("size"),
+        *(F.lit(topic).alias("topic"), "partition", "offset"),
+        *(_text(header).alias(column) for header, column in _TEXT_HEADERS.items()),
+        _header(letter_format.ORIGIN_KEY).alias("origin_key"),
+        ((_header(letter_format.ID) == F.col("key")) & _is_id("key")).alias("has_id_as_key"),
+    )
+    return _of_letters(_parsed(raw, letter_state), rules, is_store=is_store)
+
+
+def _parsed(raw: DataFrame, letter_state: LetterState) -> DataFrame:
+    """Parse states, numbers and times; add `line` and `class` of the error.
+
+    What two columns are made of is a column of its own before them: Spark would compute it twice.
+    """
+    state = F.col("tombstone_state")
+    is_state = F.coalesce(state.isin(*map(str, LetterState)), F.lit(False))
+    parsed = raw.withColumns(
+        {
+            "is_by_hand": ~F.col("is_letter") & ~is_state,
+            "attempt": _number("attempt"),
+            "origin_partition": _number("origin_partition").try_cast("int"),
+            "origin_offset": _number("origin_offset"),
+            "failed_at": F.col("failed_at").try_cast("timestamp"),
+            "line": F.left(F.substring_index("error", "\n", 1), F.lit(LENGTH)),
+        }
+    )
+    is_by_hand, attempt = F.col("is_by_hand"), F.col("attempt")
+    is_attempt = ~is_by_hand & (attempt <= letter_format.MAX_ATTEMPTS)
+    unless_letter = F.when(is_by_hand, str(LetterState.DISCARDED)).otherwise(state)
+    return parsed.withColumns(
+        {
+            "state": F.when(F.col("is_letter"), str(letter_state)).otherwise(unless_letter),
+            "attempt": F.when(is_attempt, attempt.cast("int")),
+            "class": F.regexp_extract("line", CLASS, 1),
+        }
+    )
+
+
+def _of_letters(steps: DataFrame, rules: RetryRules, *, is_store: bool) -> DataFrame:
+    """Keep what a letter says of itself only where it is well-formed; add fingerprint and due."""
+    needed = ("attempt", "origin_topic", "origin_partition", "origin_offset", "has_id_as_key")
+    is_well_formed = reduce(
+        lambda found, name: found & F.col(name).isNotNull(),
+        needed,
+        F.coalesce("has_id_as_key", F.lit(False)) & (F.col("failed_at") >= letter_format.EARLIEST),
+    )
+    failed_at = F.least("failed_at", "at")
+    origin = ("origin_partition", "origin_offset", "origin_key")
+    checked = steps.withColumn("is_well_formed", is_well_formed).withColumns(
+        {
+            **{name: F.when(F.col("is_well_formed"), F.col(name)) for name in origin},
+            "failed_at": F.when(F.col("is_well_formed"), failed_at),
+            "attempt": F.when(~F.col("is_by_hand"), F.coalesce("attempt", F.lit(0))),
+            "fingerprint": _fingerprint(),
+        }
+    )
+    is_waiting = F.col("is_well_formed") & F.lit(is_store)
+    return checked.withColumn("due", F.when(is_waiting, due(rules))).drop(*_HELPERS)
+
+
+def _is_id(key: str) -> Column:
+    is_short = F.octet_length(key).between(1, MAX_KEY_BYTES)
+    return is_short & F.is_valid_utf8(F.col(key).cast("string"))
+
+
+def letter_name(key: Column) -> Column:
+    """Return model/letter_names.py's `name_of` of a column of keys."""
+    raw = F.coalesce(key, F.lit(b""))
+    text = raw.cast("string")
+    is_text = F.is_valid_utf8(text) & ~text.rlike(UNPRINTABLE)
+    encoded = F.when(is_text, text).otherwise(
+        F.concat(F.lit(BASE64), F.regexp_replace(F.base64(raw), r"\s", ""))
+    )
+    is_short = F.octet_length(raw).between(1, MAX_KEY_BYTES)
+    return F.when(is_short, encoded).otherwise(F.concat(F.lit(SHA256), F.sha2(raw, 256)))
+
+
+def _fingerprint() -> Column:
+    """Return model/fingerprints.py's `fingerprint` of the columns line and class."""
+    kind = F.when(F.col("class") == "", F.lit(NO_CLASS)).otherwise(F.col("class"))
+    checksum = F.crc32(F.regexp_replace("line", VARIABLE, "#").cast("binary"))
+    lower = F.translate(
+        F.lpad(F.hex(checksum), 8, "0"), "ABCDEF", "abcdef"
+    )  # `lower` loads all of ICU
+    return F.concat(kind, F.lit("-"), lower)
+
+
+def due(rules: RetryRules) -> Column:
+    """Return model/backoff.py's `due` of own_id, attempt, failed_at and origin_topic."""
+    delay = reduce(
+        lambda found, own: F.when(F.col("origin_topic") == own[0], _delay(own[1])).otherwise(found),
+        rules.of_origin.items(),
+        _delay(rules.default),
+    )
+    at = F.unix_micros("failed_at") + F.ceil(delay * 1000) * 1000
+    return F.timestamp_micros(at)
+
+
+def _delay(backoff: RetrySettings) -> Column:
+    """Return seconds; the exponent is bounded, since beyond it every delay is the cap."""
+    exponent = F.least("attempt", F.lit(500))
+    growth = F.pow(F.lit(float(backoff.factor)), exponent)
+    delay_without_jitter = F.least(
+        F.lit(float(backoff.cap)), F.lit(float(backoff.first_delay)) * growth
+    )
+    identity = F.concat_ws("/", "own_id", F.col("attempt").cast("string"))
+    fraction = F.crc32(identity.cast("binary")) / F.lit(float(2**32))
+    return delay_without_jitter * (F.lit(1.0) + F.lit(float(backoff.jitter)) * fraction)
+
+
+def _last_header_first(records: DataFrame) -> DataFrame:
+    """Replace the headers by arrays of names and values: a map would cost more than all else."""
+    rest = ("key", "value", "partition", "offset", "timestamp")
+    names, values = F.reverse("headers.key"), F.reverse("headers.value")
+    return records.select(*rest, names.alias("names"), values.alias("values"))
+
+
+def _header(name: str) -> Column:
+    return F.get("values", F.array_position("names", name) - 1)
+
+
+def _text(name: str) -> Column:
+    return F.try_validate_utf8(_header(name).cast("string"))
+
+
+def _number(column: str) -> Column:
+    # What is no number is extracted as "", which is cast to null; `$` would let a newline pass.
+    return F.regexp_extract(column, r"^[0-9]{1,19}\z", 0).try_cast("bigint")
