@@ -43,8 +43,8 @@ def _compact(settings: Settings) -> dict[str, object]:
     ranges, ends = inputs.unread(settings, counts, last)
     done = RunCounts()
     if last and not ranges and last.country == settings.country:
-        latest = last.looked(looked_at)
-        snapshots.record_look(settings, latest)
+        latest = last.with_looked_at(looked_at)
+        snapshots.update_looked_at(settings, latest)
         log.info("snapshot %d holds all that there is", last.number)
     else:
         step("read")

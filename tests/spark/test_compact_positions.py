@@ -177,7 +177,7 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
     }
 
 
-def test_a_table_that_is_gone_is_not_made_anew(fresh: Callable[[], Settings]) -> None:
+def test_a_missing_table_is_not_recreated(fresh: Callable[[], Settings]) -> None:
     settings = fresh()
     produce(settings, [position("1", "client1", "NASDAQ")])
     run(settings)
@@ -290,7 +290,7 @@ def test_another_number_of_partitions_of_share_holders_is_refused(
     more = admin.create_partitions([NewPartitions(settings.topic("share-holders"), 5)])
     more[settings.topic("share-holders")].result(30)
     produce(settings, [closed("1")])
-    with pytest.raises(ShardpostError, match="has 5 partitions, and had 4 at snapshot 1"):
+    with pytest.raises(ShardpostError, match="has 5 partitions, but had 4 at snapshot 1"):
         run(settings)
     assert snapshots.current(settings).number == 1
     assert published(settings) == {"client1": ["1"]}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from shardpost.delta import snapshots
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
@@ -28,18 +29,6 @@ from shardpost.settings import Settings
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 SHARDS = 8
-_TYPES = {
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "ARRAY<STRING>": pa.list_(pa.string()),
-    "ARRAY<STRUCT<key: STRING, value: BINARY>>": pa.list_(
-        pa.struct([("key", pa.string()), ("value", pa.binary())])
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -213,13 +202,7 @@ def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> 
 
 def arrow(table: Table, found: list[dict[str, Any]]) -> pa.Table:
     """Return rows in the table's declared columns; what a row does not have is null."""
-    return pa.Table.from_pylist(found, _schema(table))
-
-
-def _schema(table: Table) -> pa.Schema:
-    columns = table.columns.replace(", value: BINARY", "; value: BINARY").split(",")
-    pairs = [column.strip().split(" ", 1) for column in columns]
-    return pa.schema([(n.strip("`"), _TYPES[t.replace(";", ",")]) for n, t in pairs])
+    return pa.Table.from_pylist(found, arrow_schema(table))
 
 
 def _until(records: list[Record], number: int) -> list[Record]:

@@ -47,7 +47,7 @@ def _append_many(settings: Settings, version: int, new: list[OffsetRange]) -> No
         ranges = [one for one in new if one.topic == topic]
         files += _written(spark, settings, ranges, version).files
     positions = {letters_table.position_name(one): one.until for one in new}
-    table_log.commit(settings, DEAD_LETTERS, version, files, positions=positions)
+    table_log.commit(settings, DEAD_LETTERS, version, files, app_transactions=positions)
 
 
 def _written(

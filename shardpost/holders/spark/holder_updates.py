@@ -67,7 +67,7 @@ class HolderUpdates:
         if self.view.is_empty(table):  # read what was written rather than keep what to write
             first = self._rows(touched.withColumn("positions", fold.sorted_ids(F.col("added"))))
             written = self.view.append(table, first, few=few)
-            return written.given("client"), total(self.view.rows_of(written), "size(positions)")
+            return written.non_null("client"), total(self.view.rows_of(written), "size(positions)")
         known = self.view.read_with_files(table)
         holders = fold.new_holders(touched, known, few=few).persist(StorageLevel.MEMORY_AND_DISK)
         (more, held), files = summed(

@@ -205,10 +205,10 @@ class SnapshotBuild:
 
     def _append(self, history: Table, events: DataFrame, topic: str) -> Appended:
         written = self._view.append(history, events, few=self._few)
-        lowest = written.least("seq")
+        lowest = written.minimum("seq")
         home = (HOME + self._partitions[topic]) << OFFSET_BITS
         at_home = lowest is None or lowest >= home
-        return Appended(self._view.rows_of(written), written.given("reason"), at_home)
+        return Appended(self._view.rows_of(written), written.non_null("reason"), at_home)
 
     def _events(
         self, topic: str, ranges: Sequence[OffsetRange], fields: tuple[Field, ...]
