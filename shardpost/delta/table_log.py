@@ -56,7 +56,7 @@ def newest_version(settings: Settings, table: Table) -> int | None:
 
 
 def add_missing_columns(settings: Settings, table: Table, version: int) -> int:
-    """Add the columns of `Table.added` that a table lacks; return its version, which was `version`."""
+    """Add the columns of `Table.added` that a table lacks; return its version afterwards."""
     if not table.added:
         return version
     found = DeltaTable(path_of(settings, table))
