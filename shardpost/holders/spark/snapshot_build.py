@@ -62,17 +62,12 @@ def build_snapshot(
     run = CompactionRun(settings, tables, last, partitions, total_size(unread.ranges))
     run.set_shuffle_partitions()
     updates, retries = _update_topics(run, unread.ranges)
-    done = RunCounts(
-        rejected=sum(update.rejected for update in updates),
-        retries=retries,
-        applied=sum(update.changes.retries for update in updates),
-        without_effect=sum(update.without_effect for update in updates),
-    )
+    done = _run_counts(updates, retries)
     for update in updates:
         if update.rejected:
             keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
-    counts = _counts(run, next(changes, None), done.rejected)
+    counts = _update_holders(run, next(changes, None), done.rejected)
     snapshot = Snapshot(
         number=run.number,
         committed_at=datetime.now(UTC),
@@ -109,7 +104,16 @@ def _update_topics(
     return found, sum(one.count for one in corrections.values())
 
 
-def _counts(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:
+def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
+    return RunCounts(
+        rejected=sum(update.rejected for update in updates),
+        retries=retries,
+        applied=sum(update.changes.retries for update in updates),
+        without_effect=sum(update.without_effect for update in updates),
+    )
+
+
+def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:
     """Update the holders by what changed of positions; return the counts of the whole view."""
     before = run.last.counts if run.last else Counts()
     change = update_holders(run, positions.rows if positions else None)
