@@ -66,10 +66,10 @@ class Ours:
 
     def floor(self, job: str) -> Measured:
         """Let Spark do less with the topic of positions, started as a compaction is."""
-        java = (*spark_submit.LONG, *class_archive.use())
-        submit = spark_submit.command(self.settings, spark_submit.submit_conf(*java))
+        java = (*spark_submit.LONG_RUN_JIT, *class_archive.read_options())
+        submit = spark_submit.submit_command(self.settings, spark_submit.submit_conf(*java))
         script = str(Path(__file__).with_name(f"{job}.py"))
-        environ = spark_submit.environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
+        environ = spark_submit.job_environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
         home = self.settings.home
         topic = self.settings.topic("positions")
         return run([*submit, script, topic, str(home / job)], environ, home)

@@ -1,18 +1,18 @@
 """One snapshot of positions, clients and exchanges, and who holds US stock.
 
-Every 15 minutes, and by hand: reads what has come to the topics `positions`, `clients` and
-`exchanges` since the last snapshot, folds it into the Delta tables (latest record per key, who
+Every 15 minutes, and by hand: reads the new records of the topics `positions`, `clients` and
+`exchanges` since the last snapshot, folds them into the Delta tables (latest record per key, who
 holds US stock), commits **one snapshot** that makes all of it visible at once, and publishes the
 changes to the topic `share-holders`. Corrections come by the topic `retries`.
 
-With nothing new it adds no snapshot, but notes that it looked. Beside another compaction
-(`shardpost compact`) it waits for that one. Killed at any point and run again, it ends as an
-unbroken run would.
+With nothing new it adds no snapshot, but updates `looked_at` of the last one. If another compaction
+(`shardpost compact`) is running, it waits for that one. Killed at any point and run again, it ends
+with the same result as an uninterrupted run.
 
-The task's result (XCom) is the snapshot, and how many records were published and rejected, how
-many letters sent, retries read, and retries that applied. Rejected records stop nothing: they are
-kept in the table `rejected_records`, the log names them by topic, partition and offset, and each
-becomes a letter in `dead-letters`.
+The task's result (XCom) is the snapshot, and the numbers of records published and rejected, letters
+sent, retries read, and retries applied. Rejected records stop nothing: they are kept in the table
+`rejected_records`, the log names them by topic, partition and offset, and each becomes a letter in
+`dead-letters`.
 """
 
 from datetime import timedelta

@@ -60,9 +60,9 @@ class SparkJob(SparkSubmitOperator):
         result = _result_path(settings, context)
         with (
             job_folder() as folder,
-            class_archive.use_or_make(self.job) as archive,
+            class_archive.read_or_create(self.job) as archive,
         ):
-            self._configure(settings, result, job_conf(settings, self.job, *archive.java))
+            self._configure(settings, result, job_conf(settings, self.job, *archive.jvm_options))
             self.env_vars = (self.env_vars or {}) | temporary_files_in(folder)
             try:
                 super().execute(context)

@@ -2,7 +2,7 @@
 
 Read: exactly the offsets after the last snapshot, retries too. Transform: decode, fold, adder and
 subtractor. Write: every table, then the row in `snapshots` that makes all of it visible, then the
-difference to `share-holders`, and what was rejected to `dead-letters`.
+difference to `share-holders`, and rejected records to `dead-letters`.
 """
 
 from shardpost.holders.compaction import compact

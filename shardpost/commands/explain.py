@@ -1,10 +1,10 @@
-"""`shardpost explain`: which record put or took a position."""
+"""`shardpost explain`: which records put and took a position."""
 
 import json
 
 import click
 
-from shardpost.commands.options import AS_JSON, SNAPSHOT, Key, chosen
+from shardpost.commands.options import AS_JSON, SNAPSHOT, Key
 from shardpost.commands.text_table import text_table
 from shardpost.holders.model.explain import Transition
 
@@ -19,15 +19,13 @@ HEADING = ("position", "change", "record", "timestamp", "why")
 def command(client: str, position: str | None, number: int | None, as_json: bool) -> int:
     """Print which records put a position among those that CLIENT holds, and which took it.
 
-    A position of the client that never counted is told with its latest record, and why.
+    A position of the client that never counted is listed with its latest record, and why.
     """
-    from shardpost.holders.explanation import explanation
-    from shardpost.settings import load
+    from shardpost import tables
 
-    settings = load()
-    found = explanation(settings, chosen(settings, number), client, position)
+    found = tables.explain(client, position, number)
     if not found:
-        click.echo(_never(client, position), err=True)
+        click.echo(_no_record(client, position), err=True)
     if as_json:
         click.echo(json.dumps([transition.as_json() for transition in found]))
     elif found:
@@ -35,7 +33,7 @@ def command(client: str, position: str | None, number: int | None, as_json: bool
     return 0
 
 
-def _never(client: str, position: str | None) -> str:
+def _no_record(client: str, position: str | None) -> str:
     what = "any position" if position is None else f"position {position}"
     return f"no record that was read gave {client} {what}"
 
@@ -43,8 +41,8 @@ def _never(client: str, position: str | None) -> str:
 def _row(transition: Transition) -> tuple[str, ...]:
     return (
         transition.position,
-        transition.change,
-        str(transition.place),
-        transition.place.timestamp.isoformat(timespec="milliseconds"),
+        str(transition.change),
+        str(transition.coordinates),
+        transition.timestamp.isoformat(timespec="milliseconds"),
         transition.why,
     )

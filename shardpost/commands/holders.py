@@ -5,7 +5,7 @@ from datetime import datetime
 
 import click
 
-from shardpost.commands.options import AS_JSON, SNAPSHOT, Instant, Key, chosen
+from shardpost.commands.options import AS_JSON, SNAPSHOT, Instant, Key
 
 
 @click.command()
@@ -21,13 +21,9 @@ def command(
 
     As of a TIME: by the records with a timestamp before it.
     """
-    from shardpost.holders import holders_query
-    from shardpost.settings import load
+    from shardpost import tables
 
-    settings = load()
-    snapshot = chosen(settings, number)
-    question = holders_query.HoldersQuery(client, shard, as_of)
-    found = holders_query.holders(settings, snapshot, question)
+    found = tables.holders(client, shard, as_of, number)
     click.echo(json.dumps(found) if as_json else _in_words(found))
     return 0
 

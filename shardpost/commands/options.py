@@ -1,15 +1,13 @@
 """Options and parameter types that several commands take."""
 
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from getpass import getuser
 
 import click
 
-from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
 from shardpost.instants import parse_instant
-from shardpost.settings import Settings
 
 
 class Key(click.ParamType[str]):
@@ -53,12 +51,3 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."
 )
-
-
-def chosen(settings: Settings, number: int | None) -> Snapshot:
-    """Return the snapshot of that number, or the newest; ShardpostError if there is none."""
-    from shardpost.delta import snapshots
-
-    if number is None:
-        return snapshots.current(settings)
-    return snapshots.get(settings, number, now=datetime.now(UTC))

@@ -17,13 +17,12 @@ HEADING = ("snapshot", "committed at", "looked at", "records", "positions", "hol
 def command(as_json: bool) -> int:
     """Print the committed views, oldest first.
 
-    `looked at` is when the inputs were found to hold no more than this view; `records` the sum of
-    the end offsets.
+    `looked at` is when the inputs were found to have no more than this view; `records` is the sum
+    of the end offsets.
     """
-    from shardpost.delta import snapshots
-    from shardpost.settings import load
+    from shardpost import tables
 
-    found = snapshots.list_all(load())
+    found = tables.snapshots()
     if as_json:
         click.echo(json.dumps([snapshot.as_json() for snapshot in found]))
     else:

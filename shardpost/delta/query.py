@@ -1,8 +1,7 @@
-"""Reading Delta tables without a JVM: SQL over chosen versions of chosen tables.
+"""SQL over given versions of Delta tables, without a JVM.
 
-Everything goes through deltalake's own query engine (DataFusion), not through its pyarrow dataset:
-that one leaves threads behind that abort the interpreter on exit now and then (seen with deltalake
-1.6.6, pyarrow 26).
+Queries run in deltalake's own engine (DataFusion), not on its pyarrow dataset, whose threads abort
+the interpreter on exit now and then (seen with deltalake 1.6.6, pyarrow 26).
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,26 +20,26 @@ from shardpost.settings import Settings
 
 
 def path_of(settings: Settings, table: Table) -> str:
-    """Return where a table is."""
+    """Return the path or URL of a table."""
     return f"{settings.tables_root}/{table.name}"
 
 
 def exists(settings: Settings, table: Table) -> bool:
-    """Tell whether a table is there."""
+    """Tell whether a table exists."""
     return DeltaTable.is_deltatable(path_of(settings, table))
 
 
 def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, int | None]:
-    """Return those tables with their versions at a snapshot, as `query` takes them."""
+    """Return the versions of those tables at a snapshot, as `query` takes them."""
     return {table: snapshot.tables[table.name] for table in tables}
 
 
 def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) -> pa.Table:
     """Run one SQL query over those tables, under their own names, at those versions (None: newest).
 
-    ShardpostError for a table, version or file that is not there.
+    ShardpostError for a table, version or file that does not exist.
     """
-    with _gone_files_named(settings, versions):
+    with _reporting_missing_files(settings, versions):
         # Not pa.table(…): that imports pandas, which takes longer than the query.
         return _reader(settings, sql, versions).read_all()
 
@@ -49,7 +48,7 @@ def stream(
     settings: Settings, sql: str, versions: Mapping[Table, int | None]
 ) -> Iterator[pa.RecordBatch]:
     """Run one SQL query as `query` does, and yield its batches as they come."""
-    with _gone_files_named(settings, versions):
+    with _reporting_missing_files(settings, versions):
         yield from _reader(settings, sql, versions)
 
 
@@ -63,39 +62,41 @@ def rows(
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values. pyarrow imports pandas to make an aware timestamp: so not by it."""
-    kind = column.type
-    if not (pa.types.is_timestamp(kind) and kind.tz):
+    """Return a column's values; times without pyarrow, which imports pandas for aware ones."""
+    type_ = column.type
+    if not (pa.types.is_timestamp(type_) and type_.tz):
         return list(column.to_pylist())
-    naive = column.cast(pa.timestamp(kind.unit)).to_pylist()
+    naive = column.cast(pa.timestamp(type_.unit)).to_pylist()
     return [at and at.replace(tzinfo=UTC) for at in naive]
 
 
 def _reader(
     settings: Settings, sql: str, versions: Mapping[Table, int | None]
 ) -> pa.RecordBatchReader:
-    builder, whole = QueryBuilder(), []
+    builder, completed = QueryBuilder(), []
     for table, version in versions.items():
         found = _open(settings, table, version)
         missing = missing_columns(found, table)
-        name = f"older_{table.name}" if missing else table.name
+        name = f"stored_{table.name}" if missing else table.name
         builder = builder.register(name, found)
         if missing:
-            nulls = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in missing)
-            whole.append(f"{table.name} AS (SELECT *, {nulls} FROM {name})")  # noqa: S608 - constants
-    return pa.RecordBatchReader.from_stream(builder.execute(_given(whole, sql.strip())))
+            nulls = ", ".join(f"CAST(NULL AS {type_}) AS {column}" for column, type_ in missing)
+            completed.append(f"{table.name} AS (SELECT *, {nulls} FROM {name})")  # noqa: S608 - constants
+    return pa.RecordBatchReader.from_stream(
+        builder.execute(_with_relations(completed, sql.strip()))
+    )
 
 
 def missing_columns(found: DeltaTable, table: Table) -> Columns:
-    """Return the columns that were added to the declaration since the table was made."""
+    """Return the columns that were added to the declaration after the table was created."""
     if not table.added:
         return ()
     known = {field.name for field in found.schema().fields}
     return tuple(column for column in table.added if column[0] not in known)
 
 
-def _given(relations: list[str], sql: str) -> str:
-    """Return a query that sees these relations as well."""
+def _with_relations(relations: list[str], sql: str) -> str:
+    """Return a query with these common table expressions before its own."""
     if not relations:
         return sql
     rest = sql.removeprefix("WITH ")
@@ -116,7 +117,9 @@ def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
 
 
 @contextmanager
-def _gone_files_named(settings: Settings, versions: Mapping[Table, int | None]) -> Iterator[None]:
+def _reporting_missing_files(
+    settings: Settings, versions: Mapping[Table, int | None]
+) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -124,8 +127,8 @@ def _gone_files_named(settings: Settings, versions: Mapping[Table, int | None]) 
             raise
         names = ", ".join(f"{table.name}@{version}" for table, version in versions.items())
         raise ShardpostError(
-            f"a file of {names} in {settings.tables_root} is gone: it was vacuumed, or removed by"
-            " hand; ask for a newer snapshot"
+            f"a file of {names} in {settings.tables_root} is missing: it was vacuumed, or removed"
+            " by hand; ask for a newer snapshot"
         ) from error
 
 

@@ -11,10 +11,7 @@ from shardpost.kafka.offset_ranges import Offsets
 
 @dataclass(frozen=True)
 class Counts:
-    """What the view holds.
-
-    Open positions, clients that hold, positions they hold, rejected records.
-    """
+    """In the view: open positions, clients that hold, positions they hold, rejected records."""
 
     positions: int = 0
     holders: int = 0
@@ -26,7 +23,7 @@ class Counts:
 class Snapshot:
     """One committed row of the table `snapshots`.
 
-    `shards` is how many partitions `share-holders` has, for good.
+    `tables` is {name: version}; `shards` is how many partitions `share-holders` has, for good.
     """
 
     number: int
@@ -41,17 +38,17 @@ class Snapshot:
     shards: int
 
     def require_shards(self, shards: int) -> None:
-        """Refuse a topic `share-holders` whose number of partitions was changed."""
+        """Raise ShardpostError if the number of partitions of `share-holders` was changed."""
         if shards != self.shards:
             raise ShardpostError(
-                f"share-holders has {shards} partitions, and had {self.shards} at snapshot"
+                f"share-holders has {shards} partitions, but had {self.shards} at snapshot"
                 f" {self.number}: clients would move to other partitions, and readers would see"
                 " them in both. The number must not be changed: set SHARDPOST_TOPIC_SHARE_HOLDERS"
-                " to a topic of its own and SHARDPOST_TABLES to a new folder, and compact anew"
+                " to a topic of its own and SHARDPOST_TABLES to a new folder, and compact again"
             )
 
-    def looked(self, at: datetime) -> "Snapshot":
-        """Return the same view, found at that later time to hold all that the inputs hold."""
+    def with_looked_at(self, at: datetime) -> "Snapshot":
+        """Return the same view, found at that time to be up to date; never an earlier time."""
         return replace(self, looked_at=max(at, self.looked_at))
 
     def as_json(self) -> dict[str, Any]:

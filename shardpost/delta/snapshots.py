@@ -1,4 +1,4 @@
-"""The table `snapshots`, the commit point of every view, through deltalake: no JVM."""
+"""The table `snapshots`, the commit point of every view; without a JVM."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -15,9 +15,9 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-# The commit point: one row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at`
-# is when the inputs were found to hold no more than end_offsets; the counts are of the whole view;
-# `shards` is the number of partitions of share-holders.
+# One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
+# were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
+# number of partitions of share-holders.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
@@ -38,17 +38,19 @@ def newest(settings: Settings) -> Snapshot | None:
 
 
 def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
-    """Return one snapshot by number; ShardpostError if there is none, or it is kept no longer."""
-    known = {snapshot.number: snapshot for snapshot in list_all(settings)}
-    if number not in known:
-        raise ShardpostError(f"no snapshot {number}: there are {_span(list(known))}")
-    found = known[number]
-    if number != max(known) and now - found.committed_at > timedelta(days=settings.snapshot_days):
+    """Return the snapshot of a number; ShardpostError if there is none, or it is no longer kept."""
+    found = {snapshot.number: snapshot for snapshot in list_all(settings)}
+    if number not in found:
+        raise ShardpostError(f"no snapshot {number}: there are {_range_of(list(found))}")
+    snapshot = found[number]
+    if number != max(found) and now - snapshot.committed_at > timedelta(
+        days=settings.snapshot_days
+    ):
         raise ShardpostError(
-            f"snapshot {number} of {found.committed_at:%Y-%m-%d} is no longer kept:"
+            f"snapshot {number} of {snapshot.committed_at:%Y-%m-%d} is no longer kept:"
             f" SHARDPOST_SNAPSHOT_DAYS is {settings.snapshot_days}"
         )
-    return found
+    return snapshot
 
 
 def current(settings: Settings) -> Snapshot:
@@ -68,13 +70,13 @@ def list_all(settings: Settings) -> list[Snapshot]:
 
 
 def commit(settings: Settings, snapshot: Snapshot) -> None:
-    """Insert the row by its number; ConflictError if that number is there already."""
+    """Insert a snapshot; ConflictError if its number exists already."""
     if newest(settings) is None:
         write_deltalake(path_of(settings, SNAPSHOTS), SCHEMA.empty_table(), mode="ignore")
     table = DeltaTable(path_of(settings, SNAPSHOTS))
     source = pa.Table.from_pylist([_row(snapshot)], SCHEMA)
     try:
-        done = (
+        metrics = (
             table.merge(source, "t.snapshot = s.snapshot", source_alias="s", target_alias="t")
             .when_not_matched_insert_all()
             .execute()
@@ -83,14 +85,12 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
         raise ConflictError(
             f"snapshot {snapshot.number}: another run committed it: {error}"
         ) from None
-    if done["num_target_rows_inserted"] != 1:
-        raise ConflictError(
-            f"snapshot {snapshot.number} is there already: another run committed it"
-        )
+    if metrics["num_target_rows_inserted"] != 1:
+        raise ConflictError(f"snapshot {snapshot.number} exists already: another run committed it")
 
 
-def record_look(settings: Settings, snapshot: Snapshot) -> None:
-    """Store a later looked_at of a snapshot that is there."""
+def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
+    """Store the `looked_at` of a snapshot that was committed before."""
     at = snapshot.looked_at.astimezone(UTC).isoformat()
     DeltaTable(path_of(settings, SNAPSHOTS)).update(
         predicate=f"snapshot = {snapshot.number}",
@@ -98,7 +98,7 @@ def record_look(settings: Settings, snapshot: Snapshot) -> None:
     )
 
 
-def _span(numbers: list[int]) -> str:
+def _range_of(numbers: list[int]) -> str:
     return f"{min(numbers)} to {max(numbers)}" if numbers else "none yet"
 
 

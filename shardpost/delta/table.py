@@ -1,8 +1,8 @@
-"""How a Delta table is declared."""
+"""The declaration of a Delta table."""
 
 from dataclasses import dataclass
 
-# Names and types.
+# ((name, type of Spark SQL), …)
 Columns = tuple[tuple[str, str], ...]
 
 
@@ -10,10 +10,10 @@ Columns = tuple[tuple[str, str], ...]
 class Table:
     """One Delta table: its folder's name, and its columns as Spark SQL DDL.
 
-    Each of its files holds rows of one value of `grouped_by`, so that reading one value leaves the
-    other files alone. Values of `not_in_dictionaries` seldom repeat:
-    Parquet's dictionaries of them cost more time than they save space. Tables that were made before
-    a column of `added` lack it: it is null there, and the next compaction adds it.
+    Each of its files has rows of one value of `grouped_by`, so that reading one value skips the
+    other files. Columns of `not_in_dictionaries` are written without Parquet's dictionaries, since
+    their values seldom repeat. A table that was created before a column of `added` lacks it: it
+    reads as null, until the next compaction adds it.
     """
 
     name: str

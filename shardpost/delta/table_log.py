@@ -27,15 +27,16 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-# Longer texts are no use for pruning, and would bloat the log.
-LONGEST_TEXT = 64
+# Bounds of longer texts are of no use for pruning, and would bloat the log.
+MAX_BOUND_LENGTH = 64
 _DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long"}
 
-Stats = dict[str, tuple[Any, Any]]
+# The lowest and the highest value of each column.
+Bounds = dict[str, tuple[Any, Any]]
 
 
 def create(settings: Settings, table: Table, keep_days: int) -> None:
-    """Create a table that is not there yet, empty; its old versions are kept so many days."""
+    """Create a table, empty, unless it exists; its old versions are kept for that many days."""
     kept = f"interval {keep_days} days"
     DeltaTable.create(
         path_of(settings, table),
@@ -55,7 +56,7 @@ def newest_version(settings: Settings, table: Table) -> int | None:
 
 
 def add_missing_columns(settings: Settings, table: Table, version: int) -> int:
-    """Give a table of that newest version the columns that were added since; return its version."""
+    """Add the columns of `Table.added` that a table lacks; return its version afterwards."""
     if not table.added:
         return version
     found = DeltaTable(path_of(settings, table))
@@ -67,18 +68,18 @@ def add_missing_columns(settings: Settings, table: Table, version: int) -> int:
     try:
         found.alter.add_columns(fields, commit_properties=once)
     except CommitFailedError:
-        raise _taken(table, version + 1) from None
+        raise _version_exists(table, version + 1) from None
     return version + 1
 
 
 def restore(settings: Settings, table: Table, version: int) -> int:
-    """Make a table again what it was at a version; return the new version that says so."""
+    """Restore a table to an older version; return the new version that does so."""
     found = DeltaTable(path_of(settings, table))
     before = found.version()
     try:
         found.restore(version, commit_properties=CommitProperties(max_commit_retries=0))
     except CommitFailedError:
-        raise _taken(table, before + 1) from None
+        raise _version_exists(table, before + 1) from None
     return before + 1
 
 
@@ -95,38 +96,38 @@ def commit(
     version: int,
     added: Iterable[AddAction],
     removed: Iterable[str] = (),
-    positions: Mapping[str, int] | None = None,
+    app_transactions: Mapping[str, int] | None = None,
 ) -> int:
     """Add and remove files as the one version after `version`; return the new version.
 
-    Nothing to add and nothing to remove adds no version. `positions` are kept with the commit, as
-    Delta's application transactions: {name: how far it was read}. ShardpostError if another writer
-    has written to the table since.
+    Without files and transactions no version is added. `app_transactions` ({application: version})
+    are Delta's application transactions: here, how far something was read. ShardpostError if
+    another writer has written that version.
     """
     now = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [*added]
     actions += [RemoveAction(path, True, now) for path in removed]
-    if not actions and not positions:
+    if not actions and not app_transactions:
         return version
     found = DeltaTable(path_of(settings, table), version=version)
-    read = [Transaction(name, position) for name, position in (positions or {}).items()]
-    once = CommitProperties(max_commit_retries=0, app_transactions=read)
+    transactions = [Transaction(*one) for one in (app_transactions or {}).items()]
+    once = CommitProperties(max_commit_retries=0, app_transactions=transactions)
     try:
         found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)
     except CommitFailedError:
-        raise _taken(table, version + 1) from None
+        raise _version_exists(table, version + 1) from None
     return version + 1
 
 
-def _taken(table: Table, version: int) -> ShardpostError:
+def _version_exists(table: Table, version: int) -> ShardpostError:
     return ShardpostError(
-        f"{table.name}: expected to write version {version}, and it is there already:"
-        " another run writes to these tables; this one stops and commits nothing"
+        f"{table.name}: expected to write version {version}, but it exists: another run writes to"
+        " these tables; this one stops and commits nothing"
     )
 
 
-def written(settings: Settings, table: Table, folder: str) -> list[AddAction]:
-    """Return what a log says of each Parquet file in a folder of the table that has rows."""
+def add_actions(settings: Settings, table: Table, folder: str) -> list[AddAction]:
+    """Return the add action of each Parquet file with rows in a folder of the table."""
     system, root = fs.FileSystem.from_uri(f"{path_of(settings, table)}/{folder}")
     found = []
     with suppress(FileNotFoundError):
@@ -138,13 +139,15 @@ def written(settings: Settings, table: Table, folder: str) -> list[AddAction]:
             if metadata.num_rows:
                 path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
                 at = int(info.mtime.timestamp() * 1000)
-                found.append(AddAction(path, info.size, {}, at, True, json.dumps(_stats(metadata))))
+                found.append(
+                    AddAction(path, info.size, {}, at, True, json.dumps(_statistics(metadata)))
+                )
     return found
 
 
-def _stats(metadata: pq.FileMetaData) -> dict[str, Any]:
-    """Return Delta's statistics of a file: number of rows, bounds and nulls of flat columns."""
-    bounds: Stats = {}
+def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """Return a file's statistics as Delta has them: rows, and bounds and nulls of flat columns."""
+    bounds: Bounds = {}
     nulls: Counter[str] = Counter()
     unbounded: set[str] = set()
     uncounted: set[str] = set()
@@ -172,7 +175,7 @@ def _stats(metadata: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _bounds(statistics: pq.Statistics | None) -> tuple[Any, ...] | None:
-    """Return (lowest, highest), () of a column without values, None where no bounds are of use."""
+    """Return (lowest, highest), () of a column without values, None where there are no bounds."""
     if statistics is None:
         return None
     if not statistics.has_min_max:
@@ -180,11 +183,11 @@ def _bounds(statistics: pq.Statistics | None) -> tuple[Any, ...] | None:
     try:
         low, high = statistics.min, statistics.max
     except (OverflowError, ValueError):
-        return None  # a time beyond the years that Python knows
-    is_of_use = isinstance(low, int | str | datetime) and not isinstance(low, bool)
-    if not is_of_use or (isinstance(low, str) and max(len(low), len(high)) > LONGEST_TEXT):
+        return None  # a time outside the years of Python's datetime
+    is_ordered = isinstance(low, int | str | datetime) and not isinstance(low, bool)
+    if not is_ordered or (isinstance(low, str) and max(len(low), len(high)) > MAX_BOUND_LENGTH):
         return None
-    # Delta's bounds of times are in milliseconds; ours are, as Kafka's timestamps.
+    # Delta's bounds of times have milliseconds, as Kafka's timestamps have.
     if isinstance(low, datetime) and (low.microsecond % 1000 or high.microsecond % 1000):
         return None
     return low, high

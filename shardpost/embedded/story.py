@@ -8,9 +8,8 @@ from email import policy
 from pathlib import Path
 from typing import Any
 
-from shardpost.delta import snapshots
+from shardpost import tables
 from shardpost.errors import ShardpostError
-from shardpost.holders import holders_query
 from shardpost.kafka import clients
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
@@ -80,8 +79,8 @@ def _run(api: AirflowApi, dag: str, params: dict[str, Any], say: Say) -> None:
 
 
 def _show_holders(settings: Settings, say: Say) -> None:
-    snapshot = snapshots.current(settings)
-    found = holders_query.holders(settings, snapshot, holders_query.HoldersQuery())
+    snapshot = tables.snapshot(settings=settings)
+    found = tables.holders(snapshot=snapshot.number, settings=settings)
     say(f"\nwho holds {settings.country} stock (snapshot {snapshot.number}):")
     for client, ids in found.items():
         say(f"  {client}: {', '.join(ids)}")

@@ -1,33 +1,30 @@
-"""What `explain` replays: the records of one client's positions, from history. No JVM."""
+"""The records that `explain` replays: those of one client's positions, from history; no JVM."""
 
 from typing import Any
 
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
-from shardpost.holders.model.explain import (
-    ExchangeRecord,
-    PositionRecord,
-    TimedCoordinates,
-    Transition,
-    explain,
-)
-from shardpost.holders.model.record_order import Order, order_of
-from shardpost.holders.model.tables import EXCHANGE_EVENTS, POSITION_EVENTS
+from shardpost.holders.model.explain import ExchangeRecord, PositionRecord, Transition, explain
+from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.record_order import order_of
+from shardpost.holders.model.tables import EXCHANGE_EVENTS, POSITION_EVENTS, RETRY_NAMES
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.settings import Settings
 
-# A subquery and no list: of tens of thousands of literals DataFusion's parser overflows its stack.
-_POSITIONS = """
-SELECT h.key, h.seq, h.snapshot, h."partition", h.offset, h.timestamp,
-  h.retry_topic, h.retry_partition, h.retry_offset, h.client, h.exchange
-FROM position_events h WHERE h.kind <> 'rejected'
-  AND h.key IN (SELECT c.key FROM position_events c WHERE {wanted})
-"""
-_EXCHANGES = """
-SELECT x.key, x.seq, x.snapshot, x."partition", x.offset, x.timestamp,
-  x.retry_topic, x.retry_partition, x.retry_offset, x.country
-FROM exchange_events x WHERE x.kind <> 'rejected'
-"""
+_RECORD = ", ".join(
+    f"h.{name}"
+    for name in ("key", "seq", "snapshot", '"partition"', "offset", "timestamp", *RETRY_NAMES)
+)
+_DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
+# A subquery and no list: DataFusion's parser overflows its stack at tens of thousands of literals.
+_POSITIONS = f"""
+SELECT {_RECORD}, h.client, h.exchange FROM position_events h
+WHERE {_DECODABLE} AND h.key IN (SELECT c.key FROM position_events c WHERE {{condition}})
+"""  # noqa: S608 - constants
+_EXCHANGES = f"""
+SELECT {_RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
+"""  # noqa: S608 - constants
 
 
 def explanation(
@@ -37,42 +34,48 @@ def explanation(
     positions = _positions(settings, snapshot, client, position)
     if not positions:
         return []
-    exchanges = _exchanges(settings, snapshot, positions)
+    exchanges = _exchanges(settings, snapshot, {record.exchange for record in positions})
     return explain(client, positions, exchanges, snapshot.country)
 
 
 def _positions(
     settings: Settings, snapshot: Snapshot, client: str, position: str | None
 ) -> list[PositionRecord]:
-    wanted = f"c.client = {text_literal(client)}"
+    """Return all decodable records of the positions that were ever the client's."""
+    condition = f"c.client = {text_literal(client)}"
     if position is not None:
-        wanted += f" AND c.key = {text_literal(position)}"
-    found = rows(settings, _POSITIONS.format(wanted=wanted), at_snapshot(snapshot, POSITION_EVENTS))
+        condition += f" AND c.key = {text_literal(position)}"
+    sql = _POSITIONS.format(condition=condition)
     topic = settings.topic("positions")
     return [
-        PositionRecord(*_coordinates(row, topic), row["client"], row["exchange"]) for row in found
+        PositionRecord(**_record(row, topic), client=row["client"], exchange=row["exchange"])
+        for row in rows(settings, sql, at_snapshot(snapshot, POSITION_EVENTS))
     ]
 
 
 def _exchanges(
-    settings: Settings, snapshot: Snapshot, positions: list[PositionRecord]
+    settings: Settings, snapshot: Snapshot, codes: set[str | None]
 ) -> list[ExchangeRecord]:
-    named = {record.exchange for record in positions}
     topic = settings.topic("exchanges")
     return [
-        ExchangeRecord(*_coordinates(row, topic), row["country"])
+        ExchangeRecord(**_record(row, topic), country=row["country"])
         for row in rows(settings, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
-        if row["key"] in named
+        if row["key"] in codes
     ]
 
 
-def _coordinates(row: dict[str, Any], topic: str) -> tuple[str, Order, int, TimedCoordinates]:
+def _record(row: dict[str, Any], topic: str) -> dict[str, Any]:
+    """Return the fields of a HistoryRecord."""
     retry_offset: int | None = row["retry_offset"]
-    order = order_of(row["seq"], row["snapshot"], retry_offset)
-    if retry_offset is None:
-        place = TimedCoordinates(topic, row["partition"], row["offset"], row["timestamp"])
-    else:
-        place = TimedCoordinates(
-            row["retry_topic"], row["retry_partition"], retry_offset, row["timestamp"]
-        )
-    return row["key"], order, row["snapshot"], place
+    coordinates = (
+        Coordinates(topic, row["partition"], row["offset"])
+        if retry_offset is None
+        else Coordinates(row["retry_topic"], row["retry_partition"], retry_offset)
+    )
+    return {
+        "key": row["key"],
+        "order": order_of(row["seq"], row["snapshot"], retry_offset),
+        "snapshot": row["snapshot"],
+        "coordinates": coordinates,
+        "timestamp": row["timestamp"],
+    }

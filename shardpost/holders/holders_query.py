@@ -1,4 +1,4 @@
-"""Who holds at one snapshot: from share_holders, or as of a time from history. No JVM."""
+"""Who holds at one snapshot: from share_holders, or as of a time from history; no JVM."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ Holders = dict[str, list[str]]
 _LATEST = """
 SELECT s.client, s.positions FROM share_holders s WHERE {conditions} ORDER BY s.client
 """
-_THEN = "SELECT t.client, t.positions FROM ({holders}) t WHERE {only} ORDER BY t.client"
+_AS_OF = "SELECT t.client, t.positions FROM ({holders}) t WHERE {condition} ORDER BY t.client"
 
 
 @dataclass(frozen=True)
@@ -34,39 +34,38 @@ class HoldersQuery:
     as_of: datetime | None = None
 
 
-def holders(settings: Settings, snapshot: Snapshot, question: HoldersQuery) -> Holders:
-    """Return who holds, by client; UsageError for a shard that is not there."""
+def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
+    """Return who holds, by client; UsageError for a shard that does not exist."""
     shards = snapshot.shards
-    if question.shard is not None and not 0 <= question.shard < shards:
-        raise UsageError(f"shard {question.shard}: expected 0 to {shards - 1}")
-    if question.as_of is None:
-        return _latest(settings, snapshot, question)
-    found = _then(settings, snapshot, question, question.as_of)
-    if question.shard is None:
+    if wanted.shard is not None and not 0 <= wanted.shard < shards:
+        raise UsageError(f"shard {wanted.shard}: expected 0 to {shards - 1}")
+    if wanted.as_of is None:
+        return _latest(settings, snapshot, wanted)
+    found = _as_of(settings, snapshot, wanted, wanted.as_of)
+    if wanted.shard is None:
         return found
-    return {c: ids for c, ids in found.items() if partition_of(c, shards) == question.shard}
+    return {c: ids for c, ids in found.items() if partition_of(c, shards) == wanted.shard}
 
 
-def _latest(settings: Settings, snapshot: Snapshot, question: HoldersQuery) -> Holders:
+def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
     conditions = ["cardinality(s.positions) > 0"]
-    if question.client is not None:
-        conditions.append(f"s.client = {text_literal(question.client)}")
-    if question.shard is not None:
-        conditions.append(f"s.shard = {question.shard}")
+    if wanted.client is not None:
+        conditions.append(f"s.client = {text_literal(wanted.client)}")
+    if wanted.shard is not None:
+        conditions.append(f"s.shard = {wanted.shard}")
     sql = _LATEST.format(conditions=" AND ".join(conditions))
     return _by_client(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
 
 
-def _then(settings: Settings, snapshot: Snapshot, question: HoldersQuery, at: datetime) -> Holders:
-    inner = as_of.holders(snapshot.country, at)
-    only = "true" if question.client is None else f"t.client = {text_literal(question.client)}"
-    sql = _THEN.format(holders=inner, only=only)
+def _as_of(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
+    condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
+    sql = _AS_OF.format(holders=as_of.holders(snapshot.country, at), condition=condition)
     found = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
     return {client: sorted(ids, key=position_sort_key) for client, ids in found.items()}
 
 
 def _by_client(found: pa.Table) -> Holders:
-    """Return the rows (client, positions) as a dict; by whole columns, which makes it quick."""
+    """Return rows (client, positions) as a dict; from whole columns, which is faster."""
     clients = found["client"].to_pylist()
     lists = found["positions"].combine_chunks()
     ids = lists.values.to_pylist()

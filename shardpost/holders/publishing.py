@@ -1,129 +1,126 @@
 """Publishing the difference between the last published snapshot and the newest to `share-holders`.
 
-One transactional producer per partition, `publish/<partition>`: init_transactions fences whoever
-was there, only then the published number is read, and the difference goes out in one transaction
-with the new number, which is metadata of an offset commit. So a stopped run that wakes up later
-cannot overwrite newer values.
+One transactional id per partition, `<topic>/publish/<partition>`: older producers are fenced first,
+only then the number of the published snapshot is read, and the difference goes out in one
+transaction with the new number, which is the metadata of an offset commit. So a stopped run that
+wakes up later cannot overwrite newer values.
 """
 
 import json
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-
-from shardpost.delta.query import query, stream
+from shardpost.delta.query import at_snapshot, query, stream
 from shardpost.delta.snapshot import Snapshot
-from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import SHARE_HOLDERS
 from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import Outgoing
+from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
 
 log = logging.getLogger(__name__)
 
 GROUP = "shardpost-publish"
-AT_ONCE = 4
+MAX_CONCURRENT = 4
 # A first publish is one transaction, however many clients there are: the most that a broker allows
-# by default (transaction.max.timeout.ms). A dead one holds its readers up only until the next run.
-LONGEST_MS = 900_000
+# by default (transaction.max.timeout.ms). A dead producer blocks readers only until the next run.
+TRANSACTION_TIMEOUT_MS = 900_000
 
 
 def publish(settings: Settings, snapshot: Snapshot) -> int:
-    """Publish what changed since each partition's published snapshot.
+    """Publish what changed since each partition's published snapshot; return how many records.
 
-    Return the number of records.
+    TransactionError if a partition could not be published; the next compaction publishes it.
     """
-    topic = settings.topic("share-holders")
-    count = offsets.partition_counts(settings, [topic])[topic]
-    published = published_numbers(settings, count)
+    published = published_numbers(settings)
     behind = [shard for shard, number in published.items() if number < snapshot.number]
     oldest = min((published[shard] for shard in behind), default=snapshot.number)
-    if not behind or not _changed(settings, snapshot, oldest):
+    if not behind or not _has_changes(settings, snapshot, oldest):
         return 0
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        sent = pool.map(lambda shard: _publish_shard(settings, snapshot, shard), behind)
-        return sum(sent)
+    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
+        counts = pool.map(lambda shard: _publish_shard(settings, snapshot, shard), behind)
+        return sum(counts)
 
 
-def published_numbers(settings: Settings, count: int) -> dict[int, int]:
+def published_numbers(settings: Settings) -> dict[int, int]:
     """Return {partition: number of the snapshot published last}; 0 where none was."""
     topic = settings.topic("share-holders")
-    reader = clients.consumer(settings, GROUP)
-    try:
-        places = [TopicPartition(topic, partition) for partition in range(count)]
-        return {
-            place.partition: _number(place)
-            for place in reader.committed(places, timeout=settings.kafka_timeout)
-        }
-    except KafkaException as error:
-        raise clients.unreachable(settings, error) from None
-    finally:
-        reader.close()
+    count = offsets.partition_counts(settings, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    with closing(clients.consumer(settings, GROUP)) as reader:
+        found = offsets.committed_metadata(settings, reader, partitions)
+    return {partition.partition: _number(metadata) for partition, metadata in found.items()}
 
 
-def _number(place: TopicPartition) -> int:
-    return int(json.loads(place.metadata)["snapshot"]) if place.metadata else 0
+def _number(metadata: str | None) -> int:
+    return int(json.loads(metadata)["snapshot"]) if metadata else 0
 
 
-def _changed(settings: Settings, snapshot: Snapshot, since: int) -> bool:
+def _has_changes(settings: Settings, snapshot: Snapshot, since: int) -> bool:
     """Tell whether any holder changed: nearly always known from the files' statistics alone."""
     sql = f"SELECT 1 FROM share_holders WHERE snapshot > {since} LIMIT 1"  # noqa: S608 - a number
-    version = snapshot.tables[SHARE_HOLDERS.name]
-    return bool(query(settings, sql, {SHARE_HOLDERS: version}).num_rows)
+    return bool(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)).num_rows)
 
 
 def _publish_shard(settings: Settings, snapshot: Snapshot, shard: int) -> int:
-    topic = settings.topic("share-holders")
-    producer = clients.transactional_producer(
-        settings, f"{topic}/publish/{shard}", **{"transaction.timeout.ms": LONGEST_MS}
+    partition = TopicPartition(settings.topic("share-holders"), shard)
+    problem = f"{partition}: could not publish snapshot {snapshot.number}"
+    writer = Transactions(
+        settings,
+        f"{partition.topic}/publish/{shard}",
+        fenced=f"{problem}: fenced by a newer compaction, which publishes it",
+        failed=f"{problem}: {{reason}}; the next compaction publishes it",
+        **{"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS},
     )
-    reader = clients.consumer(settings, GROUP)
-    try:
-        producer.init_transactions(settings.kafka_timeout)
-        place = reader.committed([TopicPartition(topic, shard)], timeout=settings.kafka_timeout)[0]
-        since = _number(place)
+    with closing(clients.consumer(settings, GROUP)) as reader, closing(writer):
+        writer.open()
+        metadata = offsets.committed_metadata(settings, reader, [partition])[partition]
+        since = _number(metadata)
         if since >= snapshot.number:
             return 0
-        return _send_difference(settings, producer, reader, snapshot, shard, since)
-    except KafkaException as error:
-        raise ShardpostError(
-            f"{topic}[{shard}]: could not publish snapshot {snapshot.number}:"
-            f" {error.args[0].str()}; the next compaction publishes it"
-        ) from None
-    finally:
-        reader.close()
+        changes = _Changes(settings, snapshot, partition, since)
+        number = json.dumps({"snapshot": snapshot.number})
+        consumed = Consumed(reader, partition, snapshot.number, number)
+        # `check` first waits until Kafka has all records: longer than a commit may take.
+        writer.write(changes, consumed, check=changes.log_count)
+    return changes.count
 
 
-def _send_difference(
-    settings: Settings,
-    producer: Producer,
-    reader: Consumer,
-    snapshot: Snapshot,
-    shard: int,
-    since: int,
-) -> int:
-    topic = settings.topic("share-holders")
-    sql = (
-        "SELECT client, positions FROM share_holders"  # noqa: S608 - numbers
-        f" WHERE shard = {shard} AND snapshot > {since}"
-    )
-    producer.begin_transaction()
-    count = 0
-    for batch in stream(settings, sql, {SHARE_HOLDERS: snapshot.tables[SHARE_HOLDERS.name]}):
-        count += batch.num_rows
-        for client, positions in zip(
-            batch["client"].to_pylist(), batch["positions"].to_pylist(), strict=True
-        ):
-            _send(producer, topic, shard, client, _value(client, positions))
-    metadata = json.dumps({"snapshot": snapshot.number})
-    producer.send_offsets_to_transaction(
-        [TopicPartition(topic, shard, snapshot.number, metadata)],
-        reader.consumer_group_metadata(),
-        settings.kafka_timeout,
-    )
-    producer.commit_transaction(settings.kafka_timeout)
-    log.info("%s[%d]: published %d records", topic, shard, count)
-    return count
+class _Changes:
+    """The records of one partition, queried again whenever a transaction has to be retried."""
+
+    def __init__(
+        self, settings: Settings, snapshot: Snapshot, partition: TopicPartition, since: int
+    ) -> None:
+        self._settings, self._snapshot = settings, snapshot
+        self._partition, self._since = partition, since
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Outgoing]:
+        self.count = 0
+        sql = (
+            "SELECT client, positions FROM share_holders"  # noqa: S608 - numbers
+            f" WHERE shard = {self._partition.partition} AND snapshot > {self._since}"
+        )
+        for batch in stream(self._settings, sql, at_snapshot(self._snapshot, SHARE_HOLDERS)):
+            self.count += batch.num_rows
+            for client, positions in zip(
+                batch["client"].to_pylist(), batch["positions"].to_pylist(), strict=True
+            ):
+                yield Outgoing(
+                    self._partition.topic,
+                    client.encode(),
+                    _value(client, positions),
+                    headers=[],
+                    partition=self._partition.partition,
+                )
+
+    def log_count(self) -> None:
+        """Log how many records there are."""
+        log.info("%s: publishing %d records", self._partition, self.count)
 
 
 def _value(client: str, positions: list[str]) -> bytes | None:
@@ -131,13 +128,3 @@ def _value(client: str, positions: list[str]) -> bytes | None:
         return None
     form = {"Client": client, "Positions": positions}
     return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _send(producer: Producer, topic: str, shard: int, key: str, value: bytes | None) -> None:
-    while True:
-        try:
-            producer.produce(topic, key=key.encode(), value=value, partition=shard)
-        except BufferError:
-            producer.poll(0.1)
-        else:
-            return

@@ -1,10 +1,10 @@
-"""Sending what a compaction rejected to `dead-letters`, each record once.
+"""Sending the records that a compaction rejected to `dead-letters`, each once.
 
-Up to which snapshot that is done stands in Kafka, as an offset that is committed in the very
-transaction of the letters: a run that was killed at any point sends nothing twice. Kafka forgets
-offsets after some days, and a letter that is sent again would bring back what a person discarded:
-so the number is kept in the log of the table `snapshots` as well, once the letters are there. Its
-log is also what tells, without Kafka, that there is nothing to send.
+The snapshot up to which they were sent is committed to Kafka, as an offset in the transaction of
+the letters: a run that is killed at any point sends nothing twice. Kafka deletes offsets after some
+days, and a letter that is sent again would bring back one that a person has discarded: so the
+number is then kept in the log of the table `snapshots` as well. That log also shows, without Kafka,
+that there is nothing to send.
 """
 
 import logging
@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from shardpost.dead_letters.model import letters
 from shardpost.delta import table_log
-from shardpost.delta.query import path_of, query, stream
+from shardpost.delta.query import at_snapshot, path_of, query, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders.inputs import retry_topics
@@ -32,14 +32,14 @@ from shardpost.topics.declared import LETTER_BYTES, PASSED_ON_BYTES, STORED_BYTE
 log = logging.getLogger(__name__)
 
 GROUP = "shardpost-rejected"
-# Delta's application transaction that says up to which snapshot letters were sent.
+# The Delta application transaction whose version is the snapshot up to which letters were sent.
 SENT = "rejected letters"
-# One transaction, however many there are: the most that a broker allows by default.
-LONGEST_MS = 900_000
+# One transaction, however many letters there are: the most that a broker allows by default.
+TRANSACTION_TIMEOUT_MS = 900_000
 
 
 def send(settings: Settings, snapshot: Snapshot) -> int:
-    """Send what was rejected since it was last done, up to a snapshot; return how many letters.
+    """Send what was rejected since the last time, up to a snapshot; return how many letters.
 
     FencedError if a newer run has taken over.
     """
@@ -58,18 +58,18 @@ def send(settings: Settings, snapshot: Snapshot) -> int:
 
 
 def _send(settings: Settings, snapshot: Snapshot, sent: int, tables: str, *, is_long: bool) -> int:
-    """Fence, then read how far it was done, then write the letters with the new number.
+    """Fence older runs, then read how far they sent, then write the letters with the new number.
 
-    `tables` tells these tables from others that are made of the same topics.
+    `tables` identifies these tables: others may be made of the same topics.
     """
     topic = settings.topic("dead-letters")
-    more = {"transaction.timeout.ms": LONGEST_MS} if is_long else {}
+    more = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS} if is_long else {}
     writer = Transactions(
         settings,
         f"{topic}/rejected/{tables}",
-        fenced=f"fenced: a newer compaction sends what was rejected to {topic}; this one stops",
-        failed=f"{topic}: what was rejected cannot be sent ({{reason}}); the next compaction sends"
-        " it",
+        fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
+        failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction sends"
+        " them",
         **{"message.max.bytes": PASSED_ON_BYTES} | more,
     )
     reader = clients.consumer(settings, f"{GROUP}-{tables}")
@@ -85,7 +85,7 @@ def _send(settings: Settings, snapshot: Snapshot, sent: int, tables: str, *, is_
 
 
 class _Letters:
-    """Letters of what was rejected, read anew whenever a transaction has to be tried again."""
+    """Letters of rejected records, read again whenever a transaction has to be retried."""
 
     def __init__(self, settings: Settings, snapshot: Snapshot, since: int) -> None:
         self._settings, self._snapshot, self._since = settings, snapshot, since
@@ -118,7 +118,7 @@ class _Letters:
 
 def _count(settings: Settings, snapshot: Snapshot, since: int) -> int:
     sql = f"SELECT count(*) AS n FROM rejected_records WHERE snapshot > {since}"  # noqa: S608
-    found = query(settings, sql, {REJECTED_RECORDS: snapshot.tables[REJECTED_RECORDS.name]})
+    found = query(settings, sql, at_snapshot(snapshot, REJECTED_RECORDS))
     return int(found["n"][0].as_py())
 
 
@@ -127,17 +127,18 @@ def _rows(settings: Settings, snapshot: Snapshot, since: int) -> Iterator[dict[s
         'SELECT topic, "partition", "offset", key, value, headers, reason'  # noqa: S608 - a number
         f" FROM rejected_records WHERE snapshot > {since}"
     )
-    version = {REJECTED_RECORDS: snapshot.tables[REJECTED_RECORDS.name]}
-    for batch in stream(settings, sql, version):
-        for number in range(batch.num_rows):  # one by one: values may be large
+    for batch in stream(settings, sql, at_snapshot(snapshot, REJECTED_RECORDS)):
+        for number in range(batch.num_rows):  # one at a time: values may be large
             yield {name: batch[name][number].as_py() for name in batch.schema.names}
 
 
 def _record(row: dict[str, Any]) -> Record:
-    """Return a rejected record as it was read, but for its timestamp, which no letter has."""
+    """Return a rejected record as it was read, without its timestamp, which no letter has."""
     headers = [(header["key"], header["value"]) for header in row["headers"] or []]
-    place = row["topic"], row["partition"], row["offset"]
-    return Record(row["key"], row["value"], headers, 0, *place)
+    return Record(
+        *(row["key"], row["value"], headers, 0),
+        *(row["topic"], row["partition"], row["offset"]),
+    )
 
 
 def _size(record: Record) -> int:

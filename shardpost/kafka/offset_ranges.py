@@ -1,6 +1,6 @@
 """Offsets and watermarks of partitions, and ranges of offsets, as values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardpost.kafka.coordinates import TopicPartition
@@ -32,6 +32,11 @@ class OffsetRange:
     def topic_partition(self) -> TopicPartition:
         """The partition."""
         return TopicPartition(self.topic, self.partition)
+
+
+def total_size(ranges: Iterable[OffsetRange]) -> int:
+    """Return how many offsets there are in all ranges."""
+    return sum(range_.size for range_ in ranges)
 
 
 def ends(marks: Watermarks) -> dict[str, dict[int, int]]:

@@ -5,7 +5,7 @@ stable offset.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -107,6 +107,18 @@ def committed(settings: Settings, reader: Consumer, partition: TopicPartition) -
     except KafkaException as error:
         raise unreachable(settings, error) from None
     return int(found.offset) if found.offset >= 0 else None
+
+
+def committed_metadata(
+    settings: Settings, reader: Consumer, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, str | None]:
+    """Return the metadata that the reader's group has committed with its offsets; None if none."""
+    asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+    try:
+        found = reader.committed(asked, timeout=settings.kafka_timeout)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    return {TopicPartition(one.topic, one.partition): one.metadata or None for one in found}
 
 
 def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:

@@ -39,11 +39,17 @@ class TooLargeError(TransactionError):
 
 
 class Consumed(NamedTuple):
-    """An offset that is committed with a transaction, for the group of that consumer."""
+    """An offset, and metadata, committed with a transaction for the group of that consumer."""
 
     reader: Consumer
     partition: TopicPartition
     offset: int
+    metadata: str | None = None
+
+
+def _to_commit(consumed: Consumed) -> confluent_kafka.TopicPartition:
+    metadata = () if consumed.metadata is None else (consumed.metadata,)
+    return confluent_kafka.TopicPartition(*consumed.partition, consumed.offset, *metadata)
 
 
 class Transactions:
@@ -117,7 +123,7 @@ class Transactions:
                 self._produce(record)
             if consumed is not None:
                 self._producer.send_offsets_to_transaction(
-                    [confluent_kafka.TopicPartition(*consumed.partition, consumed.offset)],
+                    [_to_commit(consumed)],
                     consumed.reader.consumer_group_metadata(),
                     self._settings.kafka_timeout,
                 )

@@ -1,6 +1,6 @@
-"""Delta tables as Spark sees them here: the Parquet files that one version of a log names.
+"""Delta tables for Spark: the Parquet files that one version of a table's log names.
 
-Spark writes and reads files; delta/table_log.py commits them.
+Spark reads and writes the files; delta/table_log.py commits them.
 """
 
 import json
@@ -21,19 +21,19 @@ from shardpost.settings import Settings
 
 @dataclass(frozen=True)
 class Written:
-    """Files that were just written, and what their footers say of them."""
+    """Files that were just written, not committed yet, with the statistics of their footers."""
 
     table: Table
     files: list[AddAction]
 
-    def least(self, column: str) -> Any:
-        """Return the lowest value of a column of numbers; None without any."""
-        with_values = (stats for stats in self._stats() if _given(stats, column))
+    def minimum(self, column: str) -> Any:
+        """Return the lowest value of a column of numbers; None if it has no value."""
+        with_values = (stats for stats in self._stats() if _non_null(stats, column))
         return min((stats["minValues"][column] for stats in with_values), default=None)
 
-    def given(self, column: str) -> int:
+    def non_null(self, column: str) -> int:
         """Return how many rows have a value in a column."""
-        return sum(_given(stats, column) for stats in self._stats())
+        return sum(_non_null(stats, column) for stats in self._stats())
 
     def _stats(self) -> Iterator[dict[str, Any]]:
         return (json.loads(file.stats) for file in self.files)
@@ -54,25 +54,25 @@ def read_files(spark: SparkSession, table: Table, files: Collection[str]) -> Dat
     """Return the rows of some files of a table."""
     if files:
         return spark.read.schema(table.columns).parquet(*files)
-    # Unlike an empty list of rows, the optimizer sees that this is empty.
+    # The optimizer recognizes this as empty, unlike a frame of an empty list.
     columns = _struct(table).fields
-    nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in columns)
-    return spark.range(0).where(F.lit(False)).select(*nothing)
+    nulls = (F.lit(None).cast(field.dataType).alias(field.name) for field in columns)
+    return spark.range(0).where(F.lit(False)).select(*nulls)
 
 
 def read_written(spark: SparkSession, settings: Settings, written: Written) -> DataFrame:
-    """Return the rows of files that were just written."""
+    """Return the rows of files that were just written (`write`)."""
     return read_files(spark, written.table, paths(settings, written.table, _names(written.files)))
 
 
 def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Written:
     """Write rows that have the table's columns, in any order, as files in a new folder of it.
 
-    A file may lack columns of `Table.added`, which are null then: most rows have no use for them.
-    With `Table.grouped_by`, each file holds rows of one value of that column only.
+    `rows` may lack columns of `Table.added`, and so do the files then: they read as null. With
+    `Table.grouped_by`, each file has rows of one value of that column only.
     """
-    lacking = {name for name, _ in table.added} - set(rows.columns)
-    ordered = rows.select(*(f"`{name}`" for name in columns_of(table) if name not in lacking))
+    missing = {name for name, _ in table.added} - set(rows.columns)
+    ordered = rows.select(*(f"`{name}`" for name in columns_of(table) if name not in missing))
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
         grouped = ordered.repartition(F.col(table.grouped_by)).select("*", group)
@@ -82,16 +82,16 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
     for column in table.not_in_dictionaries:
         writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
     writer.parquet(f"{path_of(settings, table)}/{folder}")
-    return Written(table, table_log.written(settings, table, folder))
+    return Written(table, table_log.add_actions(settings, table, folder))
 
 
 def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:
-    """Return where files of a table are."""
+    """Return the absolute paths of files of a table."""
     root = path_of(settings, table)
     return [f"{root}/{name}" for name in names]
 
 
-def _given(stats: dict[str, Any], column: str) -> int:
+def _non_null(stats: dict[str, Any], column: str) -> int:
     return int(stats["numRecords"] - stats["nullCount"][column])
 
 

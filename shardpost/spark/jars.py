@@ -1,4 +1,4 @@
-"""Where `make setup` left the jars: `share/shardpost/jars` of the virtual environment."""
+"""The jars that `make setup` installed: `share/shardpost/jars` of the virtual environment."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ from shardpost.errors import ShardpostError
 
 
 def jars_of(purpose: str) -> list[Path]:
-    """Return the jars of a purpose, a file of `ivy/`, in a fixed order."""
+    """Return the jars of a purpose (a file of `ivy/`), sorted; ShardpostError if there are none."""
     folder = Path(sys.prefix) / "share" / "shardpost" / "jars" / purpose
     found = sorted(folder.glob("*.jar"))
     if not found:

@@ -1,7 +1,4 @@
-"""How every job starts and ends.
-
-Arguments in, one JSON result out, one line for a known failure.
-"""
+"""How every job starts and ends: arguments in, one JSON result out, one line for a known error."""
 
 import json
 import signal
@@ -19,34 +16,37 @@ from pyspark.errors import PySparkException
 from shardpost import logs
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.settings import Settings, load
-from shardpost.spark.parent_process import end_with_parent
+from shardpost.spark.parent_process import terminate_with_parent
 
-# What a job leaves: its exit code (shardpost.errors) and a JSON document.
+# The outcome of a job: its exit code (shardpost.errors) and its JSON document.
 Outcome = tuple[int, dict[str, Any]]
 
 
 def parser(description: str | None) -> ArgumentParser:
-    """Return a parser of a job's arguments, with the one that all jobs have."""
+    """Return a parser with the argument that all jobs have: `--result`."""
     made = ArgumentParser(description=description)
-    made.add_argument("--result", type=Path, help="where the JSON result is written")
+    made.add_argument("--result", type=Path, help="file for the JSON result")
     return made
 
 
 def run(body: Callable[[Settings], Outcome], *, result: Path | None) -> NoReturn:
-    """Run a job's body and exit with its code; its JSON document goes to that path."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # with it the JVM ends too, and cannot be asked
-    end_with_parent()  # without its JVM it can do nothing but what it does before Spark's part
+    """Run a job's body, write its JSON document to `result`, and exit with its code.
+
+    A known error becomes one line on standard error, and its exit code.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the JVM too: it cannot be asked
+    terminate_with_parent()  # the JVM: without it the driver can do nothing
     logs.configure()
     try:
         code, document = body(load())
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
     except (PySparkException, Py4JError) as error:
-        _fail(f"Spark could not do it: {_first_line(error)}", COULD_NOT)
+        _fail(f"Spark failed: {_first_line(error)}", COULD_NOT)
     except (OSError, DeltaError, ArrowException) as error:
         _fail(f"the tables could not be read or written: {_first_line(error)}", COULD_NOT)
     if result:
-        _write_whole(result, json.dumps(document))
+        _write_atomically(result, json.dumps(document))
     sys.exit(code)
 
 
@@ -59,8 +59,8 @@ def _fail(line: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _write_atomically(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".tmp")
-    beside.write_text(text)
-    beside.replace(path)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,7 +1,7 @@
-"""A folder for the temporary files of a job, which is gone in the end, whatever ends the job.
+"""A folder for the temporary files of a job, removed in the end, however the job ends.
 
-It goes with who made it. Where that one was killed, it goes with the next job on this machine, once
-no process works in it any more.
+The process that creates it removes it. If that one was killed, the next job on this machine removes
+it, once no process uses it any more.
 """
 
 import fcntl
@@ -20,13 +20,13 @@ _LOCK = "in-use"
 
 @contextmanager
 def job_folder() -> Iterator[Path]:
-    """Give a new folder; a process works in it if `TMPDIR` names it."""
+    """Give a new folder; a process uses it if its `TMPDIR` names it."""
     _remove_abandoned(Path(tempfile.gettempdir()))
-    # Under its name nobody finds it without its lock.
-    made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
-    with (made / _LOCK).open("w") as lock:
+    # It gets the name that other jobs look for only when it is locked.
+    hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+    with (hidden / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = made.rename(made.with_name(made.name[1:]))
+        folder = hidden.rename(hidden.with_name(hidden.name[1:]))
         try:
             yield folder
         finally:
@@ -34,17 +34,17 @@ def job_folder() -> Iterator[Path]:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    there = [one for one in parent.glob(f"{PREFIX}*") if os.access(one / _LOCK, os.W_OK)]
-    if not there:
+    folders = [path for path in parent.glob(f"{PREFIX}*") if os.access(path / _LOCK, os.W_OK)]
+    if not folders:
         return
-    used = _used()
-    for folder in there:
-        if str(folder) not in used:
-            _remove(folder)
+    in_use = _folders_in_use()
+    for folder in folders:
+        if str(folder) not in in_use:
+            _remove_unlocked(folder)
 
 
-def _used() -> set[str]:
-    """Return the folders for temporary files of all processes that we may look at."""
+def _folders_in_use() -> set[str]:
+    """Return `TMPDIR` of all processes whose environment this one may read."""
     found = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -52,8 +52,8 @@ def _used() -> set[str]:
     return found
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder, unless it is locked."""
+def _remove_unlocked(folder: Path) -> None:
+    """Remove a folder unless it is locked."""
     with suppress(OSError), (folder / _LOCK).open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)

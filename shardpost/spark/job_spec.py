@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-# From so many records on, the JVM's optimising compiler pays.
-MANY = 500_000
+# From this many records on, the JVM's optimising compiler pays for itself.
+LONG_RUN_RECORDS = 500_000
 
 
-def _nothing(_settings: Settings) -> int:
+def _no_records(_settings: Settings) -> int:
     return 0
 
 
@@ -18,17 +18,17 @@ def _nothing(_settings: Settings) -> int:
 class JobSpec:
     """One job: the stem of its file in `spark_jobs/`, which is its DAG's id too.
 
-    `unread_records` says how much it would read now; `has_own_class_archive`: it loads half as many
-    classes again as other jobs (class_archive.py).
+    `unread_records` counts what it would read now; with `has_own_class_archive` it loads half as
+    many classes again as other jobs do (class_archive.py).
     """
 
     name: str
-    unread_records: Callable[[Settings], int] = _nothing
+    unread_records: Callable[[Settings], int] = _no_records
     has_own_class_archive: bool = False
 
     def is_long(self, settings: Settings) -> bool:
-        """Tell whether it would read MANY records or more; False where that cannot be known."""
+        """Tell whether it would read LONG_RUN_RECORDS or more; False where that cannot be known."""
         try:
-            return self.unread_records(settings) >= MANY
+            return self.unread_records(settings) >= LONG_RUN_RECORDS
         except ShardpostError:
-            return False  # the job says what is wrong
+            return False  # the job itself reports the error

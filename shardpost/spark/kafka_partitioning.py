@@ -1,7 +1,6 @@
-"""Kafka's placement of keys as Spark columns, computed by the Java client's own class.
+"""Kafka's partition of a key as Spark columns, computed by the Java client's own class.
 
-Only the JVM's `Utils.murmur2` guarantees the very same placement at full speed;
-kafka/partitioning.py is the same rule in Python, and the tests hold one against the other.
+kafka/partitioning.py is the same rule in Python; a test compares the two.
 """
 
 from typing import Any

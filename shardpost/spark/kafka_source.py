@@ -24,10 +24,10 @@ def read_ranges(
 ) -> DataFrame:
     """Return the committed records of ranges of one topic.
 
-    Key, value, partition, offset, timestamp, headers.
+    Columns: key, value (BINARY), partition (INT), offset (BIGINT), timestamp, headers.
 
-    Offsets that hold no record (transaction markers, compacted ones) are passed over; a range whose
-    end was removed in the meantime fails.
+    Offsets without a record (transaction markers, compacted ones) are skipped. Reading fails if the
+    end of a range has been deleted meanwhile.
     """
     (topic,) = {range_.topic for range_ in ranges}
     reader = spark.read.format("kafka").options(

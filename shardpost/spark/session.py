@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-# The rest (master, jars) comes with spark-submit: spark/submit.py.
+# Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Nothing is visible before the commit of a log: files may be put in place one by one.
+    # Files are visible only once they are committed to a table's log: no need to move them at once.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # Of headers with one name the last counts, as for Kafka's own clients.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-    # Spark's own list without kafka: its newer source gives records as they are, where the older
-    # one makes an object of each first.
+    # Spark's default without kafka: its V2 source passes records on as they are; V1 first makes an
+    # object of each.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    # Where in our code a column was made, looked up for every one: costs a second per job.
+    # Looking up where in our code each column was created is slow.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
@@ -33,9 +33,9 @@ def start(
 ) -> SparkSession:
     """Return the session of this driver.
 
-    `at_once`: so many tasks are to run side by side even if there are fewer cores, since they wait
-    most of the time. `worker_daemon` is the module that forks Python workers. Both are heeded where
-    the master is `local[*]`.
+    `at_once` is how many tasks run in parallel even on fewer cores, for tasks that mostly wait;
+    `worker_daemon` is the module that forks Python workers. Both apply to the master `local[*]`
+    only.
     """
     builder = SparkSession.builder.appName(f"shardpost {app}")
     for name, value in SESSION_CONF.items():
@@ -44,13 +44,13 @@ def start(
         builder = builder.master(f"local[{max(at_once, os.cpu_count() or 1)}]")
         if worker_daemon is not None:
             builder = builder.config("spark.python.daemon.module", worker_daemon)
-    with _own_handling_of_interrupts():
+    with _keeping_interrupt_handler():
         return builder.getOrCreate()
 
 
 @contextmanager
-def _own_handling_of_interrupts() -> Iterator[None]:
-    """Leave Ctrl-C as it is; PySpark would ask a JVM that the same Ctrl-C has ended."""
+def _keeping_interrupt_handler() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark's would ask a JVM that the same Ctrl-C has ended."""
     before = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():
@@ -58,5 +58,5 @@ def _own_handling_of_interrupts() -> Iterator[None]:
 
 
 def _submitted_master() -> str | None:
-    SparkContext._ensure_initialized()  # only then does SparkConf know what was submitted
+    SparkContext._ensure_initialized()  # SparkConf knows what was submitted only then
     return SparkConf().get("spark.master")

@@ -1,4 +1,4 @@
-"""Run a file of spark_jobs/ through spark-submit, the same way from a command as from a DAG."""
+"""Submit a file of spark_jobs/ through spark-submit, the same way from a command as from a DAG."""
 
 import json
 import os
@@ -15,16 +15,16 @@ from shardpost.spark import class_archive
 from shardpost.spark.jars import spark_jars
 from shardpost.spark.job_folder import job_folder
 from shardpost.spark.job_spec import JobSpec
-from shardpost.spark.parent_process import end_with_parent
+from shardpost.spark.parent_process import terminate_with_parent
 
-CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
+EXIT_CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
 
-# A usual run is over before the optimising compiler has paid for itself; a long one takes twice as
-# long without it.
-QUICK = ("-XX:TieredStopAtLevel=1",)
-# Even there it would spend most of its time on what runs seldom: it is to take what runs often,
-# and to make less of each.
-LONG = (
+# The JVM's just-in-time compiler. A short run is over before the optimising tier (C2) has paid for
+# itself; a long run takes twice as long without it.
+SHORT_RUN_JIT = ("-XX:TieredStopAtLevel=1",)
+# Even in a long run C2 would spend most of its time on code that seldom runs: compile later, and
+# inline less.
+LONG_RUN_JIT = (
     "-XX:Tier4InvocationThreshold=20000",
     "-XX:Tier4MinInvocationThreshold=4000",
     "-XX:Tier4CompileThreshold=40000",
@@ -33,30 +33,66 @@ LONG = (
     "-XX:MaxInlineLevel=6",
     "-XX:LoopUnrollLimit=20",
 )
-DRIVER_JAVA = (
+DRIVER_JVM_OPTIONS = (
     f"-Dlog4j2.configurationFile=file:{SPARK_JOBS}/log4j2.properties",
     "-XX:+UseParallelGC",
-    # No collections on the way to a heap that every run comes to.
+    # No collections on the way to a heap size that every run reaches.
     "-Xms512m",
     "-XX:MetaspaceSize=256m",
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
 )
+LOOPBACK_CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 
-def job_conf(settings: Settings, job: JobSpec, *java: str) -> dict[str, str]:
-    """Return `submit_conf` for what that job has to do now."""
-    return submit_conf(*java, *(LONG if job.is_long(settings) else QUICK))
+def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]:
+    """Run the job to its end; return its exit code and its JSON document, None if it left none.
+
+    The job's output goes to standard error; standard output stays free for the command's own. The
+    job ends with this process, however this one ends. ShardpostError if it was interrupted.
+    """
+    with job_folder() as folder, class_archive.read_or_create(job) as archive:
+        result = folder / "result.json"
+        code = subprocess.run(
+            [
+                *submit_command(settings, job_conf(settings, job, *archive.jvm_options)),
+                *(str(job_file(job)), *args, "--result", str(result)),
+            ],
+            env=job_environment(settings) | temporary_files_in(folder),
+            cwd=folder,  # Spark leaves empty folders in its working directory
+            stdout=sys.stderr,
+            check=False,
+            preexec_fn=terminate_with_parent,
+        ).returncode
+        if code in (DONE, NEEDS_ATTENTION):
+            archive.keep()
+        if code not in EXIT_CODES:
+            raise ShardpostError(f"{job.name} was interrupted (exit code {code}): run it again")
+        return code, json.loads(result.read_text()) if result.exists() else None
 
 
-def submit_conf(*java: str) -> dict[str, str]:
-    """Return what every session of ours is submitted with, whatever the master.
+def job_file(job: JobSpec) -> Path:
+    """Return the path of a job's file."""
+    return SPARK_JOBS / f"{job.name}.py"
 
-    `java` are options of the driver's JVM beside the usual ones.
+
+def job_conf(settings: Settings, job: JobSpec, *jvm_options: str) -> dict[str, str]:
+    """Return `submit_conf` with the compiler options for as much as the job has to read now."""
+    jit = LONG_RUN_JIT if job.is_long(settings) else SHORT_RUN_JIT
+    return submit_conf(*jvm_options, *jit)
+
+
+def submit_conf(*jvm_options: str) -> dict[str, str]:
+    """Return the configuration that every session is submitted with, whatever the master.
+
+    `jvm_options` are options of the driver's JVM, after the usual ones.
     """
     jars = spark_jars()
     return {
-        "spark.driver.extraJavaOptions": " ".join((*DRIVER_JAVA, *java)),
+        "spark.driver.extraJavaOptions": " ".join((*DRIVER_JVM_OPTIONS, *jvm_options)),
         # Only classes of the class path can be in the archive; executors get the same as --jars.
         "spark.driver.extraClassPath": ":".join(map(str, jars)),
         "spark.jars": ",".join(map(str, jars)),
@@ -65,66 +101,12 @@ def submit_conf(*java: str) -> dict[str, str]:
     }
 
 
-LOOPBACK_CONF = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-}
+def submit_command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]:
+    """Return spark-submit with all its options, up to where the job's file goes.
 
-
-def job_file(job: JobSpec) -> Path:
-    """Return the path of a job's file."""
-    return SPARK_JOBS / f"{job.name}.py"
-
-
-def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]:
-    """Run the job to its end; return its exit code and the JSON document that it left, or None.
-
-    The job's standard error and progress go to ours; standard output stays free for the command's
-    own. The job ends with this process, however this one ends.
+    `conf` defaults to that of a short run.
     """
-    with (
-        job_folder() as folder,
-        class_archive.use_or_make(job) as archive,
-    ):
-        result = folder / "result.json"
-        whole = [
-            *command(settings, job_conf(settings, job, *archive.java)),
-            str(job_file(job)),
-            *args,
-            "--result",
-            str(result),
-        ]
-        code = subprocess.run(
-            whole,
-            env=environment(settings) | temporary_files_in(folder),
-            cwd=folder,  # Spark leaves empty folders where it runs
-            stdout=sys.stderr,
-            check=False,
-            preexec_fn=end_with_parent,
-        ).returncode
-        if code in (DONE, NEEDS_ATTENTION):
-            archive.keep()
-        if code not in CODES:
-            raise ShardpostError(f"{job.name} was broken off (exit code {code}): run it again")
-        return code, json.loads(result.read_text()) if result.exists() else None
-
-
-def temporary_files_in(folder: Path) -> dict[str, str]:
-    """Return variables by which all temporary files of a job are in a folder that goes with it.
-
-    A JVM that is killed leaves its own behind. Where Spark spills to is left as its user set it.
-    """
-    java = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    return {
-        "TMPDIR": str(folder),
-        "SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", str(folder)),
-        "SPARK_SUBMIT_OPTS": f'{java} "-Djava.io.tmpdir={folder}"'.strip(),
-    }
-
-
-def command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]:
-    """Return the spark-submit of this environment with all that precedes the job's file."""
-    conf = conf or submit_conf(*QUICK, *class_archive.use())
+    conf = conf or submit_conf(*SHORT_RUN_JIT, *class_archive.read_options())
     if settings.spark_master.startswith("local"):
         conf = conf | LOOPBACK_CONF
     return [
@@ -134,13 +116,7 @@ def command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]
     ]
 
 
-def _spark_home() -> Path:
-    found = find_spec("pyspark")
-    assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
-    return Path(found.origin).parent
-
-
-def environment(settings: Settings) -> dict[str, str]:
+def job_environment(settings: Settings) -> dict[str, str]:
     """Return the environment of a job.
 
     This process's own, with one Python for driver and workers, and the Spark of that Python.
@@ -155,3 +131,23 @@ def environment(settings: Settings) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PATH": f"{Path(python).parent}:{os.environ.get('PATH', '')}",
     }
+
+
+def temporary_files_in(folder: Path) -> dict[str, str]:
+    """Return the variables that put all temporary files of a job into a folder.
+
+    So they are removed with it: a JVM that is killed leaves its own behind. SPARK_LOCAL_DIRS is
+    left as the user set it.
+    """
+    java = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    return {
+        "TMPDIR": str(folder),
+        "SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS", str(folder)),
+        "SPARK_SUBMIT_OPTS": f'{java} "-Djava.io.tmpdir={folder}"'.strip(),
+    }
+
+
+def _spark_home() -> Path:
+    found = find_spec("pyspark")
+    assert found is not None and found.origin is not None  # noqa: S101, PT018 - a dependency of ours
+    return Path(found.origin).parent

@@ -17,9 +17,9 @@ def test_a_compaction_is_long_from_so_many_records_on(
 ) -> None:
     apply_topics(settings)  # 13 exchanges, and what marks their transaction
     produce(settings, [position(str(number), "client1", "NASDAQ") for number in range(10)])
-    monkeypatch.setattr(job_spec, "MANY", 23)
+    monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 23)
     assert COMPACT_POSITIONS.is_long(settings)
-    monkeypatch.setattr(job_spec, "MANY", 100)
+    monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 100)
     assert not COMPACT_POSITIONS.is_long(settings)
 
 
@@ -32,8 +32,8 @@ def test_a_sweep_is_long_by_what_its_table_has_not_read(
 ) -> None:
     apply_topics(settings)
     put(settings, [failed(settings, original(number)) for number in range(10)])
-    monkeypatch.setattr(job_spec, "MANY", 10)
+    monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 10)
     assert SWEEP_DEAD_LETTERS.is_long(settings)
     assert not WEEKLY_EMAIL.is_long(settings)
-    monkeypatch.setattr(job_spec, "MANY", 11)
+    monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", 11)
     assert not SWEEP_DEAD_LETTERS.is_long(settings)

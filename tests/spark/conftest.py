@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, session
-from shardpost.spark.submit import LOOPBACK_CONF, QUICK, submit, submit_conf
+from shardpost.spark.submit import LOOPBACK_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
 from tests.support.kafka_configs import configure_topic
@@ -27,11 +27,11 @@ pytest.register_assert_rewrite("tests.support.compacting")
 @pytest.fixture(scope="session", autouse=True)
 def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Have a first job leave the archive of classes, with which all later ones start sooner."""
-    if not class_archive.use():
+    if not class_archive.read_options():
         first = settings_of_its_own(kafka, tmp_path_factory.mktemp("first"))
         apply_topics(first)
         assert submit(first, COMPACT_POSITIONS, []) == (0, ANY)
-    return class_archive.use()
+    return class_archive.read_options()
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def spark(
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
-        **submit_conf(*QUICK, *archive),
+        **submit_conf(*SHORT_RUN_JIT, *archive),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),

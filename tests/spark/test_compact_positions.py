@@ -15,7 +15,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import path_of, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import POSITION_EVENTS, REJECTED_RECORDS
-from shardpost.holders.spark import snapshot_build
+from shardpost.holders.spark import compaction_run
 from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
@@ -98,18 +98,21 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
         [Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
         [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
     ],
-    [0, snapshot_build.FEW, 0],
+    [0, compaction_run.MAX_BROADCAST_KEYS, 0],
 )
-@given(HISTORIES, strategies.lists(strategies.sampled_from([0, snapshot_build.FEW]), min_size=4))
+@given(
+    HISTORIES,
+    strategies.lists(strategies.sampled_from([0, compaction_run.MAX_BROADCAST_KEYS]), min_size=4),
+)
 def test_any_history_cut_into_any_runs_equals_the_fold(
-    fresh: Callable[[], Settings], history: list[list[Raw | Again]], few: list[int]
+    fresh: Callable[[], Settings], history: list[list[Raw | Again]], limits: list[int]
 ) -> None:
     settings = fresh()
     fold = Fold()
     fold.add(starter())
     sent: list[Raw] = []
     places: dict[int, tuple[int, int]] = {}
-    for records, at_most in zip(history, few, strict=False):
+    for records, at_most in zip(history, limits, strict=False):
         for is_retry, some in groupby(records, lambda one: isinstance(one, Again)):
             if is_retry:
                 fold.add(retried(settings, some, sent, places))
@@ -134,10 +137,10 @@ def retried(
 
 
 @contextmanager
-def planned_for(few: int) -> Iterator[None]:
+def planned_for(at_most: int) -> Iterator[None]:
     """Have runs of more records than that take the plan of long runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(snapshot_build, "FEW", few)
+        patch.setattr(compaction_run, "MAX_BROADCAST_KEYS", at_most)
         yield
 
 
@@ -177,7 +180,7 @@ def test_ten_thousand_malformed_records_among_good_ones_change_nothing(
     }
 
 
-def test_a_table_that_is_gone_is_not_made_anew(fresh: Callable[[], Settings]) -> None:
+def test_a_missing_table_is_not_recreated(fresh: Callable[[], Settings]) -> None:
     settings = fresh()
     produce(settings, [position("1", "client1", "NASDAQ")])
     run(settings)
@@ -237,7 +240,7 @@ def test_an_open_transaction_is_left_for_a_later_run(fresh: Callable[[], Setting
     agree(settings, fold)
 
 
-def test_with_added_partitions_the_newer_home_of_a_key_wins(
+def test_with_added_partitions_the_newer_one_of_a_key_wins(
     fresh: Callable[[], Settings],
 ) -> None:
     settings = fresh()
@@ -246,7 +249,7 @@ def test_with_added_partitions_the_newer_home_of_a_key_wins(
     moving = [
         f"key{n}" for n in range(40) if partition_of(f"key{n}", 4) != partition_of(f"key{n}", 7)
     ]
-    # The old home gets many records, so that its offsets are the higher ones.
+    # The old partition gets many records, so that its offsets are the higher ones.
     before = [position(key, f"client{n}", "NASDAQ") for n in range(5) for key in moving]
     produce(settings, before)
     fold.add(before)
@@ -262,7 +265,7 @@ def test_with_added_partitions_the_newer_home_of_a_key_wins(
     run(settings)
     agree(settings, fold)
 
-    # Read at once from nothing, with both homes in one batch: the same holders.
+    # Read at once from nothing, with both partitions in one batch: the same holders.
     again = settings.model_copy(update={"home": settings.home / "again"})
     with planned_for(0):
         run(again)
@@ -290,7 +293,7 @@ def test_another_number_of_partitions_of_share_holders_is_refused(
     more = admin.create_partitions([NewPartitions(settings.topic("share-holders"), 5)])
     more[settings.topic("share-holders")].result(30)
     produce(settings, [closed("1")])
-    with pytest.raises(ShardpostError, match="has 5 partitions, and had 4 at snapshot 1"):
+    with pytest.raises(ShardpostError, match="has 5 partitions, but had 4 at snapshot 1"):
         run(settings)
     assert snapshots.current(settings).number == 1
     assert published(settings) == {"client1": ["1"]}

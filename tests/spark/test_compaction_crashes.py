@@ -148,7 +148,7 @@ def test_a_command_whose_jvm_is_killed_leaves_no_files(settings: Settings, tmp_p
     produce(settings, batch(1))
     folder = tmp_path / "temporary"
     folder.mkdir()
-    environ = submit.environment(settings) | {"TMPDIR": str(folder)}
+    environ = submit.job_environment(settings) | {"TMPDIR": str(folder)}
     command = subprocess.Popen([str(SHARDPOST), "compact"], env=environ, stderr=subprocess.PIPE)
     wait_for(lambda: any(folder.rglob("blockmgr-*")), "the JVM's own folder")
     tree = psutil.Process(command.pid).children(recursive=True)

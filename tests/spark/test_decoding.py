@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from shardpost.holders.spark.decoding import (
+from shardpost.holders.model.fields import (
     CLIENT_FIELDS,
     EXCHANGE_FIELDS,
     POSITION_FIELDS,
     Field,
-    decoded,
 )
+from shardpost.holders.spark.decoding import decoded
 
 RAW = (
     "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp TIMESTAMP,"

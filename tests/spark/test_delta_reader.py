@@ -42,7 +42,7 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(fresh: Callable[[], S
 def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[list[dict[str, str]]]:
     jars = ",".join(map(str, jars_of("tests")))
     conf = {
-        **submit.submit_conf(*submit.QUICK),
+        **submit.submit_conf(*submit.SHORT_RUN_JIT),
         "spark.jars": jars,
         "spark.driver.extraClassPath": jars.replace(",", ":"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -50,11 +50,11 @@ def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[lis
     }
     done = subprocess.run(
         [
-            *submit.command(settings, conf),
+            *submit.submit_command(settings, conf),
             str(READER),
             *(str(part) for table in tables for part in table),
         ],
-        env=submit.environment(settings),
+        env=submit.job_environment(settings),
         cwd=settings.home,
         capture_output=True,
         text=True,

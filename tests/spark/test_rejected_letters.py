@@ -1,4 +1,4 @@
-"""What the compaction cannot decode: a dead letter, parked, mended by a person, applied at last.
+"""What the compaction cannot decode: a dead letter, parked, corrected by a person, applied at last.
 
 Real broker, real Spark, real tables, and the very modules of the commands.
 """
@@ -15,7 +15,7 @@ from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.explanation import explanation
-from shardpost.holders.holders_query import HoldersQuery, holders
+from shardpost.holders.holders_query import HoldersQuery, query_holders
 from shardpost.holders.model.tables import CLIENTS, POSITION_EVENTS
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
@@ -96,14 +96,13 @@ def test_a_poison_position_is_parked_mended_by_a_person_and_applied(ready: Setti
 
     [retry] = committed(ready, ready.topic("retries"))
     snapshot = snapshots.current(ready)
-    [told] = explanation(ready, snapshot, "client1", "1")
-    found = told.place
-    assert (found.topic, found.partition, found.offset) == retry[4:]
+    [explained] = explanation(ready, snapshot, "client1", "1")
+    assert explained.coordinates == retry.coordinates
     at = datetime.fromtimestamp(retry.timestamp / 1000, UTC)
-    assert found.timestamp == at
-    assert holders(ready, snapshot, HoldersQuery(as_of=at)) == {}
+    assert explained.timestamp == at
+    assert query_holders(ready, snapshot, HoldersQuery(as_of=at)) == {}
     later = HoldersQuery(as_of=at + timedelta(milliseconds=1))
-    assert holders(ready, snapshot, later) == {"client1": ["1"]}
+    assert query_holders(ready, snapshot, later) == {"client1": ["1"]}
     assert done(run(ready)) == {}
 
 
@@ -131,9 +130,11 @@ def test_a_correction_after_a_newer_good_record_changes_nothing_and_is_named(
     origin = f"{ready.topic('positions')}[{place[0]}]@{place[1]}"
     named = re.search(rf"(\S+): corrects {re.escape(origin)} without effect", caplog.text)
     assert named
-    told = explanation(ready, snapshots.current(ready), "client1", "1")
+    explained = explanation(ready, snapshots.current(ready), "client1", "1")
     if not at_once:  # in one run, times tell: the correction may have counted for a while
-        assert [(one.change, str(one.place)) for one in told[1:]] == [("no effect", named[1])]
+        assert [(one.change, str(one.coordinates)) for one in explained[1:]] == [
+            ("no effect", named[1])
+        ]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -211,7 +212,7 @@ def test_a_retry_whose_origin_cannot_be_is_rejected_and_blocks_nothing(ready: Se
         partition = more.get("origin_partition", str(place[0]))
         claimed = f"{ready.topic('positions')}[{partition}]@{more.get('origin_offset', place[1])}"
         assert (
-            f"expected the place of a record of {ready.topic('positions')}, found {claimed}"
+            f"expected the coordinates of a record of {ready.topic('positions')}, found {claimed}"
             in found
         )
     assert held(ready) == {}
@@ -318,7 +319,7 @@ def test_what_is_too_large_for_a_letter_is_named_and_stops_nothing(
     monkeypatch.setattr(rejected_letters, "STORED_BYTES", 10_000)
     produce(ready, [bad(b"1", b"x" * 5_000), bad(b"2")])
     assert done(run(ready)) == {"rejected": 2, "letters": 1}
-    assert f"{ready.topic('positions')}-" in caplog.text
+    assert re.search(rf"{ready.topic('positions')}\[\d\]@\d", caplog.text)
     assert "too large for a letter (5002 bytes)" in caplog.text
 
 

@@ -217,7 +217,7 @@ def sweeping(settings: Settings) -> "subprocess.Popen[str]":
     """Start the command as a terminal does: it and all that it starts are one group."""
     return subprocess.Popen(
         [str(SHARDPOST), "letters", "sweep"],
-        env=submit.environment(settings),
+        env=submit.job_environment(settings),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

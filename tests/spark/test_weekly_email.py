@@ -208,7 +208,8 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
     assert run(world, "--early", now=early)[0] == 0
     assert server.taken == {"client1@x.example": 1}
     assert frozen_weeks.find(world.settings, WEEK) is None
-    snapshots.record_look(world.settings, snapshots.current(world.settings).looked(NOW))
+    seen = snapshots.current(world.settings).with_looked_at(NOW)
+    snapshots.update_looked_at(world.settings, seen)
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
 

@@ -12,10 +12,12 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from shardpost.delta import snapshots
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.position_order import position_sort_key
+from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
@@ -28,18 +30,6 @@ from shardpost.settings import Settings
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 SHARDS = 8
-_TYPES = {
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "ARRAY<STRING>": pa.list_(pa.string()),
-    "ARRAY<STRUCT<key: STRING, value: BINARY>>": pa.list_(
-        pa.struct([("key", pa.string()), ("value", pa.binary())])
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -48,7 +38,7 @@ class Record:
 
     key: str
     hour: int
-    kind: str = "upsert"
+    kind: RecordKind = RecordKind.UPSERT
     client: str | None = None
     exchange: str | None = None
     country: str | None = None
@@ -79,7 +69,7 @@ class Record:
             "offset": self.seq,
             "ticker": "AAPL" if self.client else None,
             "amount": "100" if self.client else None,
-            "is_open": self.kind == "upsert",
+            "is_open": self.kind is RecordKind.UPSERT,
         }
 
 
@@ -90,12 +80,12 @@ def put(key: str, client: str, exchange: str, hour: int = 0) -> Record:
 
 def close(key: str, hour: int = 0) -> Record:
     """Return a tombstone of either topic."""
-    return Record(key, hour, "tombstone")
+    return Record(key, hour, RecordKind.TOMBSTONE)
 
 
 def reject(key: str, hour: int = 0) -> Record:
     """Return a record that could not be decoded, of either topic."""
-    return Record(key, hour, "rejected")
+    return Record(key, hour, RecordKind.REJECTED)
 
 
 def retry(record: Record, origin: int) -> Record:
@@ -153,7 +143,7 @@ def latest(records: Iterable[Record]) -> dict[str, Record]:
     """Return the latest decodable record per key."""
     known: dict[str, Record] = {}
     for record in sorted(records, key=lambda record: record.order):
-        if record.kind != "rejected":
+        if record.kind is not RecordKind.REJECTED:
             known[record.key] = record
     return known
 
@@ -173,7 +163,7 @@ def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, st
     before = latest(r for r in records if as_of is None or r.timestamp < as_of)
     first: dict[str, str | None] = {}
     for record in sorted(records, key=lambda record: record.order):
-        if record.kind != "rejected" and record.country is not None:
+        if record.kind is not RecordKind.REJECTED and record.country is not None:
             first.setdefault(record.key, record.country)
     return first | {key: record.country for key, record in before.items()}
 
@@ -213,13 +203,7 @@ def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> 
 
 def arrow(table: Table, found: list[dict[str, Any]]) -> pa.Table:
     """Return rows in the table's declared columns; what a row does not have is null."""
-    return pa.Table.from_pylist(found, _schema(table))
-
-
-def _schema(table: Table) -> pa.Schema:
-    columns = table.columns.replace(", value: BINARY", "; value: BINARY").split(",")
-    pairs = [column.strip().split(" ", 1) for column in columns]
-    return pa.schema([(n.strip("`"), _TYPES[t.replace(";", ",")]) for n, t in pairs])
+    return pa.Table.from_pylist(found, arrow_schema(table))
 
 
 def _until(records: list[Record], number: int) -> list[Record]:

@@ -38,8 +38,8 @@ class Job:
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         self._process = subprocess.Popen(
-            [*submit.command(settings), *script, *args],
-            env=submit.environment(settings) | submit.temporary_files_in(settings.home) | more,
+            [*submit.submit_command(settings), *script, *args],
+            env=submit.job_environment(settings) | submit.temporary_files_in(settings.home) | more,
             cwd=settings.home,
             stdin=subprocess.DEVNULL,
             stdout=self.log.open("wb"),

@@ -6,14 +6,16 @@ from datetime import UTC, datetime
 from hypothesis import given, strategies
 
 from shardpost.holders.model.explain import (
+    Change,
     ExchangeRecord,
     PositionRecord,
-    TimedCoordinates,
     Transition,
     explain,
     transitions,
 )
+from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.record_order import Order, order_of
+from shardpost.kafka.coordinates import Coordinates
 from tests.support.histories import (
     Batch,
     History,
@@ -32,38 +34,42 @@ US = country_of("NASDAQ", "US")
 GB = country_of("LON", "GB")
 
 
-def coordinates(record: Record, topic: str) -> tuple[str, Order, int, TimedCoordinates]:
+def common(record: Record, topic: str) -> tuple[str, Order, int, Coordinates, datetime]:
+    """Return the fields that records of both topics have."""
     order = order_of(record.seq, record.snapshot, record.retry_offset)
     offset = record.retry_offset
     at = (topic, 0, record.seq) if offset is None else ("retries", 0, offset)
-    return record.key, order, record.snapshot, TimedCoordinates(*at, record.timestamp)
+    return record.key, order, record.snapshot, Coordinates(*at), record.timestamp
 
 
 def read(history: History) -> tuple[list[PositionRecord], list[ExchangeRecord]]:
     positions = [
-        PositionRecord(*coordinates(r, "positions"), r.client, r.exchange)
+        PositionRecord(*common(r, "positions"), r.client, r.exchange)
         for r in history.positions
-        if r.kind != "rejected"
+        if r.kind != RecordKind.REJECTED
     ]
     exchanges = [
-        ExchangeRecord(*coordinates(r, "exchanges"), r.country)
+        ExchangeRecord(*common(r, "exchanges"), r.country)
         for r in history.exchanges
-        if r.kind != "rejected"
+        if r.kind != RecordKind.REJECTED
     ]
     return positions, exchanges
 
 
-def told(client: str, *batches: Batch) -> list[tuple[str, ...]]:
+def explained(client: str, *batches: Batch) -> list[tuple[str, ...]]:
     """Return (position, change, topic@offset, why) for a client."""
     found = explain(client, *read(history_of(batches)), "US")
-    return [(t.position, t.change, f"{t.place.topic}@{t.place.offset}", t.why) for t in found]
+    return [
+        (t.position, t.change, f"{t.coordinates.topic}@{t.coordinates.offset}", t.why)
+        for t in found
+    ]
 
 
 def replayed(found: list[Transition]) -> dict[str, set[str]]:
     held: dict[str, set[str]] = {}
     for transition in found:
         ids = held.setdefault(transition.client, set())
-        if transition.change == "put":
+        if transition.change is Change.PUT:
             assert transition.position not in ids
             ids.add(transition.position)
         else:
@@ -86,14 +92,16 @@ def test_replaying_the_changes_gives_the_holders_of_every_snapshot(batches: list
 
 
 @given(strategies.lists(BATCHES, min_size=1, max_size=3))
-def test_what_is_told_of_a_past_snapshot_is_told_of_a_later_one_too(batches: list[Batch]) -> None:
-    before = [(t[0], t[1], t[2]) for t in told("client1", *batches[:-1]) if t[1] != "not counted"]
-    after = [(t[0], t[1], t[2]) for t in told("client1", *batches)]
+def test_what_is_explained_of_a_past_snapshot_is_of_a_later_one_too(batches: list[Batch]) -> None:
+    before = [
+        (t[0], t[1], t[2]) for t in explained("client1", *batches[:-1]) if t[1] != "not counted"
+    ]
+    after = [(t[0], t[1], t[2]) for t in explained("client1", *batches)]
     assert [row for row in after if row in before] == before
 
 
 def test_a_record_on_an_exchange_of_the_country_puts_and_a_tombstone_takes() -> None:
-    assert told("client1", Batch([put("1", "client1", "NASDAQ", 1), close("1", 2)], [US])) == [
+    assert explained("client1", Batch([put("1", "client1", "NASDAQ", 1), close("1", 2)], [US])) == [
         ("1", "put", "positions@0", "exchange NASDAQ is in US"),
         ("1", "took", "positions@1", "it is closed"),
     ]
@@ -101,19 +109,19 @@ def test_a_record_on_an_exchange_of_the_country_puts_and_a_tombstone_takes() -> 
 
 def test_a_position_that_moves_is_taken_from_one_client_and_put_to_the_other() -> None:
     batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 2)], [US])
-    assert told("client1", batch)[1:] == [("1", "took", "positions@1", "it is client2's")]
-    assert told("client2", batch) == [("1", "put", "positions@1", "exchange NASDAQ is in US")]
+    assert explained("client1", batch)[1:] == [("1", "took", "positions@1", "it is client2's")]
+    assert explained("client2", batch) == [("1", "put", "positions@1", "exchange NASDAQ is in US")]
 
 
-def test_a_change_of_amount_alone_is_told_of_nobody() -> None:
+def test_a_change_of_amount_alone_is_no_transition() -> None:
     batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client1", "NASDAQ", 2)], [US])
-    assert [row[2] for row in told("client1", batch)] == ["positions@0"]
+    assert [row[2] for row in explained("client1", batch)] == ["positions@0"]
 
 
 def test_a_country_that_arrives_later_puts_by_the_record_of_the_exchange() -> None:
     first = Batch([put("1", "client1", "NEW", 1)], [country_of("NEW", None, 0)])
     then = Batch([], [country_of("NEW", "US", 2), country_of("NEW", "GB", 3)])
-    assert told("client1", first, then) == [
+    assert explained("client1", first, then) == [
         ("1", "put", "exchanges@1", "exchange NEW is in US"),
         ("1", "took", "exchanges@2", "exchange NEW is in GB"),
     ]
@@ -121,16 +129,16 @@ def test_a_country_that_arrives_later_puts_by_the_record_of_the_exchange() -> No
 
 def test_the_first_record_of_an_exchange_stands_before_older_positions_read_with_it() -> None:
     backdated = put("1", "client1", "NASDAQ", hour=-500)
-    assert told("client1", Batch([backdated], [US])) == [
+    assert explained("client1", Batch([backdated], [US])) == [
         ("1", "put", "positions@0", "exchange NASDAQ is in US")
     ]
 
 
-def test_a_position_that_never_counted_is_told_with_its_latest_record_and_why() -> None:
+def test_a_position_that_never_counted_is_explained_by_its_latest_record() -> None:
     batch = Batch(
         [put("10", "client1", "XX"), put("2", "client1", "LON"), put("2", "client1", "LON")], [GB]
     )
-    assert told("client1", batch) == [
+    assert explained("client1", batch) == [
         ("2", "not counted", "positions@2", "exchange LON is in GB"),
         ("10", "not counted", "positions@0", "the country of exchange XX is not known"),
     ]
@@ -138,10 +146,10 @@ def test_a_position_that_never_counted_is_told_with_its_latest_record_and_why() 
 
 def test_timestamps_that_run_backwards_do_not_change_the_order_of_a_key() -> None:
     batch = Batch([put("1", "client1", "NASDAQ", 5), close("1", 2)], [US])
-    assert [row[1] for row in told("client1", batch)] == ["put", "took"]
+    assert [row[1] for row in explained("client1", batch)] == ["put", "took"]
 
 
-def test_an_older_home_read_later_changes_nothing() -> None:
+def test_an_older_partition_read_later_changes_nothing() -> None:
     new, old = put("1", "client2", "NASDAQ"), put("1", "client1", "NASDAQ")
     history = history_of([Batch([new], [US]), Batch([old])])
     high, low = (Record(**asdict(r) | {"seq": 9 - r.seq}) for r in history.positions)
@@ -150,44 +158,45 @@ def test_an_older_home_read_later_changes_nothing() -> None:
     assert [(t.client, t.change) for t in found] == [("client2", "put")]
 
 
-def test_a_correction_of_a_rejected_record_puts_and_is_told_by_its_own_place() -> None:
+def test_a_correction_of_a_rejected_record_puts_and_is_named_by_its_own_coordinates() -> None:
     mended = retry(put("1", "client1", "NASDAQ", 7), origin=0)
-    assert told("client1", Batch([reject("1", 1), mended], [US])) == [
+    assert explained("client1", Batch([reject("1", 1), mended], [US])) == [
         ("1", "put", "retries@1", "exchange NASDAQ is in US")
     ]
 
 
-def test_a_correction_that_comes_too_late_is_told_as_one_without_effect() -> None:
+def test_a_correction_that_comes_too_late_has_no_effect() -> None:
     opened, late = put("1", "client2", "NASDAQ", 2), put("1", "client1", "NASDAQ", 7)
     batch = Batch([reject("1", 1), opened, retry(late, origin=1)], [US])
-    assert [row[2] for row in told("client2", batch)] == ["positions@1"]
-    assert told("client1", batch) == [
+    assert [row[2] for row in explained("client2", batch)] == ["positions@1"]
+    assert explained("client1", batch) == [
         ("1", "not counted", "positions@1", "it is client2's"),
         ("1", "no effect", "retries@2", "positions[0]@1 counts, not this"),
     ]
     closed = Batch([reject("1", 1), close("1", 2), retry(late, origin=1)], [US])
-    assert told("client1", closed)[0] == ("1", "not counted", "positions@1", "it is closed")
-    assert [row[1:3] for row in told("client1", closed)[1:]] == [("no effect", "retries@2")]
+    assert explained("client1", closed)[0] == ("1", "not counted", "positions@1", "it is closed")
+    assert [row[1:3] for row in explained("client1", closed)[1:]] == [("no effect", "retries@2")]
 
 
 def test_a_correction_of_a_good_record_changes_nothing() -> None:
     good, edited = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 7)
     batches = Batch([good], [US]), Batch([retry(edited, origin=0)])
-    assert [row[1] for row in told("client1", *batches)] == ["put"]
+    assert [row[1] for row in explained("client1", *batches)] == ["put"]
 
 
 def test_of_two_corrections_the_later_one_counts() -> None:
     first, second = put("1", "client1", "NASDAQ", 7), put("1", "client2", "NASDAQ", 8)
     both = [reject("1", 1), retry(first, origin=0), retry(second, origin=0)]
-    assert [row[1:3] for row in told("client1", Batch(both, [US]))] == [
+    assert [row[1:3] for row in explained("client1", Batch(both, [US]))] == [
         ("put", "retries@1"),
         ("took", "retries@2"),
     ]
 
 
 def test_the_json_form_has_the_fields_of_the_contract() -> None:
-    place = TimedCoordinates("positions", 3, 41, datetime(2026, 11, 16, tzinfo=UTC))
-    assert Transition("client1", "1", "put", place, "").as_json() == {
+    at = datetime(2026, 11, 16, tzinfo=UTC)
+    put_by = Coordinates("positions", 3, 41)
+    assert Transition("client1", "1", Change.PUT, put_by, at, "").as_json() == {
         "position": "1",
         "change": "put",
         "topic": "positions",

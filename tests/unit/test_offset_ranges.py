@@ -22,21 +22,21 @@ def test_a_later_run_reads_what_came_after_and_a_new_partition_whole() -> None:
     assert ends(marks) == {"positions": {0: 9, 1: 4, 2: 3}}
 
 
-def test_records_that_are_gone_unread_are_refused_and_all_named() -> None:
+def test_records_deleted_before_being_read_are_refused_and_all_named() -> None:
     marks = {"positions": {0: (6, 9), 1: (0, 4)}, "clients": {0: (0, 2)}}
     read = {"positions": {0: 5, 1: 4}, "clients": {0: 7}}
     with pytest.raises(ShardpostError) as refused:
         ranges_to_read(read, marks)
-    assert "positions[0]: offsets 5 to 5 are gone unread" in str(refused.value)
+    assert "positions[0]: offsets 5 to 5 were deleted before being read" in str(refused.value)
     assert "clients[0]: read up to 7, but it ends at 2" in str(refused.value)
 
 
-def test_retries_that_are_gone_are_named_and_stop_nothing() -> None:
+def test_retries_that_were_deleted_are_named_and_stop_nothing() -> None:
     marks = {"retries": {0: (5, 9), 1: (0, 2), 2: (3, 3), 3: (4, 7)}}
-    ranges, lost = retries_to_read({"retries": {0: 3, 1: 8, 2: 3}}, marks)
+    ranges, deleted = retries_to_read({"retries": {0: 3, 1: 8, 2: 3}}, marks)
     assert ranges == [
         OffsetRange("retries", 0, 5, 9),
-        OffsetRange("retries", 1, 0, 2),  # made anew: it ends before what was read of it
+        OffsetRange("retries", 1, 0, 2),  # recreated: it ends before what was read of it
         OffsetRange("retries", 3, 4, 7),
     ]
-    assert lost == ["retries[0]: offsets 3 to 4"]
+    assert [str(one) for one in deleted] == ["retries[0]: offsets 3 to 4"]

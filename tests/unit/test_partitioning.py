@@ -1,9 +1,9 @@
-"""Kafka's placement of keys, and the order of a key's records over its homes."""
+"""Kafka's placement of keys, and the order of a key's records over its partitions."""
 
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.holders.model.record_order import home_rank, seq_of
+from shardpost.holders.model.record_order import partition_rank, seq_of
 from shardpost.kafka.partitioning import murmur2, partition_of
 
 KEYS = strategies.text(max_size=20)
@@ -26,10 +26,10 @@ def test_murmur2_is_that_of_kafkas_java_client(key: bytes, expected: int) -> Non
 
 
 @given(KEYS, strategies.integers(1, 30))
-def test_the_home_of_today_ranks_above_every_other_partition(key: str, partitions: int) -> None:
-    home = partition_of(key, partitions)
-    ranks = {p: home_rank(key, p, partitions) for p in range(partitions)}
-    assert max(ranks, key=lambda p: ranks[p]) == home
+def test_the_current_partition_ranks_above_every_other(key: str, partitions: int) -> None:
+    current = partition_of(key, partitions)
+    ranks = {p: partition_rank(key, p, partitions) for p in range(partitions)}
+    assert max(ranks, key=lambda p: ranks[p]) == current
     assert len(set(ranks.values())) == partitions
 
 

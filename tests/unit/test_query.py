@@ -47,7 +47,7 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
 
 
 @pytest.fixture
-def told(at: Settings) -> Settings:
+def story(at: Settings) -> Settings:
     write(at, STORY)
     return at
 
@@ -63,7 +63,7 @@ def ask(at: Settings, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answe
 
 
 @pytest.fixture
-def answer(told: Settings, ask: Callable[..., Answer]) -> Callable[..., object]:
+def answer(story: Settings, ask: Callable[..., Answer]) -> Callable[..., object]:
     """Return what a command that ends well prints with --json."""
 
     def answer(*argv: str) -> object:
@@ -95,7 +95,7 @@ def test_holders_as_of_a_time_are_those_of_the_records_before_it(
     assert answer("holders", "--as-of", "2026-11-17T06:30", "--snapshot", "1") == then
 
 
-def test_one_client_or_one_shard_is_told_alone(answer: Callable[..., object]) -> None:
+def test_holders_of_one_client_or_one_shard_alone(answer: Callable[..., object]) -> None:
     both = {"client1": ["1", "3", "10"], "client2": ["4"]}
     assert partition_of("client1", SHARDS) == partition_of("client2", SHARDS) == 0
     assert answer("holders", "client2", "--snapshot", "1") == {"client2": ["4"]}
@@ -113,7 +113,7 @@ def test_a_client_that_holds_nothing_is_an_empty_object(
     assert answer("holders", client) == {}
 
 
-def test_a_person_reads_a_table(told: Settings, ask: Callable[..., Answer]) -> None:
+def test_a_person_reads_a_table(story: Settings, ask: Callable[..., Answer]) -> None:
     assert ask("holders")[1] == "client   positions\nclient1  3, 4, 10\n"
     assert ask("holders", "nobody")[1] == "nobody\n"
 
@@ -134,7 +134,7 @@ def test_a_person_reads_a_table(told: Settings, ask: Callable[..., Answer]) -> N
     ],
 )
 def test_what_cannot_be_asked_is_said_with_the_exit_code(
-    argv: list[str], code: int, said: str, told: Settings, ask: Callable[..., Answer]
+    argv: list[str], code: int, said: str, story: Settings, ask: Callable[..., Answer]
 ) -> None:
     found, out, err = ask(*argv)
     assert (found, out) == (code, "")
@@ -148,8 +148,8 @@ def test_before_the_first_snapshot_it_says_to_compact(ask: Callable[..., Answer]
     assert ask("snapshots", "--json")[:2] == (0, "[]\n")
 
 
-def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(told: Settings) -> None:
-    strict = told.model_copy(update={"snapshot_days": 1})
+def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(story: Settings) -> None:
+    strict = story.model_copy(update={"snapshot_days": 1})
     later = START + timedelta(days=9)
     assert snapshots.get(strict, 2, now=later).number == 2
     said = "snapshot 1 of 2026-11-17 is no longer kept: SHARDPOST_SNAPSHOT_DAYS is 1"
@@ -158,9 +158,9 @@ def test_a_snapshot_kept_no_longer_says_so_but_the_newest_is_kept(told: Settings
 
 
 def test_files_that_were_vacuumed_away_are_named_in_one_line(
-    told: Settings, ask: Callable[..., Answer]
+    story: Settings, ask: Callable[..., Answer]
 ) -> None:
-    for file in Path(path_of(told, SHARE_HOLDERS)).rglob("*.parquet"):
+    for file in Path(path_of(story, SHARE_HOLDERS)).rglob("*.parquet"):
         file.unlink()
     code, out, err = ask("holders", "--snapshot", "1")
     assert (code, out) == (1, "")
@@ -192,14 +192,14 @@ def test_explain_names_the_records_that_put_and_took(answer: Callable[..., objec
 
 
 def test_explain_says_why_a_position_does_not_count(
-    told: Settings, ask: Callable[..., Answer]
+    story: Settings, ask: Callable[..., Answer]
 ) -> None:
     code, out, _ = ask("explain", "client1", "2")
     assert code == 0
     assert out.splitlines()[1].endswith("2026-11-16T02:00:00.000+00:00  exchange LON is in GB")
 
 
-def test_explain_of_a_stranger_is_an_empty_list(told: Settings, ask: Callable[..., Answer]) -> None:
+def test_explain_of_a_stranger_is_empty(story: Settings, ask: Callable[..., Answer]) -> None:
     said = "no record that was read gave nobody any position\n"
     assert ask("explain", "nobody", "--json") == (0, "[]\n", said)
     said = "no record that was read gave client1 position 5\n"
@@ -216,7 +216,7 @@ def test_explain_has_no_bound_on_a_clients_positions_and_exchanges(
     assert (code, len(json.loads(out))) == (0, len(many))
 
 
-def test_snapshots_are_told_in_the_form_of_the_contract(answer: Callable[..., object]) -> None:
+def test_snapshots_have_the_form_of_the_contract(answer: Callable[..., object]) -> None:
     first, second = answer("snapshots")
     assert (first["snapshot"], second["snapshot"]) == (1, 2)
     assert set(first) == {
@@ -226,7 +226,7 @@ def test_snapshots_are_told_in_the_form_of_the_contract(answer: Callable[..., ob
     assert first["tables"]["share_holders"] == 0
 
 
-def test_snapshots_are_a_table_for_a_person(told: Settings, ask: Callable[..., Answer]) -> None:
+def test_snapshots_are_a_table_for_a_person(story: Settings, ask: Callable[..., Answer]) -> None:
     lines = ask("snapshots")[1].splitlines()
     assert [line.split()[0] for line in lines] == ["snapshot", "1", "2"]
 
@@ -236,7 +236,7 @@ def test_snapshots_are_a_table_for_a_person(told: Settings, ask: Callable[..., A
     [["holders"], ["holders", "--as-of", "2026-11-17"], ["explain", "client1"], ["snapshots"]],
 )
 def test_a_process_of_its_own_ends_well_and_starts_neither_spark_nor_airflow(
-    argv: list[str], told: Settings
+    argv: list[str], story: Settings
 ) -> None:
     code = (
         "import sys; from shardpost.cli import run; code = run(sys.argv[1:]);"

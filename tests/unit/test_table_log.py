@@ -33,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
 def write(settings: Settings, folder: str, columns: dict[str, list[object]]) -> list[object]:
     (Path(path_of(settings, TABLE)) / folder).mkdir()
     pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
-    return table_log.written(settings, TABLE, folder)
+    return table_log.add_actions(settings, TABLE, folder)
 
 
 def thing(name: str | None, number: int = 1) -> dict[str, list[object]]:
@@ -62,7 +62,7 @@ def test_a_version_that_somebody_else_wrote_is_not_written_again(settings: Setti
     assert table_log.newest_version(settings, TABLE) == 1
 
 
-def test_a_table_that_is_put_back_is_what_it_was(settings: Settings) -> None:
+def test_a_table_that_is_restored_is_what_it_was(settings: Settings) -> None:
     table_log.commit(settings, TABLE, 0, write(settings, "one", thing("a")))
     table_log.commit(settings, TABLE, 1, write(settings, "two", thing("b")), ["one/a.parquet"])
     assert table_log.restore(settings, TABLE, 1) == 3
@@ -90,7 +90,7 @@ def test_bounds_that_would_be_wrong_are_left_out(settings: Settings, at: object)
 
 def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
     assert write(settings, "none", {"name": [], "at": [], "number": []}) == []
-    assert table_log.written(settings, TABLE, "nowhere") == []
+    assert table_log.add_actions(settings, TABLE, "nowhere") == []
 
 
 def test_a_column_that_was_added_is_null_in_older_versions_and_then_there(

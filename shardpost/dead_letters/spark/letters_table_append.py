@@ -45,7 +45,7 @@ def _append_many(settings: Settings, version: int, new: list[OffsetRange]) -> No
         ranges = [range_ for range_ in new if range_.topic == topic]
         files += _written(spark, settings, ranges, version).files
     read = {transaction_name(range_.topic_partition): range_.until for range_ in new}
-    table_log.commit(settings, DEAD_LETTERS, version, files, positions=read)
+    table_log.commit(settings, DEAD_LETTERS, version, files, app_transactions=read)
 
 
 def _written(

@@ -1,23 +1,23 @@
 """Whose stock counts as of T, as SQL that Spark and DataFusion both read.
 
 As of T (docs/compaction.md): of the records with a timestamp before T the latest per key wins
-(record_order.py), whatever order the timestamps have. A key whose latest record is before T is that
-record: only the keys changed since T are folded again from history, so cost follows what changed.
+(record_order.py), whatever order the timestamps have. Where the latest record of a key is before T,
+it is that one: only keys that changed since T are folded again, from history.
 An exchange had its first known country also before its first record.
 
-The caller gives the tables under their own names (domain.tables), at the versions of one snapshot.
+The caller provides the tables of RELATIONS under their own names, at the versions of one snapshot.
 """
 
 from datetime import datetime
 
 from shardpost.delta.sql import text_literal, time_literal
 from shardpost.delta.table import Table
+from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.record_order import newest_first
 from shardpost.holders.model.tables import EXCHANGE_EVENTS, EXCHANGES, POSITION_EVENTS, POSITIONS
 
-# Tables that the queries of this file name.
+# The tables that the queries of this module read.
 RELATIONS: tuple[Table, ...] = (POSITION_EVENTS, POSITIONS, EXCHANGE_EVENTS, EXCHANGES)
-
 
 _LATEST = """
 SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,
@@ -31,14 +31,14 @@ WITH refolded AS (
   SELECT h.key, h.kind, h.client, h.ticker, h.amount, h.exchange,
     ROW_NUMBER() OVER (PARTITION BY h.key ORDER BY {newest_position}) AS nth
   FROM position_events h
-  WHERE h.timestamp < {t} AND h.kind <> 'rejected'
+  WHERE h.timestamp < {t} AND h.kind <> {rejected}
     AND h.key IN (SELECT c.key FROM positions c WHERE c.timestamp >= {t})
 ), positions_then AS (
   SELECT p.key, p.client, p.ticker, p.amount, p.exchange
   FROM positions p WHERE p.timestamp < {t} AND p.is_open
   UNION ALL
   SELECT r.key, r.client, r.ticker, r.amount, r.exchange
-  FROM refolded r WHERE r.nth = 1 AND r.kind = 'upsert'
+  FROM refolded r WHERE r.nth = 1 AND r.kind = {upsert}
 ), countries AS (
   SELECT x.key, x.country, ROW_NUMBER() OVER (
     PARTITION BY x.key
@@ -48,7 +48,7 @@ WITH refolded AS (
   FROM (
     SELECT y.key, y.country, y.timestamp,
       ROW_NUMBER() OVER (PARTITION BY y.key ORDER BY {newest_exchange}) AS back
-    FROM exchange_events y WHERE y.kind <> 'rejected'
+    FROM exchange_events y WHERE y.kind <> {rejected}
   ) x
 )
 SELECT p.client AS client, p.key AS position, p.ticker AS ticker, p.amount AS amount,
@@ -59,7 +59,7 @@ WHERE e.nth = 1 AND e.country = {country}
 
 _HOLDERS = """
 SELECT u.client AS client, array_agg(u.position) AS positions
-FROM ({counting}) u GROUP BY u.client
+FROM ({positions}) u GROUP BY u.client
 """
 
 
@@ -67,14 +67,20 @@ def us_positions(country: str, as_of: datetime | None) -> str:
     """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
 
     `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state.
-    Needs the relations in RELATIONS.
+    Reads RELATIONS. UsageError for a time that the engines cannot represent.
     """
     if as_of is None:
         return _LATEST.format(country=text_literal(country)).strip()
-    order = {"newest_position": newest_first("h"), "newest_exchange": newest_first("y")}
-    return _AS_OF.format(country=text_literal(country), t=time_literal(as_of), **order).strip()
+    return _AS_OF.format(
+        country=text_literal(country),
+        t=time_literal(as_of),
+        rejected=text_literal(RecordKind.REJECTED),
+        upsert=text_literal(RecordKind.UPSERT),
+        newest_position=newest_first("h"),
+        newest_exchange=newest_first("y"),
+    ).strip()
 
 
 def holders(country: str, as_of: datetime | None) -> str:
     """Return a SELECT of who holds: (client, positions), one row per client, ids in no order."""
-    return _HOLDERS.format(counting=us_positions(country, as_of)).strip()
+    return _HOLDERS.format(positions=us_positions(country, as_of)).strip()

@@ -10,43 +10,44 @@ was read with it, since its country counted also before it (docs/compaction.md).
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from shardpost.holders.model.position_order import position_sort_key
 from shardpost.holders.model.record_order import Order, is_retry
-
-PUT, TOOK, NOT_COUNTED, NO_EFFECT = "put", "took", "not counted", "no effect"
+from shardpost.kafka.coordinates import Coordinates
 
 AnyRecord = TypeVar("AnyRecord", bound="HistoryRecord")
 
 _BEFORE_ALL = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class TimedCoordinates:
-    """Where a record is, a retry itself: its coordinates in Kafka, and its timestamp."""
+class Change(StrEnum):
+    """What a record did to a position of a client.
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: datetime
+    PUT it among those that the client holds, TOOK it from them; or the position never counted for
+    the client; or a correction was to give it to the client, and has no effect.
+    """
 
-    def __str__(self) -> str:
-        """Return `topic[partition]@offset`."""
-        return f"{self.topic}[{self.partition}]@{self.offset}"
+    PUT = "put"
+    TOOK = "took"
+    NOT_COUNTED = "not counted"
+    NO_EFFECT = "no effect"
 
 
 @dataclass(frozen=True)
 class HistoryRecord:
     """One decodable record of a history.
 
-    `order` is that of the records of a key; `snapshot` is the number of the one that read it.
+    `order` orders the records of a key; `snapshot` is the number of the one that read it; a retry
+    has its own coordinates and timestamp, not those of its origin.
     """
 
     key: str
     order: Order
     snapshot: int
-    place: TimedCoordinates
+    coordinates: Coordinates
+    timestamp: datetime
 
     @property
     def is_retry(self) -> bool:
@@ -71,26 +72,22 @@ class ExchangeRecord(HistoryRecord):
 
 @dataclass(frozen=True)
 class Transition:
-    """A client came to hold a position, or ceased to, or never did: by which record, and why.
-
-    Or a correction was to give it one, and had no effect.
-    """
+    """What happened to a position of a client, by which record, and why."""
 
     client: str
     position: str
-    change: str
-    place: TimedCoordinates
+    change: Change
+    coordinates: Coordinates
+    timestamp: datetime
     why: str
 
     def as_json(self) -> dict[str, Any]:
         """Return the transition in the contract's form."""
         return {
             "position": self.position,
-            "change": self.change,
-            "topic": self.place.topic,
-            "partition": self.place.partition,
-            "offset": self.place.offset,
-            "timestamp": self.place.timestamp.isoformat(),
+            "change": str(self.change),
+            **self.coordinates._asdict(),
+            "timestamp": self.timestamp.isoformat(),
         }
 
 
@@ -103,7 +100,7 @@ class _State:
     exchanges: dict[str, ExchangeRecord] = field(default_factory=dict)
 
     def apply(self, record: HistoryRecord) -> None:
-        """Take a record in, unless a later one of its key is known."""
+        """Apply a record, unless a later one of its key is known."""
         if isinstance(record, PositionRecord):
             if self.latest is None or record.order > self.latest.order:
                 self.latest = record
@@ -115,8 +112,9 @@ class _State:
     @property
     def holder(self) -> str | None:
         """The client for whom the position counts."""
-        counts = self.latest and self._country() == self.country
-        return self.latest.client if self.latest and counts else None
+        if self.latest is None or self._country() != self.country:
+            return None
+        return self.latest.client
 
     def why(self, client: str) -> str:
         """Say why the position does or does not count for that client."""
@@ -158,7 +156,7 @@ def explain(
 
 
 def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator[Transition]:
-    """Yield the corrections to that client above which another record was known when they came."""
+    """Yield the corrections in that client's favour that came when a later record was known."""
     state = _State("")
     for record in in_order(position, []):
         state.apply(record)
@@ -166,8 +164,8 @@ def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator
         if not isinstance(record, PositionRecord) or latest is None or latest is record:
             continue
         if record.is_retry and record.client == client:
-            why = f"{latest.place} counts, not this"
-            yield Transition(client, record.key, NO_EFFECT, record.place, why)
+            why = f"{latest.coordinates} counts, not this"
+            yield _transition(client, record.key, Change.NO_EFFECT, record, why)
 
 
 def _by_key(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
@@ -180,7 +178,10 @@ def _by_key(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
 def transitions(
     position: Sequence[PositionRecord], exchanges: Sequence[ExchangeRecord], country: str
 ) -> list[Transition]:
-    """Return every change of who holds one position, in order; `position`: one key's records."""
+    """Return every change of who holds one position, in order.
+
+    `position` is that key's records; `exchanges` those of the exchanges they name.
+    """
     state = _State(country)
     found = []
     for record in in_order(position, exchanges):
@@ -189,10 +190,10 @@ def transitions(
         after = state.holder
         if before == after:
             continue
-        for client, change in ((before, TOOK), (after, PUT)):
+        for client, change in ((before, Change.TOOK), (after, Change.PUT)):
             if client is not None:
                 found.append(
-                    Transition(client, position[0].key, change, record.place, state.why(client))
+                    _transition(client, position[0].key, change, record, state.why(client))
                 )
     return found
 
@@ -217,8 +218,8 @@ def _effective(record: HistoryRecord, before: tuple[int, datetime] | None) -> da
     if before is None and isinstance(record, ExchangeRecord) and not record.is_retry:
         return _BEFORE_ALL
     if before is None or before[0] != record.snapshot:
-        return record.place.timestamp
-    return max(before[1], record.place.timestamp)
+        return record.timestamp
+    return max(before[1], record.timestamp)
 
 
 def _not_counted(
@@ -228,4 +229,10 @@ def _not_counted(
     for record in (*own, *exchanges):
         state.apply(record)
     latest = max(own, key=lambda record: record.order)
-    return Transition(client, latest.key, NOT_COUNTED, latest.place, state.why(client))
+    return _transition(client, latest.key, Change.NOT_COUNTED, latest, state.why(client))
+
+
+def _transition(
+    client: str, position: str, change: Change, record: HistoryRecord, why: str
+) -> Transition:
+    return Transition(client, position, change, record.coordinates, record.timestamp, why)

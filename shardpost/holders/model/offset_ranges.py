@@ -1,57 +1,79 @@
-"""Which offsets a run reads.
-
-What lies between the last snapshot's ends and the topics' ends now.
-"""
+"""Which offsets a run reads: from the ends of the last snapshot to the ends as they are now."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offset_ranges import OffsetRange, Offsets, Watermarks
 
 
-def ranges_to_read(read: Offsets, marks: Watermarks) -> list[OffsetRange]:
+class _Unread(NamedTuple):
+    """A partition, the first offset that was not read, and its watermarks."""
+
+    partition: TopicPartition
+    first: int
+    low: int
+    end: int
+
+    @property
+    def range(self) -> OffsetRange:
+        return OffsetRange(*self.partition, self.first, self.end)
+
+    @property
+    def deleted(self) -> OffsetRange:
+        """The offsets that were deleted before being read; none if it ends before it begins."""
+        return OffsetRange(*self.partition, self.first, self.low)
+
+
+def ranges_to_read(read: Offsets, watermarks: Watermarks) -> list[OffsetRange]:
     """Return the non-empty ranges after what was read.
 
-    A partition that was never read is read from its low watermark. Raises ShardpostError, naming
-    every partition, where records were removed unread or a topic was made anew: holders would be
-    wrong.
+    A partition that was never read is read from its low watermark. ShardpostError, naming every
+    such partition, if records were deleted before being read or a topic was deleted and recreated:
+    holders would be wrong.
     """
     found, lost = [], []
-    for topic, partition, first, low, end in _next(read, marks):
-        if first < low:
-            lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1} are gone unread")
-        elif first > end:
-            lost.append(f"{topic}[{partition}]: read up to {first}, but it ends at {end}")
-        elif first < end:
-            found.append(OffsetRange(topic, partition, first, end))
+    for unread in _unread(read, watermarks):
+        if unread.first < unread.low:
+            lost.append(f"{unread.deleted} were deleted before being read")
+        elif unread.first > unread.end:
+            lost.append(
+                f"{unread.partition}: read up to {unread.first}, but it ends at {unread.end}"
+            )
+        elif unread.first < unread.end:
+            found.append(unread.range)
     if lost:
         raise ShardpostError(
-            f"the tables cannot follow their topics: {'; '.join(lost)}. The topic was purged or"
-            " made anew: compact into empty tables (another SHARDPOST_TABLES) and an empty"
-            " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
+            f"the tables cannot catch up with the input topics: {'; '.join(lost)}. Records were"
+            " deleted, or the topic was deleted and recreated: compact into empty tables (another"
+            " SHARDPOST_TABLES) and an empty topic share-holders (another"
+            " SHARDPOST_TOPIC_SHARE_HOLDERS)"
         )
     return found
 
 
-def retries_to_read(read: Offsets, marks: Watermarks) -> tuple[list[OffsetRange], list[str]]:
-    """Return the non-empty ranges of retry topics after what was read, and what is gone unread.
+def retries_to_read(
+    read: Offsets, watermarks: Watermarks
+) -> tuple[list[OffsetRange], list[OffsetRange]]:
+    """Return the non-empty ranges of retry topics after what was read, and the deleted ones.
 
-    Kafka removes retries by their age, and most are not ours: what is gone stops nothing. A topic
-    that was made anew is read from its low watermark.
+    Kafka deletes retries by age, and most are of other origins: what was deleted stops nothing. A
+    topic that was deleted and recreated is read from its low watermark.
     """
-    found, lost = [], []
-    for topic, partition, first, low, end in _next(read, marks):
-        if first < low:
-            lost.append(f"{topic}[{partition}]: offsets {first} to {low - 1}")
-        if not low <= first <= end:
-            first = low
-        if first < end:
-            found.append(OffsetRange(topic, partition, first, end))
-    return found, lost
+    found, deleted = [], []
+    for unread in _unread(read, watermarks):
+        if unread.first < unread.low:
+            deleted.append(unread.deleted)
+        if not unread.low <= unread.first <= unread.end:
+            unread = unread._replace(first=unread.low)
+        if unread.first < unread.end:
+            found.append(unread.range)
+    return found, deleted
 
 
-def _next(read: Offsets, marks: Watermarks) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield (topic, partition, first offset not read, low watermark, end)."""
-    for topic, partitions in marks.items():
+def _unread(read: Offsets, watermarks: Watermarks) -> Iterator[_Unread]:
+    for topic, partitions in watermarks.items():
         for partition, (low, end) in partitions.items():
-            yield topic, partition, read.get(topic, {}).get(partition, low), low, end
+            first = read.get(topic, {}).get(partition, low)
+            yield _Unread(TopicPartition(topic, partition), first, low, end)

@@ -1,53 +1,112 @@
-"""The Delta tables: names, columns and layout, once.
+"""The Delta tables of one view: names, columns and layout, declared once.
 
-Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, milliseconds). `seq`
-orders the records of one key (partitioning.seq_of; with retries, record_order.py). `snapshot` is
-the number of the run that wrote the row. Every table but `snapshots`, `audiences`, `frozen_weeks`
-and `dead_letters` stands under the commit point in `snapshots`.
+Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, in milliseconds).
+`seq` orders the records of one key (record_order.py). `snapshot` is the number of the snapshot
+whose run wrote the row. All tables of VIEW have their commit point in the table `snapshots`.
 """
 
+from dataclasses import dataclass
+
 from shardpost.delta.table import Columns, Table
-
-_RECORD = "`partition` INT, offset BIGINT, timestamp TIMESTAMP, seq BIGINT, snapshot BIGINT"
-_POSITION = "client STRING, ticker STRING, amount STRING, exchange STRING"
-_CLIENT = "name STRING, email STRING, subscribed BOOLEAN"
-
-# Histories: every record ever read. `kind` is upsert, tombstone or rejected; `value` is the raw
-# value. A rejected record also has its reason, its raw key and its headers. A retry has the place
-# of its origin, and `retry_…` say where itself is; they are null of an original.
-_HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-RETRY: Columns = (("retry_topic", "STRING"), ("retry_partition", "INT"), ("retry_offset", "BIGINT"))
-_HISTORY = (
-    f"key STRING, {_RECORD}, kind STRING, value BINARY, reason STRING, raw_key BINARY, {_HEADERS},"
-    f" {', '.join(map(' '.join, RETRY))}"
+from shardpost.holders.model.fields import (
+    CLIENT_FIELDS,
+    EXCHANGE_FIELDS,
+    POSITION_FIELDS,
+    Field,
+    columns_of,
 )
-_UNIQUE = ("key", "offset", "seq", "timestamp", "client", "amount", "name", "email")
-_RAW = (*_UNIQUE, "value")
-POSITION_EVENTS = Table("position_events", f"{_HISTORY}, {_POSITION}", None, _RAW, RETRY)
-CLIENT_EVENTS = Table("client_events", f"{_HISTORY}, {_CLIENT}", None, _RAW, RETRY)
-EXCHANGE_EVENTS = Table("exchange_events", f"{_HISTORY}, country STRING", None, _RAW, RETRY)
+from shardpost.topic_names import TopicName
 
-# The latest decodable record per key. A tombstone keeps its row, with is_open false and null
-# columns. `retry_offset` is null of an original, as in the histories.
-_LATEST = f"key STRING, {_RECORD}, retry_offset BIGINT, is_open BOOLEAN"
-_OWN = (("retry_offset", "BIGINT"),)
-POSITIONS = Table("positions", f"{_LATEST}, {_POSITION}", None, _UNIQUE, _OWN)
-CLIENTS = Table("clients", f"{_LATEST}, {_CLIENT}", None, _UNIQUE, _OWN)
-EXCHANGES = Table("exchanges", f"{_LATEST}, country STRING", None, (), _OWN)
+# The coordinates of a retry; null of an original, whose coordinates are partition and offset.
+RETRY_OFFSET = ("retry_offset", "BIGINT")
+RETRY: Columns = (("retry_topic", "STRING"), ("retry_partition", "INT"), RETRY_OFFSET)
+RETRY_NAMES = tuple(name for name, _ in RETRY)
 
-# client -> ids of its US positions, in the order of position_ids.py; a client that holds none any
-# more keeps an empty list. `shard` is the client's partition in the topic share-holders.
+_COORDINATES: Columns = (("`partition`", "INT"), ("offset", "BIGINT"), ("timestamp", "TIMESTAMP"))
+_RECORD: Columns = (
+    ("key", "STRING"),
+    *_COORDINATES,
+    ("seq", "BIGINT"),
+    ("snapshot", "BIGINT"),
+)
+_HEADERS = ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>")
+# `kind` is a RecordKind, `value` the raw value. Only a rejected record has a reason, its raw key
+# and its headers. A retry has the coordinates of its origin, and its own in RETRY.
+_HISTORY: Columns = (
+    *_RECORD,
+    ("kind", "STRING"),
+    ("value", "BINARY"),
+    ("reason", "STRING"),
+    ("raw_key", "BINARY"),
+    _HEADERS,
+    *RETRY,
+)
+# A tombstone keeps its row, with is_open false and null columns.
+_LATEST: Columns = (*_RECORD, RETRY_OFFSET, ("is_open", "BOOLEAN"))
+_SELDOM_REPEATED = ("key", "offset", "seq", "timestamp", "client", "amount", "name", "email")
+
+
+@dataclass(frozen=True)
+class InputTables:
+    """What a topic becomes.
+
+    `history` has every record ever read, `latest` the latest decodable record of each key.
+    """
+
+    history: Table
+    latest: Table
+    fields: tuple[Field, ...]
+
+
+def _ddl(columns: Columns) -> str:
+    return ", ".join(" ".join(column) for column in columns)
+
+
+def _history(name: str, fields: tuple[Field, ...]) -> Table:
+    ddl = _ddl((*_HISTORY, *columns_of(fields)))
+    return Table(name, ddl, None, (*_SELDOM_REPEATED, "value"), RETRY)
+
+
+def _latest(name: str, fields: tuple[Field, ...], not_in_dictionaries: tuple[str, ...]) -> Table:
+    ddl = _ddl((*_LATEST, *columns_of(fields)))
+    return Table(name, ddl, None, not_in_dictionaries, (RETRY_OFFSET,))
+
+
+POSITION_EVENTS = _history("position_events", POSITION_FIELDS)
+CLIENT_EVENTS = _history("client_events", CLIENT_FIELDS)
+EXCHANGE_EVENTS = _history("exchange_events", EXCHANGE_FIELDS)
+POSITIONS = _latest("positions", POSITION_FIELDS, _SELDOM_REPEATED)
+CLIENTS = _latest("clients", CLIENT_FIELDS, _SELDOM_REPEATED)
+EXCHANGES = _latest("exchanges", EXCHANGE_FIELDS, ())
+
+INPUTS: dict[TopicName, InputTables] = {
+    "positions": InputTables(POSITION_EVENTS, POSITIONS, POSITION_FIELDS),
+    "clients": InputTables(CLIENT_EVENTS, CLIENTS, CLIENT_FIELDS),
+    "exchanges": InputTables(EXCHANGE_EVENTS, EXCHANGES, EXCHANGE_FIELDS),
+}
+
+# client -> ids of its positions that count, in the order of position_order.py; a client that holds
+# none any more keeps an empty list. `shard` is the client's partition in the topic share-holders.
 SHARE_HOLDERS = Table(
     "share_holders",
     "client STRING, positions ARRAY<STRING>, snapshot BIGINT, shard INT",
     "shard",
 )
 
-# What could not be decoded, whole: raw key, value and headers, and why.
+# Undecodable records, whole; a retry with its own coordinates.
 REJECTED_RECORDS = Table(
     "rejected_records",
-    "topic STRING, `partition` INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,"
-    f" {_HEADERS}, reason STRING, snapshot BIGINT",
+    _ddl(
+        (
+            ("topic", "STRING"),
+            *_COORDINATES,
+            ("key", "BINARY"),
+            ("value", "BINARY"),
+            _HEADERS,
+            ("reason", "STRING"),
+            ("snapshot", "BIGINT"),
+        )
+    ),
 )
 
 VIEW = (

@@ -1,96 +1,66 @@
-"""Decoding raw records into columns, strictly, in the JVM; what cannot be decoded keeps its reason.
+"""Decoding raw records into columns, strictly, in the JVM; undecodable ones keep their reason.
 
-A value must be exactly one JSON object whose fields have the declared types. It is parsed as the
-only element of an array, since Spark would pass over whatever follows a JSON value.
+A value must be exactly one JSON object whose fields have the declared types (model/fields.py). It
+is parsed as the only element of an array, since Spark ignores whatever follows a JSON value.
 
 Parsed into columns of their types, numbers and flags pass as texts; parsed into variants, nothing
-passes, and it takes three times as long. So a value is parsed into columns first, and again into
+passes, but that takes three times as long. So a value is parsed into columns first, and again into
 variants where a text could have been something else, or anything else is out of the ordinary.
 """
-
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-TEXT = ("STRING",)
-FLAG = ("BOOLEAN",)
-NUMBER = ("BIGINT", "DOUBLE", "FLOAT")
-SHOWN = 100
-# Whole numbers below it are exact as DOUBLE.
-EXACT = 2**53
+from shardpost.holders.model.fields import Field, FieldType
+from shardpost.holders.model.record_kind import RecordKind
+
+# The types that `schema_of_variant` gives for good values; a number may be a DECIMAL too.
+VARIANT_TYPES = {
+    FieldType.TEXT: ("STRING",),
+    FieldType.FLAG: ("BOOLEAN",),
+    FieldType.NUMBER: ("BIGINT", "DOUBLE", "FLOAT"),
+}
+PLAIN_TYPES = {FieldType.TEXT: "STRING", FieldType.FLAG: "BOOLEAN", FieldType.NUMBER: "DOUBLE"}
+# The characters of a value that a reason quotes.
+MAX_QUOTED = 100
+# Integers below it are exact as DOUBLE.
+EXACT_BELOW = 2**53
 
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
-@dataclass(frozen=True)
-class Field:
-    """One JSON field.
-
-    Its name, its column, the types it may have, and whether it may be missing.
-    """
-
-    name: str
-    column: str
-    types: tuple[str, ...]
-    required: bool = True
-    cast: str = "string"
-
-    @property
-    def plain(self) -> str:
-        """Return the column's type in `_plain_schema`."""
-        return "DOUBLE" if self.types == NUMBER else self.types[0]
-
-    @property
-    def wanted(self) -> str:
-        """Return what the field has to be, in words."""
-        words = {TEXT: "text", FLAG: "true or false", NUMBER: "a number"}[self.types]
-        return words if self.required else f"{words}, or nothing,"
-
-
-POSITION_FIELDS = (
-    Field("Client", "client", TEXT),
-    Field("Ticker", "ticker", TEXT),
-    Field("Amount", "amount", NUMBER),
-    Field("Exchange", "exchange", TEXT),
-)
-CLIENT_FIELDS = (
-    Field("Name", "name", TEXT, required=False),
-    Field("Email", "email", TEXT, required=False),
-    Field("Subscribed", "subscribed", FLAG, cast="boolean"),
-)
-EXCHANGE_FIELDS = (Field("Country", "country", TEXT, required=False),)
-
-
 def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] = ()) -> DataFrame:
-    """Return raw records with key STRING, kind, reason, the fields' columns, and those passed.
+    """Return raw records as rows of a history: key (STRING), kind, reason, fields; and `passed`.
 
-    kind is upsert, tombstone or rejected. Only rejected records have a reason, raw_key and headers.
+    `raw` is as kafka_source.read_ranges returns it; `passed` are other columns of it to keep. Only
+    rejected records have a reason, raw_key and headers.
     """
-    judged = _parsed(raw, fields, passed).withColumn("reason", _reason(fields))
+    parsed = _parsed(raw, fields, passed).withColumn("reason", _reason(fields))
     rejected = F.col("reason").isNotNull()
     kind = (
-        F.when(rejected, "rejected").when(F.col("value").isNull(), "tombstone").otherwise("upsert")
+        F.when(rejected, RecordKind.REJECTED.value)
+        .when(F.col("value").isNull(), RecordKind.TOMBSTONE.value)
+        .otherwise(RecordKind.UPSERT.value)
     )
-    good = [
+    columns = [
         F.when(F.col("is_plain"), F.col(_plain_name(field)))
-        .when(~rejected, _value(field).try_cast(field.cast))
+        .when(~rejected, _value(field).try_cast(field.column_type))
         .alias(field.column)
         for field in fields
     ]
-    return judged.select(
+    return parsed.select(
         F.when(F.is_valid_utf8(_key()), _key()).alias("key"),
         *("partition", "offset", "timestamp", "value", kind.alias("kind"), "reason"),
         *map(F.col, passed),
         *(F.when(rejected, F.col(name)).alias(name) for name in ("raw_key", "headers")),
-        *good,
+        *columns,
     )
 
 
 def _parsed(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...]) -> DataFrame:
-    """Parse all values, in one projection: Spark cannot fuse one that parses with any other.
+    """Parse all values in one projection: Spark cannot fuse a projection that parses with others.
 
-    Values are parsed once, since Spark evaluates equal expressions of a projection once.
+    Each value is parsed once, since Spark evaluates equal expressions of a projection once.
     """
     raw = raw.withColumnRenamed("key", "raw_key")
     plain = _from_json(_plain_schema(fields))
@@ -105,7 +75,7 @@ def _parsed(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...]) 
     )
 
 
-# Not columns: a column of the same bytes is one copy more of every record, at every stage.
+# Expressions and not columns: a column of the same bytes would copy every record at every stage.
 def _key() -> Column:
     return F.col("raw_key").cast("string")
 
@@ -119,19 +89,21 @@ def _from_json(schema: str) -> Column:
 
 
 def _plain_schema(fields: tuple[Field, ...]) -> str:
-    return f"array<struct<{','.join(f'{field.name}:{field.plain}' for field in fields)}>>"
+    return (
+        f"array<struct<{','.join(f'{field.name}:{PLAIN_TYPES[field.type]}' for field in fields)}>>"
+    )
 
 
 def _is_plain(fields: tuple[Field, ...], plain: Column) -> Column:
-    """Tell which records are good without doubt; null is no."""
+    """Tell which records are good beyond doubt; null means no."""
     is_plain = F.is_valid_utf8(_key()) & (F.length(_key()) > 0) & F.is_valid_utf8(_text())
     is_plain &= (F.size(plain) == 1) & ~F.contains(_text(), F.lit("]"))
     for field in fields:
         value = _of_first(plain, field)
-        if field.types == TEXT:
+        if field.type is FieldType.TEXT:
             is_plain &= _was_text(value)
-        elif field.types == NUMBER:
-            is_plain &= (F.abs(value) < EXACT) & (value == F.floor(value))
+        elif field.type is FieldType.NUMBER:
+            is_plain &= (F.abs(value) < EXACT_BELOW) & (value == F.floor(value))
         else:
             is_plain &= value.isNotNull()
     return is_plain
@@ -149,7 +121,7 @@ def _of_first(array: Column | str, field: Field) -> Column:
 
 def _plain_value(field: Field, plain: Column) -> Column:
     value = _of_first(plain, field)
-    return value.try_cast("bigint").cast("string") if field.types == NUMBER else value
+    return value.try_cast("bigint").cast("string") if field.type is FieldType.NUMBER else value
 
 
 def _plain_name(field: Field) -> str:
@@ -165,7 +137,7 @@ def _value(field: Field) -> Column:
 
 
 def _reason(fields: tuple[Field, ...]) -> Column:
-    judged = (
+    reason = (
         F.when(F.col("is_plain"), None)
         .when(F.col("raw_key").isNull(), "expected a key, found none")
         .when(~F.is_valid_utf8(_key()), "expected a key in UTF-8, found other bytes")
@@ -181,27 +153,27 @@ def _reason(fields: tuple[Field, ...]) -> Column:
         )
     )
     for field in fields:
-        judged = judged.when(
-            _wrong(field), _expected(f"{field.wanted} for {field.name}", _found(field))
+        reason = reason.when(
+            _is_wrong(field), _expected(f"{field.expected} for {field.name}", _found(field))
         )
-    return judged
+    return reason
 
 
 def _closes_the_array() -> Column:
-    """Tell whether a value ends the array that it is parsed in; few values have a bracket at all.
+    """Tell whether a value closes the array that it is parsed in; few values have a bracket at all.
 
-    What closes an array cannot close an object in the same place.
+    What closes an array there cannot close an object there.
     """
     in_object = F.from_json(F.concat(F.lit('{"v":'), _text(), F.lit("}")), "v VARIANT", _STRICT)
     return F.contains(_text(), F.lit("]")) & in_object.getField("v").isNull()
 
 
-def _wrong(field: Field) -> Column:
+def _is_wrong(field: Field) -> Column:
     found = F.schema_of_variant(_value(field))  # null if it is missing, VOID if it is null
-    if field.types == NUMBER:
-        fits = found.isin(*NUMBER) | found.startswith("DECIMAL(")
+    if field.type is FieldType.NUMBER:
+        fits = found.isin(*VARIANT_TYPES[field.type]) | found.startswith("DECIMAL(")
     else:
-        fits = found.isin(*field.types)
+        fits = found.isin(*VARIANT_TYPES[field.type])
     missing = F.lit(False) if field.required else found.isNull() | (found == "VOID")
     return ~F.coalesce(fits, F.lit(False)) & ~missing
 
@@ -210,5 +182,5 @@ def _found(field: Field) -> Column:
     return F.coalesce(F.to_json(_value(field)), F.lit("nothing"))
 
 
-def _expected(wanted: str, found: Column) -> Column:
-    return F.concat(F.lit(f"expected {wanted}, found "), F.left(found, F.lit(SHOWN)))
+def _expected(expected: str, found: Column) -> Column:
+    return F.concat(F.lit(f"expected {expected}, found "), F.left(found, F.lit(MAX_QUOTED)))

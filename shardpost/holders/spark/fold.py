@@ -1,52 +1,56 @@
-"""The KTable's work as transforms: latest per key, adder and subtractor per client.
+"""What a KTable does, as transforms: latest per key, adder and subtractor per client.
 
-No broker needed.
+Frames, in the terms of model/tables.py:
+- changes: one row per key whose latest record is new: the columns of the table of latest records,
+  and `old_…` for what the table had;
+- deltas: (client, position, delta), with delta +1 where a client came to hold a position, and -1
+  where it ceased to; no row where it still holds it.
 
-Frames, in the words of delta/tables.py:
-- changes: one row per key whose latest record is new: the table's columns, and `old_…` for what it
-  was;
-- marks: (client, position, delta) with delta +1 where a client came to hold a position, -1 where it
-  ceased; none where it goes on holding.
+With `broadcast_keys` the keys of new records are broadcast, so that tables are not shuffled.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.record_order import OFFSET_BITS
 from shardpost.holders.spark.position_order import order_of
 
-TOMBSTONE = "tombstone"
-REJECTED = "rejected"
 
-
-def latest_per_key(events: DataFrame, *, few: bool) -> DataFrame:
+def latest_per_key(events: DataFrame, *, broadcast_keys: bool) -> DataFrame:
     """Return the decodable event with the highest seq of each key."""
-    decodable = events.where(F.col("kind") != REJECTED)
+    decodable = _decodable(events)
     latest = decodable.groupBy("key").agg(F.max("seq").alias("seq"))
-    return decodable.join(F.broadcast(latest) if few else latest, ["key", "seq"], "left_semi")
+    latest = F.broadcast(latest) if broadcast_keys else latest
+    return decodable.join(latest, ["key", "seq"], "left_semi")
 
 
-def latest_at_home(events: DataFrame) -> DataFrame:
-    """Return `latest_per_key` of events that are all in the one partition of their key.
+def latest_in_current_partition(events: DataFrame) -> DataFrame:
+    """Return `latest_per_key` of events that are all in the current partition of their key.
 
-    Then a record's place tells its key, and a place is one number: a set of these is small enough
-    to be sent to all tasks, so that only the latest records are ever shuffled.
+    Partition and offset are one number then that stands for the key too. The numbers of the latest
+    events are few enough to be broadcast, so that only those events are ever shuffled.
     """
-    decodable = events.where(F.col("kind") != REJECTED)
+    decodable = _decodable(events)
     newest = decodable.groupBy("key", "partition").agg(F.max("offset").alias("offset"))
-    places = F.broadcast(newest.select(_place().alias("place")))
-    found = decodable.withColumn("place", _place()).join(places, "place", "left_semi")
-    return found.drop("place")
+    latest = F.broadcast(newest.select(_coordinates().alias("coordinates")))
+    found = decodable.withColumn("coordinates", _coordinates())
+    return found.join(latest, "coordinates", "left_semi").drop("coordinates")
 
 
-def _place() -> Column:
+def _decodable(events: DataFrame) -> DataFrame:
+    return events.where(F.col("kind") != RecordKind.REJECTED.value)
+
+
+def _coordinates() -> Column:
+    """Return partition and offset as one number (BIGINT)."""
     return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS).bitwiseOR(F.col("offset"))
 
 
 def latest_with_retries(rows: DataFrame) -> DataFrame:
     """Return the latest row of each key in the order of holders/model/record_order.py.
 
-    All have the columns of a latest-per-key table, and are of one run.
+    All are rows of a table of latest records, of one run.
     """
     order = F.struct("seq", F.col("retry_offset").isNull(), "retry_offset")
     newest = F.max_by(F.struct(*rows.columns), order).alias("newest")
@@ -54,57 +58,60 @@ def latest_with_retries(rows: DataFrame) -> DataFrame:
 
 
 def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
-    """Return events as rows of a latest-per-key table with those columns."""
-    is_open = (F.col("kind") != TOMBSTONE).alias("is_open")
+    """Return events as rows of a table of latest records with those columns."""
+    is_open = (F.col("kind") != RecordKind.TOMBSTONE.value).alias("is_open")
     return events.select(*(is_open if name == "is_open" else name for name in columns))
 
 
-def changes(latest: DataFrame, table: DataFrame, *, few: bool) -> DataFrame:
-    """Return the rows of `latest` newer than the table's, beside what the table has (`old_…`)."""
-    touched = _only(table, latest.select("key"), few)
-    old = touched.select("key", *(F.col(name).alias(f"old_{name}") for name in _rest(table)))
+def changes(latest: DataFrame, table: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+    """Return the rows of `latest` newer than the table's, with what the table has (`old_…`)."""
+    touched = _with_keys(table, latest.select("key"), broadcast_keys)
+    old = touched.select(
+        "key", *(F.col(name).alias(f"old_{name}") for name in _other_columns(table))
+    )
     newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
-    # Of the place of a known retry, nothing but a later retry can come.
+    # In the order of a retry that the table has, only a later retry of that origin can come.
     newer |= (F.col("seq") == F.col("old_seq")) & F.col("old_retry_offset").isNotNull()
     return latest.join(old, "key", "left").where(newer)
 
 
-def marks_of_changes(changed: DataFrame, was: set[str], now: set[str]) -> DataFrame:
-    """Return the marks of positions that changed.
+def deltas_of_changes(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
+    """Return the deltas of positions that changed.
 
-    The sets are the exchanges that counted, and do.
+    `before` and `now` are the exchanges that counted, and that count.
     """
-    return _marks(changed, F.col("old_exchange").isin(*was), F.col("exchange").isin(*now))
+    return _deltas(changed, F.col("old_exchange").isin(*before), F.col("exchange").isin(*now))
 
 
-def marks_of_exchanges(untouched: DataFrame, was: set[str], now: set[str]) -> DataFrame:
-    """Return the marks of positions that did not change, but whose exchange's country did."""
-    same = untouched.select(
+def deltas_of_exchanges(unchanged: DataFrame, before: set[str], now: set[str]) -> DataFrame:
+    """Return the deltas of positions that did not change, but whose exchange's country did."""
+    same = unchanged.select(
         "*", *(F.col(name).alias(f"old_{name}") for name in ("client", "exchange", "is_open"))
     )
-    return _marks(same, F.col("exchange").isin(*was), F.col("exchange").isin(*now))
+    return _deltas(same, F.col("exchange").isin(*before), F.col("exchange").isin(*now))
 
 
-def per_client(marks: DataFrame) -> DataFrame:
+def per_client(deltas: DataFrame) -> DataFrame:
     """Return (client, added, removed): the ids that a client came to hold, and ceased to."""
-    return marks.groupBy("client").agg(
+    return deltas.groupBy("client").agg(
         F.collect_list(F.when(F.col("delta") > 0, F.col("position"))).alias("added"),
         F.collect_list(F.when(F.col("delta") < 0, F.col("position"))).alias("removed"),
     )
 
 
-def new_holders(touched: DataFrame, holders: DataFrame, *, few: bool) -> DataFrame:
-    """Return (client, positions, was, old_file) of the touched clients.
+def updated_holders(touched: DataFrame, holders: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+    """Return (client, positions, old_count, old_file) of the touched clients.
 
-    `was` is how many each held before, `old_file` where that stands.
+    `touched` is as `per_client` returns it, `holders` is the table with the column `file`;
+    `old_count` is how many positions each held before, `old_file` the file of that row.
     """
-    known = _only(holders, touched.select("client"), few)
+    known = _with_keys(holders, touched.select("client"), broadcast_keys)
     old = known.select("client", F.col("positions").alias("held"), F.col("file").alias("old_file"))
     held = F.coalesce("held", F.array().cast("array<string>"))
     return touched.join(old, "client", "left").select(
         "client",
         sorted_ids(F.array_union(F.array_except(held, "removed"), "added")).alias("positions"),
-        F.size(held).alias("was"),
+        F.size(held).alias("old_count"),
         "old_file",
     )
 
@@ -112,11 +119,12 @@ def new_holders(touched: DataFrame, holders: DataFrame, *, few: bool) -> DataFra
 def sorted_ids(ids: Column) -> Column:
     """Return the ids in the order of holders/model/position_order.py."""
     keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
-    # Not array_sort, which calls a comparator for every two of them.
+    # Not array_sort, which calls a comparator for every two elements.
     return F.sort_array(keyed).getField("id")
 
 
-def _marks(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
+def _deltas(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
+    """Return the deltas, where the columns say whether the old and the new exchange count."""
     before = F.coalesce(F.col("old_is_open") & counted, F.lit(False))
     after = F.coalesce(F.col("is_open") & counts, F.lit(False))
     stays = before & after & (F.col("old_client") == F.col("client"))
@@ -134,13 +142,10 @@ def _marks(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
     return each.where("side IS NOT NULL").select("side.client", "position", "side.delta")
 
 
-def _rest(frame: DataFrame) -> list[str]:
+def _other_columns(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name != "key"]
 
 
-def _only(table: DataFrame, keys: DataFrame, few: bool) -> DataFrame:
-    """Return the table's rows with those keys.
-
-    Where they are few, the table is not shuffled for it.
-    """
-    return table.join(F.broadcast(keys) if few else keys, keys.columns, "left_semi")
+def _with_keys(table: DataFrame, keys: DataFrame, broadcast_keys: bool) -> DataFrame:
+    """Return the table's rows with those keys."""
+    return table.join(F.broadcast(keys) if broadcast_keys else keys, keys.columns, "left_semi")

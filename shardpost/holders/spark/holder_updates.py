@@ -1,87 +1,108 @@
-"""The holders' side of a compaction: whose positions came to count, and whose ceased to."""
+"""The table of holders, updated by what changed of positions and of exchanges' countries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta.query import rows
-from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model import tables as t
 from shardpost.holders.spark import fold
-from shardpost.holders.spark.table_writer import TableWriter, summed, total
+from shardpost.holders.spark.compaction_run import CompactionRun
+from shardpost.holders.spark.totals import total_of, totals_and_files
 from shardpost.settings import Settings
 from shardpost.spark import kafka_partitioning
 from shardpost.steps import step
 
 
+class HoldersChange(NamedTuple):
+    """How many more clients hold than before, and how many more positions they hold."""
+
+    holders: int = 0
+    held: int = 0
+
+
 @dataclass(frozen=True)
-class HolderUpdates:
-    """The table of holders in the run after that snapshot, which has caught up all other tables.
+class _CountingExchanges:
+    """The exchanges whose stock counted before this run, and counts now."""
 
-    `number` is of the snapshot to come, `shards` the partitions of `share-holders`.
+    before: set[str]
+    now: set[str]
+
+    @property
+    def changed(self) -> set[str]:
+        return self.before ^ self.now
+
+
+def update_holders(run: CompactionRun, changed: DataFrame | None) -> HoldersChange:
+    """Write the holders whose list changes; `changed` are the `fold.changes` of positions, if any.
+
+    The tables of positions and exchanges are up to date by then.
     """
+    exchanges = _counting_exchanges(run)
+    deltas = _deltas(run, changed, exchanges)
+    if not deltas:
+        return HoldersChange()
+    step("share_holders")
+    # The country of one exchange may concern any number of clients.
+    broadcast_keys = run.broadcast_keys and not exchanges.changed
+    return _write(run, reduce(DataFrame.union, deltas), broadcast_keys=broadcast_keys)
 
-    spark: SparkSession
-    settings: Settings
-    view: TableWriter
-    last: Snapshot | None
-    number: int
-    shards: int
 
-    def update(self, changed: DataFrame | None, *, few: bool) -> tuple[int, int]:
-        """Write the touched holders, where `changed` are the `fold.changes` of positions, if any.
+def _counting_exchanges(run: CompactionRun) -> _CountingExchanges:
+    last, settings = run.last, run.settings
+    return _CountingExchanges(
+        _in_country(settings, last.tables, last.country) if last else set(),
+        _in_country(settings, run.tables.versions, settings.country),
+    )
 
-        Return how many more clients hold, and how many more positions.
-        """
-        was = self._counting(self.last.tables, self.last.country) if self.last else set()
-        now = self._counting(self.view.versions, self.settings.country)
-        marks = self._marks(changed, was, now)
-        if not marks:
-            return 0, 0
-        step("share_holders")
-        # One exchange's country touches any number of clients.
-        return self._write(reduce(DataFrame.union, marks), few=few and was == now)
 
-    def _counting(self, versions: Mapping[str, int], country: str) -> set[str]:
-        """Return the exchanges whose country is that one, at those versions."""
-        sql = "SELECT key, country FROM exchanges WHERE is_open"
-        found = rows(self.settings, sql, {t.EXCHANGES: versions[t.EXCHANGES.name]})
-        return {row["key"] for row in found if row["country"] == country}
+def _in_country(settings: Settings, versions: Mapping[str, int], country: str) -> set[str]:
+    """Return the exchanges in that country, at those versions."""
+    sql = "SELECT key, country FROM exchanges WHERE is_open"
+    found = rows(settings, sql, {t.EXCHANGES: versions[t.EXCHANGES.name]})
+    return {row["key"] for row in found if row["country"] == country}
 
-    def _marks(self, changed: DataFrame | None, was: set[str], now: set[str]) -> list[DataFrame]:
-        marks = [] if changed is None else [fold.marks_of_changes(changed, was, now)]
-        turned = was ^ now
-        if turned:
-            on_turned = self.view.read(t.POSITIONS).where(F.col("exchange").isin(*turned))
-            if changed is not None:
-                on_turned = on_turned.join(changed, "key", "left_anti")
-            marks.append(fold.marks_of_exchanges(on_turned, was, now))
-        return marks
 
-    def _write(self, marks: DataFrame, *, few: bool) -> tuple[int, int]:
-        touched, table = fold.per_client(marks), t.SHARE_HOLDERS
-        if self.view.is_empty(table):  # read what was written rather than keep what to write
-            first = self._rows(touched.withColumn("positions", fold.sorted_ids(F.col("added"))))
-            written = self.view.append(table, first, few=few)
-            return written.given("client"), total(self.view.rows_of(written), "size(positions)")
-        known = self.view.read_with_files(table)
-        holders = fold.new_holders(touched, known, few=few).persist(StorageLevel.MEMORY_AND_DISK)
-        (more, held), files = summed(
-            holders,
-            "cast(size(positions) > 0 as int) - cast(was > 0 as int)",
-            "size(positions) - was",
-        )
-        self.view.upsert(table, self._rows(holders), files, few=few)
-        return more, held
+def _deltas(
+    run: CompactionRun, changed: DataFrame | None, exchanges: _CountingExchanges
+) -> list[DataFrame]:
+    before, now = exchanges.before, exchanges.now
+    deltas = [] if changed is None else [fold.deltas_of_changes(changed, before, now)]
+    if exchanges.changed:
+        on_changed = F.col("exchange").isin(*exchanges.changed)
+        positions = run.tables.read(t.POSITIONS).where(on_changed)
+        if changed is not None:
+            positions = positions.join(changed, "key", "left_anti")
+        deltas.append(fold.deltas_of_exchanges(positions, before, now))
+    return deltas
 
-    def _rows(self, holders: DataFrame) -> DataFrame:
-        """Return holders as rows of their table."""
-        shard = kafka_partitioning.partition_of(self.spark, F.col("client"), self.shards)
-        snapshot = F.lit(self.number).cast("bigint")
-        return holders.select(
-            "client", "positions", snapshot.alias("snapshot"), shard.alias("shard")
-        )
+
+def _write(run: CompactionRun, deltas: DataFrame, *, broadcast_keys: bool) -> HoldersChange:
+    touched, table = fold.per_client(deltas), t.SHARE_HOLDERS
+    if run.tables.is_empty(table):  # read back what was written rather than persist it
+        first = touched.withColumn("positions", fold.sorted_ids(F.col("added")))
+        written = run.tables.append(table, _as_rows(run, first), coalesce=broadcast_keys)
+        held = total_of(run.tables.rows_of(written), "size(positions)")
+        return HoldersChange(written.non_null("client"), held)
+    known = run.tables.read_with_files(table)
+    updated = fold.updated_holders(touched, known, broadcast_keys=broadcast_keys)
+    updated = updated.persist(StorageLevel.MEMORY_AND_DISK)
+    (holders, held), files = totals_and_files(
+        updated,
+        "cast(size(positions) > 0 as int) - cast(old_count > 0 as int)",
+        "size(positions) - old_count",
+    )
+    run.tables.upsert(table, _as_rows(run, updated), files, broadcast_keys=broadcast_keys)
+    return HoldersChange(holders, held)
+
+
+def _as_rows(run: CompactionRun, holders: DataFrame) -> DataFrame:
+    """Return holders as rows of their table."""
+    shard = kafka_partitioning.partition_of(run.spark, F.col("client"), run.shards)
+    snapshot = F.lit(run.number).cast("bigint")
+    return holders.select("client", "positions", snapshot.alias("snapshot"), shard.alias("shard"))

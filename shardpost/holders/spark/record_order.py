@@ -3,7 +3,7 @@
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.record_order import HOME, OFFSET_BITS
+from shardpost.holders.model.record_order import KEYED_RANK, OFFSET_BITS
 from shardpost.spark.kafka_partitioning import positive_hash
 
 
@@ -15,7 +15,7 @@ def seq_of(
     older = F.aggregate(
         F.sequence(F.lit(1), F.lit(partitions)),
         partition,
-        lambda found, n: F.when(hashed % n == partition, n + HOME).otherwise(found),
+        lambda found, n: F.when(hashed % n == partition, n + KEYED_RANK).otherwise(found),
     )
-    rank = F.when(hashed % partitions == partition, F.lit(HOME + partitions)).otherwise(older)
+    rank = F.when(hashed % partitions == partition, F.lit(KEYED_RANK + partitions)).otherwise(older)
     return F.shiftleft(rank.cast("bigint"), OFFSET_BITS).bitwiseOR(offset)

@@ -1,13 +1,13 @@
 """The tables under one commit point, as one run writes them.
 
-Each write is for exactly one version, and fails if another run wrote it.
+Each write is for exactly one version, and fails if another run has written that one.
 """
 
 import logging
 from collections.abc import Collection
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta import table_log
@@ -20,76 +20,97 @@ from shardpost.spark import delta_files
 
 log = logging.getLogger(__name__)
 
-# The file that a row was read from.
+# The column of `read_with_files` that says which file a row is in.
 FILE = "file"
-# Once a table has more than so many files smaller than so many bytes (for each of its groups), the
-# next change of it writes them anew, together.
-MANY = 16
-SMALL = 8 << 20
+# Once a table has more small files than that (times its groups), its next upsert merges them.
+MAX_SMALL_FILES = 16
+SMALL_FILE_BYTES = 8 << 20
 
 
 class TableWriter:
-    """All tables of the view, at the last snapshot's versions, then at those this run wrote."""
+    """All tables of the view, each at the version that this run sees: `versions`, by name.
+
+    `run` is an id: files that an interrupted run left have another one in their names.
+    """
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, last: Snapshot | None, run: str
+        self, spark: SparkSession, settings: Settings, versions: dict[str, int], run: str
     ) -> None:
-        self._spark = spark
+        self.spark = spark
+        self.versions = versions
+        self.run = run
         self._settings = settings
-        self._run = run
-        self.versions = {table.name: self._at_last(table, last) for table in VIEW}
+
+    @classmethod
+    def at_snapshot(
+        cls, spark: SparkSession, settings: Settings, last: Snapshot | None, run: str
+    ) -> "TableWriter":
+        """Return a writer of the tables as that snapshot has them; missing ones are created.
+
+        What an interrupted run left after the snapshot is undone. ShardpostError if a table of the
+        snapshot does not exist.
+        """
+        versions = {table.name: _restored(settings, table, last) for table in VIEW}
+        return cls(spark, settings, versions, run)
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
-        return delta_files.read(self._spark, self._settings, table, self.versions[table.name])
+        return delta_files.read(self.spark, self._settings, table, self.versions[table.name])
 
     def is_empty(self, table: Table) -> bool:
-        """Tell whether a table has no row yet, as this run sees it."""
+        """Tell whether a table has no rows yet, as this run sees it."""
         return not table_log.sizes(self._settings, table, self.versions[table.name])
 
     def read_with_files(self, table: Table) -> DataFrame:
-        """Return a table with one column more, `FILE`: from which file each row is."""
+        """Return a table with the further column FILE, the URI of the file that a row is in."""
         if self.is_empty(table):
             return self.read(table).withColumn(FILE, F.lit(None).cast("string"))
         return self.read(table).select("*", F.col("_metadata.file_path").alias(FILE))
 
-    def append(self, table: Table, rows: DataFrame, *, few: bool = True) -> delta_files.Written:
-        """Add rows that have the table's columns; return its new files."""
-        written = self._write(table, rows, few)
+    def append(
+        self, table: Table, rows: DataFrame, *, coalesce: bool = True
+    ) -> delta_files.Written:
+        """Add rows that have the table's columns; return its new files.
+
+        With `coalesce` they are as few as the cores, else as many as the partitions of `rows`.
+        """
+        written = self._write(table, rows, coalesce)
         self._commit(table, written, removed=())
         return written
 
     def rows_of(self, written: delta_files.Written) -> DataFrame:
         """Return the rows of new files."""
-        return delta_files.read_written(self._spark, self._settings, written)
+        return delta_files.read_written(self.spark, self._settings, written)
 
     def upsert(
-        self, table: Table, rows: DataFrame, old_files: Collection[str], *, few: bool
+        self, table: Table, rows: DataFrame, old_files: Collection[str], *, broadcast_keys: bool
     ) -> None:
-        """Write rows in place of those with the same key, which are in those files.
+        """Write rows in place of those with the same key (the first column).
 
-        The first column is the key, a file is what `FILE` says. `rows` are read twice.
+        `old_files` are the values of FILE of the rows to replace; these files are rewritten without
+        them, and so are small files once there are too many. `rows` are read twice.
         """
-        version = self.versions[table.name]
-        sizes = table_log.sizes(self._settings, table, version)
         replaced = [unquote(uri).rpartition(f"/{table.name}/")[2] for uri in old_files]
-        small = [path for path, size in sizes.items() if size < SMALL]
-        groups = {path.split("/")[1] for path in small} if table.grouped_by else {""}
-        if len(small) > MANY * len(groups):
-            replaced = list({*replaced, *small})
+        replaced = [*{*replaced, *self._small_files_to_merge(table)}]
         if replaced:
             files = delta_files.paths(self._settings, table, replaced)
-            old = delta_files.read_files(self._spark, table, files)
+            old = delta_files.read_files(self.spark, table, files)
             key = rows.columns[0]
             keys = rows.select(key)
-            kept = old.join(F.broadcast(keys) if few else keys, key, "left_anti")
+            kept = old.join(F.broadcast(keys) if broadcast_keys else keys, key, "left_anti")
             rows = kept.unionByName(rows)
-        self._commit(table, self._write(table, rows, few), replaced)
+        self._commit(table, self._write(table, rows, coalesce=broadcast_keys), replaced)
 
-    def _write(self, table: Table, rows: DataFrame, few: bool) -> delta_files.Written:
-        if few:  # and so into few files
-            rows = rows.coalesce(self._spark.sparkContext.defaultParallelism)
-        folder = f"{self.versions[table.name] + 1:08d}-{self._run}"
+    def _small_files_to_merge(self, table: Table) -> list[str]:
+        sizes = table_log.sizes(self._settings, table, self.versions[table.name])
+        small = [path for path, size in sizes.items() if size < SMALL_FILE_BYTES]
+        groups = {path.split("/")[1] for path in small} if table.grouped_by else {""}
+        return small if len(small) > MAX_SMALL_FILES * len(groups) else []
+
+    def _write(self, table: Table, rows: DataFrame, coalesce: bool) -> delta_files.Written:
+        if coalesce:
+            rows = rows.coalesce(self.spark.sparkContext.defaultParallelism)
+        folder = f"{self.versions[table.name] + 1:08d}-{self.run}"
         return delta_files.write(self._settings, table, rows, folder)
 
     def _commit(self, table: Table, written: delta_files.Written, removed: Collection[str]) -> None:
@@ -97,38 +118,25 @@ class TableWriter:
         after = table_log.commit(self._settings, table, before, written.files, removed)
         self.versions[table.name] = after
 
-    def _at_last(self, table: Table, last: Snapshot | None) -> int:
-        # A table is created empty, as its version 0.
-        committed = last.tables.get(table.name, 0) if last else 0
-        now = table_log.newest_version(self._settings, table)
-        if now is None and committed:
-            raise ShardpostError(
-                f"no table {table.name} in {self._settings.tables_root}: snapshot"
-                f" {last.number if last else 0} is of its version {committed}; bring it back from a"
-                " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
-                " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
-            )
-        if now is None:
-            table_log.create(self._settings, table, self._settings.snapshot_days)
-            return 0
-        if now != committed:
-            log.info("%s: putting back version %d: a run was broken off", table.name, now)
-            now = table_log.restore(self._settings, table, committed)
-        return table_log.add_missing_columns(self._settings, table, now)
 
-
-def summed(frame: DataFrame, *expressions: str) -> tuple[list[int], list[str]]:
-    """Return the sums over a frame, and the files that its rows were in before (`old_file`)."""
-    found = frame.agg(F.collect_set("old_file"), *map(_sum, expressions)).first()
-    files, *totals = found or ([],)
-    return [int(total) for total in totals], files
-
-
-def total(frame: DataFrame, expression: str) -> int:
-    """Return the sum over a frame."""
-    found = frame.agg(_sum(expression)).first()
-    return int(found[0]) if found else 0
-
-
-def _sum(expression: str) -> Column:
-    return F.coalesce(F.sum(F.expr(expression)), F.lit(0))
+def _restored(settings: Settings, table: Table, last: Snapshot | None) -> int:
+    """Return the table's version after it was created, or restored to that of the snapshot."""
+    committed = last.tables.get(table.name, 0) if last else 0  # a table is created as version 0
+    newest = table_log.newest_version(settings, table)
+    if newest is None and committed:
+        raise ShardpostError(
+            f"no table {table.name} in {settings.tables_root}: snapshot"
+            f" {last.number if last else 0} is of its version {committed}; restore it from a"
+            " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
+            " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
+        )
+    if newest is None:
+        table_log.create(settings, table, settings.snapshot_days)
+        return 0
+    if newest != committed:
+        log.info(
+            "%s: restoring version %d: an interrupted run left version %d",
+            *(table.name, committed, newest),
+        )
+        newest = table_log.restore(settings, table, committed)
+    return table_log.add_missing_columns(settings, table, newest)

@@ -1,0 +1,53 @@
+"""The JSON fields of the inputs: names, types, and the columns of the tables that they become."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shardpost.delta.table import Columns
+
+
+class FieldType(StrEnum):
+    """What a JSON value has to be; its text is what an error says that was expected."""
+
+    TEXT = "text"
+    NUMBER = "a number"
+    FLAG = "true or false"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One JSON field, and its column. One that is not required may be missing or null."""
+
+    name: str
+    column: str
+    type: FieldType
+    required: bool = True
+
+    @property
+    def expected(self) -> str:
+        """What the field has to be, in words."""
+        return str(self.type) if self.required else f"{self.type}, or nothing,"
+
+    @property
+    def column_type(self) -> str:
+        """The column's type in Spark SQL. Numbers are kept as text, so that no digit is lost."""
+        return "BOOLEAN" if self.type is FieldType.FLAG else "STRING"
+
+
+POSITION_FIELDS = (
+    Field("Client", "client", FieldType.TEXT),
+    Field("Ticker", "ticker", FieldType.TEXT),
+    Field("Amount", "amount", FieldType.NUMBER),
+    Field("Exchange", "exchange", FieldType.TEXT),
+)
+CLIENT_FIELDS = (
+    Field("Name", "name", FieldType.TEXT, required=False),
+    Field("Email", "email", FieldType.TEXT, required=False),
+    Field("Subscribed", "subscribed", FieldType.FLAG),
+)
+EXCHANGE_FIELDS = (Field("Country", "country", FieldType.TEXT, required=False),)
+
+
+def columns_of(fields: tuple[Field, ...]) -> Columns:
+    """Return the columns that fields become."""
+    return tuple((field.column, field.column_type) for field in fields)

@@ -1,0 +1,106 @@
+"""The tables as values, for pages, notebooks and programs. The names in this module are stable.
+
+Functions read the newest snapshot, or the one whose number they are given; they take settings, by
+default those of `SHARDPOST_*` and `.env`. None of them starts a JVM. ShardpostError says what could
+not be read: no snapshot yet, one that does not exist or is no longer kept, a missing file.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from shardpost.delta import snapshots as _snapshots
+from shardpost.delta.query import at_snapshot, query
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import UsageError
+from shardpost.holders.explanation import explanation
+from shardpost.holders.holders_query import HoldersQuery, query_holders
+from shardpost.holders.model.explain import Transition
+from shardpost.holders.model.tables import REJECTED_RECORDS
+from shardpost.settings import Settings, load
+
+if TYPE_CHECKING:
+    from shardpost.dead_letters.model.life import Step
+
+__all__ = [
+    "Snapshot",
+    "Transition",
+    "explain",
+    "holders",
+    "letters",
+    "rejected",
+    "snapshot",
+    "snapshots",
+]
+
+
+def snapshots(settings: Settings | None = None) -> list[Snapshot]:
+    """Return all committed snapshots (plain values), oldest first; [] before the first one."""
+    return _snapshots.list_all(settings or load())
+
+
+def snapshot(number: int | None = None, settings: Settings | None = None) -> Snapshot:
+    """Return the snapshot of that number, or the newest one (a plain value)."""
+    settings = settings or load()
+    if number is None:
+        return _snapshots.current(settings)
+    return _snapshots.get(settings, number, now=datetime.now(UTC))
+
+
+def holders(
+    client: str | None = None,
+    shard: int | None = None,
+    as_of: datetime | None = None,
+    snapshot: int | None = None,
+    settings: Settings | None = None,
+) -> dict[str, list[str]]:
+    """Return who holds stock that counts: {client: position ids}, in the order of share-holders.
+
+    Of one client or all, of one shard or all; now, or by the records with a timestamp before
+    `as_of`, which has a zone. Clients that hold nothing are left out. UsageError for a shard that
+    does not exist, a time without a zone, and one outside the years 1678 to 2261.
+    """
+    if as_of is not None and as_of.tzinfo is None:
+        raise UsageError(f"as of {as_of.isoformat()}: expected a time with its zone")
+    settings = settings or load()
+    return query_holders(settings, _chosen(snapshot, settings), HoldersQuery(client, shard, as_of))
+
+
+def rejected(snapshot: int | None = None, settings: Settings | None = None) -> pa.Table:
+    """Return all undecodable records, whole and with their reasons, as an Arrow table.
+
+    Its columns are those of `rejected_records` (docs/tables.md), in the order of topic, partition
+    and offset.
+    """
+    settings = settings or load()
+    sql = 'SELECT * FROM rejected_records ORDER BY topic, "partition", "offset"'
+    return query(settings, sql, at_snapshot(_chosen(snapshot, settings), REJECTED_RECORDS))
+
+
+def explain(
+    client: str,
+    position: str | None = None,
+    snapshot: int | None = None,
+    settings: Settings | None = None,
+) -> list[Transition]:
+    """Return which records put and took a client's positions, or that one (plain values).
+
+    By position, then in order; [] if no record gave the client such a position.
+    """
+    settings = settings or load()
+    return explanation(settings, _chosen(snapshot, settings), client, position)
+
+
+def letters(settings: Settings | None = None) -> "list[Step]":
+    """Return the latest step of each dead letter (plain values), oldest first.
+
+    By the table `dead_letters` and what its topics have after it: so it needs Kafka, and no
+    snapshot. A step's `as_json()` is what `letters list --json` prints.
+    """
+    from shardpost.dead_letters.letters_table import standing  # with Kafka's client
+
+    return sorted(standing(settings or load()).values(), key=lambda step: (step.at, step.id))
+
+
+_chosen = snapshot  # where a parameter has its name

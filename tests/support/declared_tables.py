@@ -1,0 +1,8 @@
+"""All Delta tables that Shardpost declares."""
+
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.holders.model.tables import VIEW
+from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
+
+TABLES = (*VIEW, SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, DEAD_LETTERS)
