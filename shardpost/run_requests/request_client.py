@@ -11,7 +11,7 @@ from shardpost.decisions.decision import Decision
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.clients import consumer, producer
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import bounds, committed, partition_counts
+from shardpost.kafka.offsets import committed, partition_counts, watermarks_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.command_writer import GROUP
@@ -40,7 +40,7 @@ def ask(settings: Settings, key: str, value: dict[str, object]) -> AskedRequest:
     partition = partition_of(key, request_topics.partitions(settings))
     decided = settings.topic("decisions")
     decided_in = partition_of(key, partition_counts(settings, [decided])[decided])
-    _, decided_from = bounds(settings, TopicPartition(decided, decided_in), committed=True)
+    _, decided_from = watermarks_of(settings, TopicPartition(decided, decided_in), committed=True)
     taken = _produced(settings, topic, key.encode(), text, partition)
     return AskedRequest(key, partition, taken.offset() or 0, decided_in, decided_from)
 

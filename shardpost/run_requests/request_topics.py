@@ -11,7 +11,7 @@ from confluent_kafka import Message
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import bounds, partition_counts
+from shardpost.kafka.offsets import partition_counts, watermarks_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.run_requests.model.commands import Command, CommandEntry, decode
@@ -55,7 +55,7 @@ def requests(settings: Settings, partition: int, start: int) -> Iterator[Request
 
 def kept(settings: Settings, partition: int) -> tuple[int, int]:
     """Return low and high watermark of one partition of `run-requests`."""
-    return bounds(
+    return watermarks_of(
         settings, TopicPartition(settings.topic("run-requests"), partition), committed=False
     )
 
