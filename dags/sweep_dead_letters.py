@@ -7,8 +7,8 @@ transaction, so a sweep that is killed anywhere sends nothing twice and loses no
 
 Each step of each letter is appended to the table `dead_letters`. The task's result (XCom) is how
 many were retried, parked, dropped (failures reported again after they were resolved), left waiting,
-held, and taken in from topics of Kafka Connect and Spring Kafka. **Held** means: more letters of one
-error are due than `SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
+held, and taken in from topics of Kafka Connect and Spring Kafka. **Held** means: more letters of
+one error are due than `SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
 
 `shardpost letters list` lists the letters and their states; `shardpost letters redrive` and
 `discard` carry out what a person decides about parked ones.

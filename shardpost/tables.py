@@ -98,9 +98,9 @@ def letters(settings: Settings | None = None) -> "list[Step]":
     By the table `dead_letters` and what its topics have after it: so it needs Kafka, and no
     snapshot. A step's `as_json()` is what `letters list --json` prints.
     """
-    from shardpost.dead_letters.letters_table import standing  # with Kafka's client
+    from shardpost.dead_letters.letters_table import current_letters  # with Kafka's client
 
-    return sorted(standing(settings or load()).values(), key=lambda step: (step.at, step.id))
+    return sorted(current_letters(settings or load()).values(), key=lambda step: (step.at, step.id))
 
 
 _chosen = snapshot  # where a parameter has its name

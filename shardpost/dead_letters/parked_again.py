@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import bounds
+from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Record
 from shardpost.settings import Settings
@@ -26,7 +26,7 @@ class NewlyParked:
 
     def __init__(self, settings: Settings, partition: TopicPartition) -> None:
         self._settings, self._partition = settings, partition
-        _, self._end = bounds(settings, partition, committed=False)
+        _, self._end = watermarks_of(settings, partition, committed=False)
         self._newest: dict[bytes | None, int] = {}
 
     def has(self, record: Record) -> bool:

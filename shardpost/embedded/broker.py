@@ -10,7 +10,7 @@ from shardpost.embedded import broker_home, ports
 from shardpost.embedded.java import java
 from shardpost.embedded.process import Daemon, log_end, wait_until
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import answers
+from shardpost.kafka.clients import is_reachable
 from shardpost.settings import Settings
 
 HEAP = "1g"
@@ -61,7 +61,7 @@ def state(settings: Settings) -> dict[str, str]:
     daemon = _daemon(settings, "java")
     found = {"address": settings.bootstrap}
     if daemon.alive:
-        if answers(settings, STATE_SECONDS):
+        if is_reachable(settings, STATE_SECONDS):
             return {"state": "up", **found}
         return {"state": "unhealthy", **found, "detail": _why_unhealthy(settings, daemon)}
     if daemon.identity is not None:
@@ -94,7 +94,7 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
 def _wait(settings: Settings, daemon: Daemon) -> None:
     try:
         wait_until(
-            lambda: ports.accepts(settings.kafka_port) and answers(settings, STATE_SECONDS),
+            lambda: ports.accepts(settings.kafka_port) and is_reachable(settings, STATE_SECONDS),
             f"Kafka at {settings.bootstrap}",
             START_SECONDS,
             [daemon],

@@ -11,7 +11,7 @@ from typing import Protocol
 from shardpost.embedded import airflow, broker, ports, sink
 from shardpost.embedded.java import java
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import answers
+from shardpost.kafka.clients import is_reachable
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.jars import broker_jars, spark_jars
@@ -114,7 +114,7 @@ def status(settings: Settings) -> dict[str, State]:
     """Return the states of kafka, smtp and airflow, also of those that are not embedded."""
     found = {part.name: part.state(settings) for part in parts(settings)}
     if KAFKA not in found:
-        reached = answers(settings, EXTERNAL_SECONDS)
+        reached = is_reachable(settings, EXTERNAL_SECONDS)
         found[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
     if SMTP not in found:
         host, port = settings.mail_server, settings.smtp_port

@@ -1,23 +1,23 @@
-"""Kafka through confluent-kafka: clients, watermarks, and reading a partition to its end.
+"""Kafka clients, configured as all of Shardpost's are.
 
-Watermarks are asked for with read_uncommitted, since under read_committed librdkafka gives the last
-stable offset; an end may be a transaction marker, so readers stop by position and never by "last
-record seen".
+All code gets its clients here. Where the address is one of a broker in memory (`memory://…`), they
+are that one's.
 """
 
-from typing import Any
+from typing import Any, cast
 
-from confluent_kafka import (
-    Consumer,
-    KafkaException,
-    Producer,
-)
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.memory.admin import MemoryAdmin
+from shardpost.kafka.memory.broker import is_in_memory
+from shardpost.kafka.memory.consumer import MemoryConsumer
+from shardpost.kafka.memory.producer import MemoryProducer
+from shardpost.kafka.memory.transactional_producer import MemoryTransactionalProducer
 from shardpost.settings import Settings
 
-CONTACT_SECONDS = 15.0  # for the first answer: who asks wants to know soon that nobody is there
+FIRST_ANSWER_SECONDS = 15.0  # of the first request: an unreachable broker is reported soon
 
 
 class KafkaUnreachableError(ShardpostError):
@@ -37,13 +37,16 @@ def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
 
 def admin(settings: Settings) -> AdminClient:
     """Return an admin client."""
-    return AdminClient(client_config(settings))
+    config = client_config(settings)
+    if is_in_memory(settings.bootstrap):
+        return cast(AdminClient, MemoryAdmin(config))
+    return AdminClient(config)
 
 
-def answers(settings: Settings, wait: float) -> bool:
-    """Tell whether Kafka gives its metadata within so many seconds."""
+def is_reachable(settings: Settings, seconds: float) -> bool:
+    """Tell whether Kafka returns its metadata within so many seconds."""
     try:
-        admin(settings).list_topics(timeout=wait)
+        admin(settings).list_topics(timeout=seconds)
     except KafkaException:
         return False
     return True
@@ -57,34 +60,38 @@ def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
     }
-    return Consumer(client_config(settings, **(base | more)))
+    config = client_config(settings, **(base | more))
+    if is_in_memory(settings.bootstrap):
+        return cast(Consumer, MemoryConsumer(config))
+    return Consumer(config)
 
 
 def producer(settings: Settings) -> Producer:
     """Return a plain producer: idempotent, and placing keys as Java clients do."""
     more = {"partitioner": "murmur2_random", "enable.idempotence": True}
-    return Producer(client_config(settings, **more))
+    config = client_config(settings, **more)
+    if is_in_memory(settings.bootstrap):
+        return cast(Producer, MemoryProducer(config))
+    return Producer(config)
 
 
 def transactional_producer(settings: Settings, transactional_id: str, **more: Any) -> Producer:
     """Return a producer under that id; calling init_transactions on it fences all older ones."""
-    return Producer(
-        client_config(
-            settings,
-            **{
-                "transactional.id": transactional_id,
-                "partitioner": "murmur2_random",
-                "linger.ms": 5,
-                **more,
-            },
-        )
-    )
+    base = {
+        "transactional.id": transactional_id,
+        "partitioner": "murmur2_random",
+        "linger.ms": 5,
+    }
+    config = client_config(settings, **(base | more))
+    if is_in_memory(settings.bootstrap):
+        return cast(Producer, MemoryTransactionalProducer(config))
+    return Producer(config)
 
 
 def unreachable(settings: Settings, error: Exception) -> KafkaUnreachableError:
-    """Return the error that says that Kafka does not answer, and what to do."""
+    """Return the error that says that Kafka cannot be reached, and what to do."""
     reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else error
     return KafkaUnreachableError(
-        f"Kafka at {settings.bootstrap} does not answer ({reason}): start it with `shardpost up`,"
+        f"Kafka at {settings.bootstrap} cannot be reached ({reason}): start it with `shardpost up`,"
         " or set SHARDPOST_BOOTSTRAP_SERVERS"
     )

@@ -1,25 +1,26 @@
 """Offsets of topics and groups: how many partitions, where they begin and end, what is committed.
 
-Watermarks are asked for with read_uncommitted, since under read_committed librdkafka gives the last
-stable offset.
+High watermarks are asked for with read_uncommitted: under read_committed, librdkafka returns the
+last stable offset in their place.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import CONTACT_SECONDS, admin, consumer, unreachable
+from shardpost.kafka.clients import FIRST_ANSWER_SECONDS, admin, consumer, unreachable
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offset_ranges import Offsets
 from shardpost.settings import Settings
 
-# Nobody leads a partition for a moment: it is new, its broker has just started, or another one
-# takes over. The last four are librdkafka's: a broker has just started and does not know its topics
-# yet, or it went away under a question.
-MOVING = (
+# A partition has no leader for a moment: it is new, its broker has just started, or another one
+# takes over. The last four are librdkafka's: a broker that has just started does not know its
+# topics yet, or the connection was lost during a request.
+TRANSIENT_LEADER_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -28,15 +29,14 @@ MOVING = (
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,
 )
-MOVING_SECONDS = 0.1
+LEADER_RETRY_SECONDS = 0.1
 
 
 def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
     """Return how many partitions each topic has; ShardpostError for one that does not exist."""
+    seconds = min(FIRST_ANSWER_SECONDS, settings.kafka_timeout)
     try:
-        known = (
-            admin(settings).list_topics(timeout=min(CONTACT_SECONDS, settings.kafka_timeout)).topics
-        )
+        known = admin(settings).list_topics(timeout=seconds).topics
     except KafkaException as error:
         raise unreachable(settings, error) from None
     missing = [topic for topic in topics if topic not in known]
@@ -52,29 +52,41 @@ def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
 def watermarks(
     settings: Settings, counts: Mapping[str, int], *, committed: bool
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Return {topic: {partition: (low, high)}}.
+    """Return {topic: {partition: (low, high)}} of topics with so many partitions.
 
     With `committed`, high is the last stable offset: the end of what readers of committed records
-    may see; otherwise the high watermark.
+    are given; otherwise the high watermark. KafkaUnreachableError after `kafka_timeout`.
     """
-    isolation = "read_committed" if committed else "read_uncommitted"
-    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
-    try:
+    with _watermark_consumer(settings, committed=committed) as reader:
         return {
             topic: {
-                partition: _watermarks_of(settings, reader, TopicPartition(topic, partition))
+                partition: _query(settings, reader, TopicPartition(topic, partition))
                 for partition in range(count)
             }
             for topic, count in counts.items()
         }
+
+
+def watermarks_of(
+    settings: Settings, partition: TopicPartition, *, committed: bool
+) -> tuple[int, int]:
+    """Return (low, high) of one partition, as `watermarks` does."""
+    with _watermark_consumer(settings, committed=committed) as reader:
+        return _query(settings, reader, partition)
+
+
+@contextmanager
+def _watermark_consumer(settings: Settings, *, committed: bool) -> Iterator[Consumer]:
+    isolation = "read_committed" if committed else "read_uncommitted"
+    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
+    try:
+        yield reader
     finally:
         reader.close()
 
 
-def _watermarks_of(
-    settings: Settings, reader: Consumer, partition: TopicPartition
-) -> tuple[int, int]:
-    """Ask for low and high of one partition; while its leader moves, again."""
+def _query(settings: Settings, reader: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """Return (low, high) of one partition; asks again while it has no leader."""
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
         try:
@@ -82,21 +94,12 @@ def _watermarks_of(
                 confluent_kafka.TopicPartition(*partition), timeout=settings.kafka_timeout
             )
         except KafkaException as error:
-            if error.args[0].code() not in MOVING or time.monotonic() > deadline:
+            is_transient = error.args[0].code() in TRANSIENT_LEADER_ERRORS
+            if not is_transient or time.monotonic() > deadline:
                 raise unreachable(settings, error) from None
-            time.sleep(MOVING_SECONDS)
+            time.sleep(LEADER_RETRY_SECONDS)
         else:
             return low, high
-
-
-def bounds(settings: Settings, partition: TopicPartition, *, committed: bool) -> tuple[int, int]:
-    """Return low and high of one partition, as `watermarks` does."""
-    isolation = "read_committed" if committed else "read_uncommitted"
-    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
-    try:
-        return _watermarks_of(settings, reader, partition)
-    finally:
-        reader.close()
 
 
 def committed(settings: Settings, reader: Consumer, partition: TopicPartition) -> int | None:

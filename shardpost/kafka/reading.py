@@ -1,6 +1,7 @@
 """Reading one partition to its end.
 
-An end may be a transaction marker, so readers stop by position and never by "last record seen".
+The last offset may be a transaction marker, so readers stop by position and never by "last record
+seen".
 """
 
 import time
@@ -12,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from shardpost.kafka.clients import KafkaUnreachableError, consumer, unreachable
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import MOVING, bounds
+from shardpost.kafka.offsets import TRANSIENT_LEADER_ERRORS, watermarks_of
 from shardpost.settings import Settings
 
 POLL_SECONDS = 0.5
@@ -30,22 +31,23 @@ def read_to_end(
     """Yield the committed records of one partition up to the high watermark as it is now.
 
     Waits, bounded by `kafka_timeout` without progress, for open transactions below that end to
-    finish. With `committed` it ends before the first open transaction, and waits for none; with
-    `uncommitted` it yields also what is not committed, or never was.
+    finish. With `committed` it ends at the last stable offset instead, and waits for none; with
+    `uncommitted` it also yields records that are not committed yet, or were aborted.
+    KafkaUnreachableError if there is no progress.
     """
     more: dict[str, Any] = {"enable.partition.eof": True, "fetch.queue.backoff.ms": 10}
     if uncommitted:
         more["isolation.level"] = "read_uncommitted"
     reader = consumer(settings, "shardpost-reader", **more)
     try:
-        low, high = bounds(settings, partition, committed=committed)
+        low, high = watermarks_of(settings, partition, committed=committed)
         position = max(low, start or 0)
         reader.assign([confluent_kafka.TopicPartition(*partition, position)])
         deadline = time.monotonic() + settings.kafka_timeout
         while position < high:
             for message in _next_batch(reader):
                 if message.error():
-                    _refuse(message, settings)
+                    _raise_unless_transient(message, settings)
                 elif (message.offset() or 0) < high:
                     yield message
             now_at = _position(reader, partition, position)
@@ -78,8 +80,8 @@ def _position(reader: Consumer, partition: TopicPartition, before: int) -> int:
     return max(before, offset)
 
 
-def _refuse(message: Message, settings: Settings) -> None:
-    """Raise what a reader says of its partition, but for what passes by itself."""
+def _raise_unless_transient(message: Message, settings: Settings) -> None:
+    """Raise the error that a reader reports of its partition, unless it passes by itself."""
     error = message.error()
-    if error and error.code() not in (KafkaError._PARTITION_EOF, *MOVING):
+    if error and error.code() not in (KafkaError._PARTITION_EOF, *TRANSIENT_LEADER_ERRORS):
         raise unreachable(settings, KafkaException(error))

@@ -20,7 +20,9 @@ from shardpost.settings import Settings
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 )
-FULL_SECONDS = 0.05
+# What librdkafka says of a call that comes after the error: the error itself is to be asked for.
+_AFTER_AN_ERROR = frozenset({KafkaError._STATE, KafkaError._FATAL})
+FULL_QUEUE_SECONDS = 0.05
 # A commit first waits for all records, also where one was refused and those behind it are stuck:
 # only a new call says so. Longer, and the broker ends the transaction, as if it had been fenced.
 COMMIT_SECONDS = 5.0
@@ -31,11 +33,11 @@ class TransactionError(ShardpostError):
 
 
 class FencedError(TransactionError):
-    """A newer writer has taken the id over."""
+    """A newer writer has the transactional id now."""
 
 
 class TooLargeError(TransactionError):
-    """A record is larger than its topic takes; smaller ones can still be written."""
+    """A record is larger than its topic accepts; smaller ones can still be written."""
 
 
 class Consumed(NamedTuple):
@@ -68,13 +70,13 @@ class Transactions:
         **config: Any,
     ) -> None:
         self._settings, self._fenced_text, self._failed_text = settings, fenced, failed
-        # A transaction is open for moments; one left by a dead run ends well within our patience.
-        patience = {"transaction.timeout.ms": max(1000, int(settings.kafka_timeout * 1000 / 2))}
-        self._producer = transactional_producer(settings, transactional_id, **(patience | config))
+        # A transaction is open for moments; one left by a dead run times out before a reader does.
+        timeout = {"transaction.timeout.ms": max(1000, int(settings.kafka_timeout * 1000 / 2))}
+        self._producer = transactional_producer(settings, transactional_id, **(timeout | config))
         self._broken: TransactionError | None = None
 
     def open(self) -> None:
-        """Fence all older writers of this id, and end what they left open."""
+        """Fence all older writers of this id, and abort what they left open."""
         try:
             self._producer.init_transactions(self._settings.kafka_timeout)
         except KafkaException as error:
@@ -92,10 +94,10 @@ class Transactions:
     ) -> None:
         """Write records, and offsets, in one transaction; FencedError if a newer writer is there.
 
-        The records are gone through anew when a transaction was aborted and is tried again, so they
-        are no iterator. `check` is called when all have their offsets, before they are committed;
-        if it raises, they are not. Nothing can be written after an error, but for one that it
-        raised, and TooLargeError.
+        The records are iterated again when a transaction was aborted and is retried, so they must
+        not be an iterator. `check` is called when all have their offsets, before they are
+        committed; if it raises ShardpostError, they are aborted. Nothing can be written after an
+        error, except after one that `check` raised, and TooLargeError.
         """
         if self._broken is not None:
             raise self._broken
@@ -105,7 +107,7 @@ class Transactions:
                 raise self._failed("no transaction went through in time")
 
     def close(self) -> None:
-        """Let go of the connection to Kafka; a producer that broke can only be left to itself."""
+        """Close the connection to Kafka; a producer that failed is left as it is."""
         if self._broken is None:
             self._producer.close()
 
@@ -116,7 +118,7 @@ class Transactions:
         check: Callable[[], None] | None,
         deadline: float,
     ) -> bool:
-        """Try one transaction; False if it was aborted and may be tried again."""
+        """Try one transaction; False if it was aborted and may be retried."""
         try:
             self._producer.begin_transaction()
             for record in records:
@@ -131,7 +133,7 @@ class Transactions:
                 self._check(check)
             self._commit(deadline)
         except KafkaException as error:
-            found = error.args[0]
+            found = self._cause(error.args[0])
             if found.code() in _FENCED:
                 raise self._fenced() from None
             if found.code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -142,6 +144,15 @@ class Transactions:
             self._abort()
             return False
         return True
+
+    def _cause(self, found: KafkaError) -> KafkaError:
+        """Return the error that stopped the transaction, which a later call may have met."""
+        if found.code() in _AFTER_AN_ERROR:
+            try:
+                self._producer.begin_transaction()  # raises it again, and commits nothing
+            except KafkaException as error:
+                return error.args[0]  # type: ignore[no-any-return]
+        return found
 
     def _produce(self, record: Outgoing) -> None:
         topic, key, value, headers, partition, timestamp = record
@@ -156,12 +167,12 @@ class Transactions:
                     timestamp=timestamp,
                 )
             except BufferError:
-                self._producer.poll(FULL_SECONDS)
+                self._producer.poll(FULL_QUEUE_SECONDS)
             else:
                 return
 
     def _check(self, check: Callable[[], None]) -> None:
-        """Wait for the offsets of what was written, then let it be checked."""
+        """Wait until what was written has its offsets, then call `check`; abort if it raises."""
         self._producer.flush(self._settings.kafka_timeout)
         try:
             check()

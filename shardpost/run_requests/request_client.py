@@ -10,7 +10,7 @@ from shardpost.decisions.decision import Decision
 from shardpost.errors import UsageError
 from shardpost.kafka.clients import consumer
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
-from shardpost.kafka.offsets import bounds, committed, partition_counts
+from shardpost.kafka.offsets import committed, partition_counts, watermarks_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.producing import produce
 from shardpost.kafka.records import Outgoing
@@ -76,7 +76,7 @@ def _end_of_decisions(settings: Settings, key: str) -> Coordinates:
     topic = settings.topic("decisions")
     count = partition_counts(settings, [topic])[topic]
     partition = TopicPartition(topic, partition_of(key, count))
-    _, end = bounds(settings, partition, committed=True)
+    _, end = watermarks_of(settings, partition, committed=True)
     return partition.at(end)
 
 

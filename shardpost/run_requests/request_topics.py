@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
-from shardpost.kafka.offsets import bounds, partition_counts
+from shardpost.kafka.offsets import partition_counts, watermarks_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.run_requests.model.commands import Command, CommandEntry, decode
@@ -52,7 +52,7 @@ def requests(settings: Settings, partition: int, start: int) -> Iterator[Record]
 def request_bounds(settings: Settings, partition: int) -> tuple[int, int]:
     """Return low and high watermark of one partition of `run-requests`."""
     of_requests = TopicPartition(settings.topic("run-requests"), partition)
-    return bounds(settings, of_requests, committed=False)
+    return watermarks_of(settings, of_requests, committed=False)
 
 
 def command_record(settings: Settings, partition: int, command: Command) -> Outgoing:

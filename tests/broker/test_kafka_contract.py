@@ -1,0 +1,74 @@
+"""The contract of Kafka, held against a real broker."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from shardpost.embedded import ports
+from shardpost.kafka import clients
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.settings import Settings
+from tests.support.job_process import wait_for
+from tests.support.kafka_configs import configure_broker, configure_topic
+from tests.support.kafka_contract.cluster import Cluster, of
+from tests.support.kafka_contract.reading import ReadingContract, WatermarksContract
+from tests.support.kafka_contract.transactions import (
+    GroupsContract,
+    PlacementContract,
+    TransactionsContract,
+)
+
+EAGER_CLEANER = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cleaner_that_seldom_rests(kafka: Settings) -> Iterator[None]:
+    configure_broker(kafka, {"log.cleaner.backoff.ms": "100"})
+    yield
+    configure_broker(kafka, {"log.cleaner.backoff.ms": "15000"})
+
+
+@pytest.fixture
+def cluster(settings: Settings) -> Cluster:
+    def compact(partition: TopicPartition) -> None:
+        configure_topic(settings, partition.topic, EAGER_CLEANER)
+
+        def is_clean() -> bool:
+            made.put(partition, (b"filler", b""))  # the segment that is written to is not cleaned
+            found = [pair for pair in made.read(partition) if pair[0] != b"filler"]
+            return len(found) == len(dict(found))
+
+        wait_for(is_clean, "the cleaner", seconds=120)
+
+    def delete_before(partition: TopicPartition, offset: int) -> None:
+        client = clients.admin(settings)
+        for done in client.delete_records([of(partition, offset)]).values():
+            done.result(20)
+
+    made = Cluster(settings, compact, delete_before)
+    return made
+
+
+@pytest.fixture
+def nowhere() -> str:
+    return f"127.0.0.1:{ports.choose()}"
+
+
+class TestReading(ReadingContract):
+    """Reading to an end."""
+
+
+class TestWatermarks(WatermarksContract):
+    """Watermarks."""
+
+
+class TestGroups(GroupsContract):
+    """Offsets of groups."""
+
+
+class TestTransactions(TransactionsContract):
+    """Transactions."""
+
+
+class TestPlacement(PlacementContract):
+    """Placement of keys."""

@@ -1,0 +1,170 @@
+"""Reading a partition to its end, and its watermarks."""
+
+import pytest
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import partition_counts, watermarks, watermarks_of
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import Outgoing
+from tests.support.kafka_contract.cluster import Cluster, record
+
+
+class ReadingContract:
+    """`read_to_end`."""
+
+    def test_an_empty_partition_has_nothing(self, cluster: Cluster) -> None:
+        assert cluster.read(cluster.topic()) == []
+
+    def test_all_records_are_read_in_order_with_tombstones_and_without_keys(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"), (None, b"2"), (b"a", None), (b"", b""))
+        assert cluster.read(topic) == [(b"a", b"1"), (None, b"2"), (b"a", None), (b"", b"")]
+
+    def test_reading_starts_at_an_offset(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
+        assert cluster.read(topic, start=1) == [(b"b", b"2"), (b"c", b"3")]
+        assert cluster.read(topic, start=3) == []
+        assert cluster.read(topic, start=99) == []
+
+    def test_what_comes_after_reading_began_is_left_for_the_next_time(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"), (b"b", b"2"))
+        reading = read_to_end(cluster.settings, topic)
+        first = next(reading)
+        cluster.put(topic, (b"c", b"3"))
+        assert [first.key(), *(message.key() for message in reading)] == [b"a", b"b"]
+
+    def test_a_record_keeps_its_headers_and_its_time(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        headers: list[tuple[str, str | bytes | None]] = [("x", "text"), ("x", b"\xff"), ("y", None)]
+        cluster.writer(topic.topic).write([Outgoing(*topic[:1], b"k", b"v", headers, 0, 1234)])
+        [found] = read_to_end(cluster.settings, topic)
+        assert found.headers() == [("x", b"text"), ("x", b"\xff"), ("y", None)]
+        assert found.timestamp()[1] == 1234
+        assert (found.topic(), found.partition(), found.offset()) == (topic.topic, 0, 0)
+
+    def test_the_broker_stamps_a_topic_of_log_append_time(self, cluster: Cluster) -> None:
+        topic = cluster.topic(message_timestamp_type="LogAppendTime")
+        cluster.writer(topic.topic).write([Outgoing(topic.topic, b"k", b"v", [], 0, 1234)])
+        [found] = read_to_end(cluster.settings, topic)
+        assert found.timestamp()[1] > 1_600_000_000_000
+
+    def test_a_partition_may_end_with_the_marker_of_a_transaction(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        cluster.writer(topic.topic).write([record(topic, b"a")])
+        assert watermarks_of(cluster.settings, topic, committed=True) == (0, 2)
+        assert cluster.read(topic) == [(b"a", b"v")]
+        assert cluster.read(topic, start=1) == []
+
+    def test_what_was_aborted_is_read_only_by_who_reads_the_uncommitted(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.open_transaction(topic) as stranger:
+            stranger.abort_transaction(20)
+        cluster.put(topic, (b"b", b"2"))
+        assert cluster.read(topic) == [(b"a", b"1"), (b"b", b"2")]
+        assert cluster.read(topic, uncommitted=True) == [
+            (b"a", b"1"),
+            (b"stranger", b"open"),
+            (b"b", b"2"),
+        ]
+
+    def test_the_committed_end_before_an_open_transaction(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.open_transaction(topic) as stranger:
+            cluster.put(topic, (b"b", b"2"))
+            assert cluster.read(topic, committed=True) == [(b"a", b"1")]
+            assert cluster.read(topic, uncommitted=True) == [
+                (b"a", b"1"),
+                (b"stranger", b"open"),
+                (b"b", b"2"),
+            ]
+            stranger.commit_transaction(20)
+        assert cluster.read(topic, committed=True) == [
+            (b"a", b"1"),
+            (b"stranger", b"open"),
+            (b"b", b"2"),
+        ]
+
+    def test_by_default_it_waits_for_an_open_transaction_and_then_says_where_it_is(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.open_transaction(topic) as stranger:
+            reading = read_to_end(cluster.impatient, topic)
+            assert next(reading).key() == b"a"
+            with pytest.raises(KafkaUnreachableError) as raised:
+                list(reading)
+            stranger.abort_transaction(20)
+        assert f"{topic}@1: no progress to the end 2 for 1 s" in str(raised.value)
+        assert cluster.read(topic) == [(b"a", b"1")]
+
+    def test_it_reads_on_when_the_open_transaction_ends(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.open_transaction(topic) as stranger:
+            reading = read_to_end(cluster.settings, topic)
+            assert next(reading).key() == b"a"
+            stranger.commit_transaction(20)
+            assert [message.key() for message in reading] == [b"stranger"]
+
+    def test_holes_of_compaction_are_passed_over(self, cluster: Cluster) -> None:
+        topic = cluster.topic(cleanup_policy="compact")
+        cluster.put(topic, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", b"4"))
+        cluster.compact(topic)
+        assert cluster.read(topic)[:2] == [(b"a", b"3"), (b"b", b"4")]
+        assert cluster.read(topic, start=1)[:2] == [(b"a", b"3"), (b"b", b"4")]
+        assert cluster.read(topic, start=3)[:1] == [(b"b", b"4")]
+        assert watermarks_of(cluster.settings, topic, committed=True)[0] == 0
+
+    def test_reading_begins_at_the_low_watermark(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"))
+        cluster.delete_before(topic, 2)
+        assert watermarks_of(cluster.settings, topic, committed=False) == (2, 3)
+        assert cluster.read(topic) == [(b"c", b"3")]
+        assert cluster.read(topic, start=1) == [(b"c", b"3")]
+        cluster.delete_before(topic, 3)
+        assert cluster.read(topic) == []
+
+
+class WatermarksContract:
+    """`partition_counts`, `watermarks` and `watermarks_of`."""
+
+    def test_topics_have_partitions_with_a_low_and_a_high_watermark(self, cluster: Cluster) -> None:
+        one, two = cluster.topic(), cluster.topic(2)
+        cluster.put(TopicPartition(two.topic, 1), (b"a", b"1"), (b"b", b"2"))
+        counts = partition_counts(cluster.settings, [one.topic, two.topic])
+        assert counts == {one.topic: 1, two.topic: 2}
+        for committed in (True, False):
+            assert watermarks(cluster.settings, counts, committed=committed) == {
+                one.topic: {0: (0, 0)},
+                two.topic: {0: (0, 0), 1: (0, 2)},
+            }
+
+    def test_the_committed_end_is_the_last_stable_offset(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.open_transaction(topic) as stranger:
+            cluster.put(topic, (b"b", b"2"))
+            assert watermarks_of(cluster.settings, topic, committed=True) == (0, 1)
+            assert watermarks_of(cluster.settings, topic, committed=False) == (0, 3)
+            stranger.abort_transaction(20)
+        assert watermarks_of(cluster.settings, topic, committed=True) == (0, 4)
+
+    def test_a_topic_that_does_not_exist_is_named(self, cluster: Cluster) -> None:
+        with pytest.raises(ShardpostError, match="has no topic nowhere"):
+            partition_counts(cluster.settings, ["nowhere"])
+        with pytest.raises(KafkaUnreachableError, match="Unknown partition"):
+            watermarks_of(cluster.impatient, TopicPartition("nowhere", 0), committed=True)

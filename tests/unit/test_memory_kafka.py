@@ -1,0 +1,59 @@
+"""The contract of Kafka, held against Kafka in memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.memory.broker import running
+from shardpost.settings import Settings
+from tests.support.kafka_contract.cluster import Cluster
+from tests.support.kafka_contract.reading import ReadingContract, WatermarksContract
+from tests.support.kafka_contract.transactions import (
+    GroupsContract,
+    PlacementContract,
+    TransactionsContract,
+)
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    address = f"memory://{request.node.name}"
+    settings = Settings(home=tmp_path, bootstrap_servers=address, kafka_timeout=30)
+    with running(address) as broker:
+
+        def compact(partition: TopicPartition) -> None:
+            made.put(partition, (b"filler", b""))  # the last record is never taken away
+            broker.log(partition).compact()
+
+        def delete_before(partition: TopicPartition, offset: int) -> None:
+            broker.log(partition).delete_before(offset)
+
+        made = Cluster(settings, compact, delete_before)
+        yield made
+
+
+@pytest.fixture
+def nowhere() -> str:
+    return "memory://nowhere"
+
+
+class TestReading(ReadingContract):
+    """Reading to an end."""
+
+
+class TestWatermarks(WatermarksContract):
+    """Watermarks."""
+
+
+class TestGroups(GroupsContract):
+    """Offsets of groups."""
+
+
+class TestTransactions(TransactionsContract):
+    """Transactions."""
+
+
+class TestPlacement(PlacementContract):
+    """Placement of keys."""
