@@ -55,13 +55,12 @@ class ListFilters:
 @grouped(ListFilters)
 def list_command(filters: ListFilters, as_json: bool) -> int:
     """List all letters: counted by state, origin and error; as JSON one by one."""
-    from shardpost.dead_letters.letters_table import current_letters
+    from shardpost import tables
     from shardpost.dead_letters.letters_table_offsets import not_visible
     from shardpost.settings import load
 
     settings = load()
-    found = [step for step in current_letters(settings).values() if filters.matches(step)]
-    found.sort(key=lambda step: (step.at, step.id))
+    found = [step for step in tables.letters(settings) if filters.matches(step)]
     if as_json:
         click.echo(json.dumps([step.as_json() for step in found]))
     else:
