@@ -79,7 +79,7 @@ class ShardSender:
         self.flush()
         if self._left_open:
             first = "; ".join(self._left_open[:3])
-            raise StoppedError(f"left open, {len(self._left_open)} clients: {first}")
+            raise StoppedError(f"{len(self._left_open)} clients stay open: {first}")
 
     def write(self, entry: LedgerEntry) -> None:
         """Add an entry to the next transaction."""
