@@ -45,12 +45,13 @@ def read_to_end(
         reader.assign([confluent_kafka.TopicPartition(*partition, position)])
         deadline = time.monotonic() + settings.kafka_timeout
         while position < high:
+            now_at = position
             for message in _next_batch(reader):
                 if message.error():
-                    _raise_unless_transient(message, settings)
+                    now_at = max(now_at, _end_reached(message, settings))
                 elif (message.offset() or 0) < high:
                     yield message
-            now_at = _position(reader, partition, position)
+            now_at = max(now_at, _position(reader, partition))
             if now_at > position:
                 position, deadline = now_at, time.monotonic() + settings.kafka_timeout
             elif time.monotonic() > deadline:
@@ -75,13 +76,21 @@ def _next_batch(reader: Consumer) -> list[Message]:
     return [] if one is None else [one]  # a message without a value is false
 
 
-def _position(reader: Consumer, partition: TopicPartition, before: int) -> int:
+def _position(reader: Consumer, partition: TopicPartition) -> int:
+    """Return the offset behind the last record or marker; negative before the first."""
     offset: int = reader.position([confluent_kafka.TopicPartition(*partition)])[0].offset
-    return max(before, offset)
+    return offset
 
 
-def _raise_unless_transient(message: Message, settings: Settings) -> None:
-    """Raise the error that a reader reports of its partition, unless it passes by itself."""
+def _end_reached(message: Message, settings: Settings) -> int:
+    """Return the offset up to which all was read, if the message says so, else 0.
+
+    It may be above the position: aborted records do not move that, and their marker may lie above
+    an open transaction. Raises what the message reports, unless it passes by itself.
+    """
     error = message.error()
-    if error and error.code() not in (KafkaError._PARTITION_EOF, *TRANSIENT_LEADER_ERRORS):
+    if error and error.code() == KafkaError._PARTITION_EOF:
+        return message.offset() or 0
+    if error and error.code() not in TRANSIENT_LEADER_ERRORS:
         raise unreachable(settings, KafkaException(error))
+    return 0

@@ -31,16 +31,6 @@ class ReadingContract:
         assert cluster.read(topic, start=3) == []
         assert cluster.read(topic, start=99) == []
 
-    def test_what_comes_after_reading_began_is_left_for_the_next_time(
-        self, cluster: Cluster
-    ) -> None:
-        topic = cluster.topic()
-        cluster.put(topic, (b"a", b"1"), (b"b", b"2"))
-        reading = read_to_end(cluster.settings, topic)
-        first = next(reading)
-        cluster.put(topic, (b"c", b"3"))
-        assert [first.key(), *(message.key() for message in reading)] == [b"a", b"b"]
-
     def test_a_record_keeps_its_headers_and_its_time(self, cluster: Cluster) -> None:
         topic = cluster.topic()
         headers: list[tuple[str, str | bytes | None]] = [("x", "text"), ("x", b"\xff"), ("y", None)]
@@ -96,6 +86,21 @@ class ReadingContract:
             (b"b", b"2"),
         ]
 
+    def test_the_committed_end_behind_what_was_aborted_beside_an_open_transaction(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        aborted, is_open = (f"{topic.topic}/{name}" for name in ("aborted", "open"))
+        with (
+            cluster.open_transaction(topic, transactional_id=aborted) as first,
+            cluster.open_transaction(topic, transactional_id=is_open) as second,
+        ):
+            first.abort_transaction(20)  # its marker lies above what is open
+            assert watermarks_of(cluster.settings, topic, committed=True) == (0, 1)
+            assert cluster.read(topic, committed=True) == []
+            second.commit_transaction(20)
+        assert cluster.read(topic) == [(b"stranger", b"open")]
+
     def test_by_default_it_waits_for_an_open_transaction_and_then_says_where_it_is(
         self, cluster: Cluster
     ) -> None:
@@ -110,14 +115,18 @@ class ReadingContract:
         assert f"{topic}@1: no progress to the end 2 for 1 s" in str(raised.value)
         assert cluster.read(topic) == [(b"a", b"1")]
 
-    def test_it_reads_on_when_the_open_transaction_ends(self, cluster: Cluster) -> None:
+    def test_it_reads_on_when_the_open_transaction_ends_but_not_what_came_since(
+        self, cluster: Cluster
+    ) -> None:
         topic = cluster.topic()
         cluster.put(topic, (b"a", b"1"))
         with cluster.open_transaction(topic) as stranger:
+            cluster.put(topic, (b"b", b"2"))
             reading = read_to_end(cluster.settings, topic)
             assert next(reading).key() == b"a"
+            cluster.put(topic, (b"c", b"3"))
             stranger.commit_transaction(20)
-            assert [message.key() for message in reading] == [b"stranger"]
+            assert [message.key() for message in reading] == [b"stranger", b"b"]
 
     def test_holes_of_compaction_are_passed_over(self, cluster: Cluster) -> None:
         topic = cluster.topic(cleanup_policy="compact")
