@@ -117,7 +117,7 @@ def test_an_id_that_is_not_parked_is_refused_and_the_others_go_on(
     assert [one["letter_id"] for one in done["refusals"]] == ["nobody", "positions-0-0"]
     other = ("--id", "positions-0-2", "--origin", "clients")
     [left_out] = shardpost.json("letters", "discard", *other, *why, code=3)["refusals"]
-    assert "parked, but --origin" in left_out["reason"]
+    assert "parked, but excluded by --origin" in left_out["reason"]
     assert list(live(ready, ready.topic("parking-lot"))) == [b"positions-0-2"]
 
 
