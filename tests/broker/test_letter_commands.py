@@ -137,18 +137,18 @@ def test_an_edited_value_is_sent_and_recorded_as_such(
     shardpost(*edit, *mended)
     [retry] = retries(ready)
     assert (retry.key, retry.value) == (b"k1", b"mended \xff")
-    [said] = decisions(ready)
-    assert (said["Kind"], said["About"]) == ("edited", "positions-0-1")
+    [decided] = decisions(ready)
+    assert (decided["Kind"], decided["About"]) == ("edited", "positions-0-1")
     shown = shardpost.json("letters", "show", "positions-0-1")
     [told] = shown["decisions"]
     assert (told["kind"], told["who"], told["why"]) == ("edited", getpass.getuser(), "a typo")
-    assert told["when"] == said["When"]
+    assert told["when"] == decided["When"]
     [sent] = shown["retries"]
     assert (sent["attempt"], sent["value"]) == (1, "base64 bWVuZGVkIP8=")
     assert (shown["state"], shown["value"]) == ("redriven", "v")
     words = shardpost("letters", "show", "positions-0-1")
     assert f"attempt 1, {sent['where']}: value (8 bytes): base64 bWVuZGVkIP8=" in words
-    assert f"{said['When']}  edited    {getpass.getuser()}" in words
+    assert f"{decided['When']}  edited    {getpass.getuser()}" in words
     assert shardpost.json("letters", "show", "positions-0-0")["decisions"] == []
 
 

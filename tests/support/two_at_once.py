@@ -8,7 +8,7 @@ TOGETHER = ("tests/e2e/", "tests/dags/")
 ALONE = "tests/e2e/test_demo.py"
 
 
-class Scheduling(LoadScopeScheduling):
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each process the next test, or the next group of tests, when it is nearly done."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -118,7 +118,11 @@ def test_a_request_without_a_usable_key_is_refused() -> None:
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
 def test_no_record_whatever_is_more_than_refused(value: bytes, key: bytes | None) -> None:
-    parse(RequestRecord(0, 0, NOW, key, value), RULES)
+    found = parse(RequestRecord(0, 0, NOW, key, value), RULES)
+    if isinstance(found, Refused):
+        assert found.reason.startswith("expected ")
+    else:
+        assert (found.key.encode(), found.dag) == (key, json.loads(value or b"")["Dag"])
 
 
 def test_the_first_request_of_a_free_key_wins() -> None:
