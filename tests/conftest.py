@@ -11,7 +11,7 @@ from xdist.workermanage import NodeManager
 
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
-from tests.support.two_at_once import Scheduling
+from tests.support.two_at_once import Scheduling, ordered
 
 FOLDER = Path(__file__).parent
 
@@ -39,15 +39,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its folder, so that `-m unit` chooses a tier.
-
-    Cheap tiers run first; beside another process (`-n 2`) long tests do, and short ones last, so
-    that both end together.
-    """
+    """Mark each test with its folder, so that `-m unit` chooses a tier; cheap tiers run first."""
     order = list(TIERS)
     for item in items:
         item.add_marker(_tier(item))
-    items.sort(key=lambda item: order.index(_tier(item)), reverse=hasattr(config, "workerinput"))
+    items.sort(key=lambda item: order.index(_tier(item)))
+    if hasattr(config, "workerinput"):
+        items[:] = ordered(items, [_tier(item) for item in items])
 
 
 @pytest.hookimpl(optionalhook=True)

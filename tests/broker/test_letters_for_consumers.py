@@ -1,5 +1,7 @@
 """`shardpost.letters` in the hands of a plain confluent-kafka consumer."""
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -41,7 +43,7 @@ def produce(settings: Settings, **record: object) -> None:
 
 def test_from_a_failure_over_a_retry_to_the_same_letter(ready: Settings) -> None:
     store, retries = ready.topic("dead-letters"), ready.topic("retries")
-    more = {"partitions": 1, "topic": store, "retry_topics": [retries]}
+    more: dict[str, Any] = {"partitions": 1, "topic": store, "retry_topics": [retries]}
     produce(ready, topic=ready.topic("clients"), key=b"k", value=b"v", headers=[("a", b"b")])
     letter = make_letter(
         first(ready, ready.topic("clients")), KeyError("x"), failed_at=START, **more
@@ -80,6 +82,8 @@ def test_what_it_is_told_wrong_is_refused(ready: Settings) -> None:
 
 def test_an_error_of_the_client_is_not_made_a_letter(ready: Settings) -> None:
     gone = first(ready, ready.topic("clients"))
-    assert gone.error().code() == KafkaError._PARTITION_EOF
+    error = gone.error()
+    assert error
+    assert error.code() == KafkaError._PARTITION_EOF
     with pytest.raises(ValueError, match="expected a record"):
         make_letter(gone, "E: x", partitions=1, failed_at=START)

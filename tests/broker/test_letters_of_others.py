@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters import redrive
 from shardpost.dead_letters.intake import take_in
@@ -20,6 +21,7 @@ from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.transitions import parked
 from shardpost.dead_letters.routes import routes_of
+from shardpost.dead_letters.selected_records import read_selected
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
@@ -297,10 +299,10 @@ def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     record = parked(letter, stored, "exhausted", routes_of(once))
     sweeping = clients.transactional_producer(once, f"{once.topic('dead-letters')}/other")
     sweeping.init_transactions(10)
-    as_it_is = redrive.read_selected
+    as_it_is = read_selected
 
-    def meanwhile(*asked: object) -> Iterator[Record]:
-        found = list(as_it_is(*asked))  # type: ignore[arg-type]
+    def meanwhile(*asked: Any) -> Iterator[tuple[Record, Any]]:
+        found = list(as_it_is(*asked))
         sweeping.begin_transaction()
         sweeping.produce(**(record._asdict() | {"timestamp": 0}))
         assert sweeping.flush(10) == 0

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def sent(settings: Settings) -> int:
     return sum(high - low for low, high in marks.values())
 
 
+def sweep_into(reports: list[PartitionReport], settings: Settings) -> None:
+    reports.extend(sweep(settings, at(60)))
+
+
+def has_started(reports: list[PartitionReport], settings: Settings, there: int) -> bool:
+    return bool(reports) or sent(settings) > there + 20
+
+
 @pytest.mark.timeout(300)
 def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twice(
     alone: Settings,
@@ -62,9 +71,9 @@ def test_a_broker_that_dies_is_waited_for_within_a_bound_and_nothing_is_sent_twi
     for settings in (hasty, patient):
         there = sent(alone)
         reports: list[PartitionReport] = []
-        sweeper = threading.Thread(target=lambda s=settings, r=reports: r.extend(sweep(s, at(60))))
+        sweeper = threading.Thread(target=sweep_into, args=(reports, settings))
         sweeper.start()
-        wait_for(lambda there=there, r=reports: bool(r) or sent(alone) > there + 20, "retries")
+        wait_for(partial(has_started, reports, alone, there), "retries")
         assert reports == []
         kill_broker(alone)
         if settings is hasty:

@@ -38,7 +38,7 @@ class Dispatch:
 
     def _paused(self) -> bool:
         assert self._process.poll() is None, self._process.communicate()
-        return psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED
+        return bool(psutil.Process(self._process.pid).status() == psutil.STATUS_STOPPED)
 
     def kill(self) -> None:
         self._process.kill()

@@ -64,7 +64,7 @@ def exchanges_in(settings: Settings) -> set[str]:
     topic = settings.topic("exchanges")
     count = partition_counts(settings, [topic])[topic]
     found = [read_to_end(settings, TopicPartition(topic, partition)) for partition in range(count)]
-    return {message.key().decode() for messages in found for message in messages}
+    return {(message.key() or b"").decode() for messages in found for message in messages}
 
 
 def test_up_and_down_can_be_called_again_and_what_was_there_stays(

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ERROR, FAILED_AT, ID
 from shardpost.kafka.clients import admin, transactional_producer

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, transactional_producer
@@ -21,7 +21,11 @@ from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
 def exchanges_of(settings: Settings) -> list[tuple[str, str, int]]:
     """Return (key, country, partition) of every record of `exchanges`, sorted."""
     return sorted(
-        (message.key().decode(), json.loads(message.value())["Country"], message.partition())
+        (
+            (message.key() or b"").decode(),
+            json.loads(message.value() or b"")["Country"],
+            message.partition() or 0,
+        )
         for partition in range(
             partition_counts(settings, [settings.topic("exchanges")]).popitem()[1]
         )

@@ -1,5 +1,8 @@
 """dispatch_run_requests: when it runs, and what its task does."""
 
+from datetime import datetime
+from typing import Any
+
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
@@ -9,16 +12,17 @@ from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.dispatch_counts import DispatchCounts
+from shardpost.settings import Settings
 
 
 @pytest.fixture
-def dag(database):
+def dag(database: None) -> Any:
     return DagBag(dag_folder=CHECKOUT / "dags" / "dispatch_run_requests.py").dags[
         "dispatch_run_requests"
     ]
 
 
-def test_it_runs_when_a_request_waits_and_every_five_minutes(dag):
+def test_it_runs_when_a_request_waits_and_every_five_minutes(dag: Any) -> None:
     read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
     assert isinstance(read_back.timetable, AssetOrTimeSchedule)
     assert "*/5 * * * *" in read_back.timetable.timetable.summary
@@ -27,10 +31,12 @@ def test_it_runs_when_a_request_waits_and_every_five_minutes(dag):
     assert watcher.trigger.serialize() == ("run_request_watch.RunRequestWatch", {})
 
 
-def test_its_result_is_what_was_done_and_airflow_is_this_one(dag, monkeypatch):
+def test_its_result_is_what_was_done_and_airflow_is_this_one(
+    dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
-    def dispatch(settings, _now):
+    def dispatch(settings: Settings, _now: datetime) -> DispatchCounts:
         seen.append((settings.airflow_url, settings.airflow_user))
         return DispatchCounts(issued=2, started=2)
 
@@ -42,8 +48,10 @@ def test_its_result_is_what_was_done_and_airflow_is_this_one(dag, monkeypatch):
     assert task.xcom_pull(task_ids="dispatch")["issued"] == 2
 
 
-def test_what_could_not_be_started_fails_the_task(dag, monkeypatch):
-    def dispatch(_settings, _now):
+def test_what_could_not_be_started_fails_the_task(
+    dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dispatch(_settings: Settings, _now: datetime) -> DispatchCounts:
         raise ShardpostError("1 commands are committed and not started")
 
     monkeypatch.setattr(module, "dispatch", dispatch)

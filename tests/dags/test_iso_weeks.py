@@ -1,43 +1,44 @@
 """The timetable: which week a run is of, when it comes, and which weeks a backfill makes."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
-from pendulum import instance
+from pendulum import DateTime, instance
 
 from shardpost.checkout import CHECKOUT
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
 
 @pytest.fixture(scope="module")
-def dag(database):
+def dag(database: None) -> Any:
     """Give weekly_email as the scheduler has it: written to the database and read back."""
     parsed = DagBag(dag_folder=CHECKOUT / "dags" / "weekly_email.py").dags["weekly_email"]
     return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(parsed))
 
 
-def day(text: str):
+def day(text: str) -> DateTime:
     return instance(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
-def weeks(dag, first: str, last: str) -> list[str]:
+def weeks(dag: Any, first: str, last: str) -> list[str]:
     return [str(IsoWeek.of(run.data_interval.start)) for run in backfill(dag, first, last)]
 
 
-def backfill(dag, first: str, last: str):
+def backfill(dag: Any, first: str, last: str) -> list[Any]:
     return list(dag.iter_dagrun_infos_between(day(first), day(last)))
 
 
-def test_a_run_is_of_monday_to_monday_and_comes_eight_hours_later(dag):
+def test_a_run_is_of_monday_to_monday_and_comes_eight_hours_later(dag: Any) -> None:
     (run,) = backfill(dag, "2026-11-16", "2026-11-22")
     assert run.data_interval == (day("2026-11-16"), day("2026-11-23"))
     assert run.run_after == day("2026-11-23T08:00")
 
 
-def test_a_backfill_makes_the_weeks_that_start_within_its_dates(dag):
+def test_a_backfill_makes_the_weeks_that_start_within_its_dates(dag: Any) -> None:
     assert weeks(dag, "2026-11-16", "2026-11-22") == ["2026-W47"]
     assert weeks(dag, "2026-11-10", "2026-11-22") == ["2026-W47"]
     assert weeks(dag, "2026-11-02", "2026-11-22") == ["2026-W45", "2026-W46", "2026-W47"]
@@ -45,7 +46,7 @@ def test_a_backfill_makes_the_weeks_that_start_within_its_dates(dag):
     assert weeks(dag, "2026-11-17", "2026-11-22") == []
 
 
-def test_a_year_may_have_53_weeks(dag):
+def test_a_year_may_have_53_weeks(dag: Any) -> None:
     assert weeks(dag, "2020-12-21", "2021-01-11") == [
         "2020-W52",
         "2020-W53",
@@ -54,20 +55,22 @@ def test_a_year_may_have_53_weeks(dag):
     ]
 
 
-def test_summer_time_changes_nothing(dag):
+def test_summer_time_changes_nothing(dag: Any) -> None:
     first, second = backfill(dag, "2026-03-23", "2026-04-05")
     assert first.data_interval.end == second.data_interval.start == day("2026-03-30")
 
 
-def test_started_by_hand_it_is_of_the_last_week_that_ended(dag):
-    def of(at: str):
+def test_started_by_hand_it_is_of_the_last_week_that_ended(dag: Any) -> None:
+    def of(at: str) -> Any:
         return dag.timetable.infer_manual_data_interval(run_after=day(at))
 
     assert of("2026-11-22T23:59:59") == (day("2026-11-09"), day("2026-11-16"))
     assert of("2026-11-23T00:00:00") == (day("2026-11-16"), day("2026-11-23"))
 
 
-def test_after_a_run_comes_the_next_week_and_none_long_gone(dag, monkeypatch):
+def test_after_a_run_comes_the_next_week_and_none_long_gone(
+    dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     last = dag.timetable.infer_manual_data_interval(run_after=day("2026-01-05"))
     every = TimeRestriction(earliest=None, latest=None, catchup=True)
     following = dag.timetable.next_dagrun_info(last_automated_data_interval=last, restriction=every)
@@ -79,7 +82,9 @@ def test_after_a_run_comes_the_next_week_and_none_long_gone(dag, monkeypatch):
     assert IsoWeek.of(first.data_interval.start) == IsoWeek.last_ended(datetime.now(UTC))
 
 
-def test_no_scheduled_run_is_of_a_week_before_the_first(dag, monkeypatch):
+def test_no_scheduled_run_is_of_a_week_before_the_first(
+    dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHARDPOST_WEEKLY_FIRST", "2099-W01")
     newest = TimeRestriction(earliest=None, latest=None, catchup=False)
     first = dag.timetable.next_dagrun_info(last_automated_data_interval=None, restriction=newest)
@@ -87,5 +92,5 @@ def test_no_scheduled_run_is_of_a_week_before_the_first(dag, monkeypatch):
     assert weeks(dag, "2026-11-16", "2026-11-22") == ["2026-W47"]
 
 
-def test_the_ui_says_when_it_runs(dag):
+def test_the_ui_says_when_it_runs(dag: Any) -> None:
     assert dag.timetable.description == "Mondays 08:00 UTC, for the ISO week that has just ended"

@@ -1,5 +1,6 @@
 """A Spark job as a task: what its exit code means, where its result goes, what a failure says."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from airflow.dag_processing.dagbag import DagBag
@@ -7,7 +8,9 @@ from airflow.dag_processing.dagbag import DagBag
 FOLDER = Path(__file__).parent
 
 
-def test_the_exit_code_says_whether_a_job_is_tried_again(stand_in, task_environment):
+def test_the_exit_code_says_whether_a_job_is_tried_again(
+    stand_in: Callable[[dict[str, list[object]]], Path], task_environment: Path
+) -> None:
     calls = stand_in(
         {
             "done": [0, {"n": 1}],

@@ -1,8 +1,11 @@
 """weekly_email: the arguments of its jobs, and how its runs end."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -23,40 +26,41 @@ FROZEN = {"week": "2026-W46", "shards": 8, "groups": ["0-3", "4-7"], "skipped": 
 
 
 @pytest.fixture(scope="module")
-def dag(database):
+def dag(database: None) -> Any:
     return DagBag(dag_folder=CHECKOUT / "dags").dags["weekly_email"]
 
 
-def run_of(run_type: str, start: datetime | None = None):
+def run_of(run_type: str, start: datetime | None = None) -> SimpleNamespace:
     return SimpleNamespace(run_type=run_type, run_after=AT, data_interval_start=start)
 
 
-def asked(dag, run, **params) -> list[str]:
+def asked(dag: Any, run: SimpleNamespace, **params: object) -> list[str]:
     context = {"dag_run": run, "params": AS_DECLARED | params}
-    return dag.task_dict["freeze"].arguments(context=context, jinja_env=None)
+    found: list[str] = dag.task_dict["freeze"].arguments(context=context, jinja_env=None)
+    return found
 
 
-def test_a_run_by_hand_is_of_the_week_that_it_is_given(dag):
+def test_a_run_by_hand_is_of_the_week_that_it_is_given(dag: Any) -> None:
     assert asked(dag, run_of("manual", MONDAY), week="2020-W53") == [
         *("--freeze-only", "--week", "2020-W53")
     ]
 
 
-def test_a_run_by_hand_without_a_week_is_of_the_last_that_ended(dag):
+def test_a_run_by_hand_without_a_week_is_of_the_last_that_ended(dag: Any) -> None:
     assert asked(dag, run_of("manual")) == ["--freeze-only", "--week", "2026-W47"]
 
 
-def test_a_backfill_is_of_its_interval_and_never_skips(dag):
+def test_a_backfill_is_of_its_interval_and_never_skips(dag: Any) -> None:
     assert asked(dag, run_of("backfill", MONDAY)) == ["--freeze-only", "--week", "2026-W46"]
 
 
-def test_only_a_scheduled_run_may_skip_its_week(dag):
+def test_only_a_scheduled_run_may_skip_its_week(dag: Any) -> None:
     assert asked(dag, run_of("scheduled", MONDAY)) == [
         *("--freeze-only", "--week", "2026-W46", "--scheduled-at", AT.isoformat())
     ]
 
 
-def test_the_params_reach_the_job(dag):
+def test_the_params_reach_the_job(dag: Any) -> None:
     given = {"shards": "0-3", "dry_run": True, "on_unknown": "resend", "early": True}
     assert asked(dag, run_of("manual"), **given) == [
         *("--freeze-only", "--week", "2026-W47", "--shards", "0-3"),
@@ -65,7 +69,7 @@ def test_the_params_reach_the_job(dag):
     ]
 
 
-def test_each_group_of_shards_becomes_a_task_of_its_name(dag):
+def test_each_group_of_shards_becomes_a_task_of_its_name(dag: Any) -> None:
     made = dag.task_dict["groups"].python_callable(
         FROZEN, params=AS_DECLARED, dag_run=run_of("manual")
     )
@@ -76,13 +80,13 @@ def test_each_group_of_shards_becomes_a_task_of_its_name(dag):
     ]
 
 
-def test_a_week_that_is_skipped_says_why(dag):
+def test_a_week_that_is_skipped_says_why(dag: Any) -> None:
     why = "no snapshot was committed before week 2026-W46 ended"
     with pytest.raises(AirflowSkipException, match=why):
         dag.task_dict["groups"].python_callable(FROZEN | {"skipped": why})
 
 
-def test_unknown_deliveries_fail_the_run_with_the_command_that_resolves_them(dag):
+def test_unknown_deliveries_fail_the_run_with_the_command_that_resolves_them(dag: Any) -> None:
     sent = [{"shards": [], "unknown": ["client7"]}, {"shards": [], "unknown": []}]
     with pytest.raises(AirflowFailException) as failure:
         dag.task_dict["report"].python_callable(FROZEN, sent)
@@ -90,13 +94,17 @@ def test_unknown_deliveries_fail_the_run_with_the_command_that_resolves_them(dag
     assert "`shardpost email --week 2026-W46 --on-unknown resend`" in str(failure.value)
 
 
-def test_a_dry_run_has_nothing_to_report(dag):
-    dag.task_dict["report"].python_callable(FROZEN, [{"week": "2026-W46", "snapshot": 1}])
+def test_a_dry_run_has_nothing_to_report(dag: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        dag.task_dict["report"].python_callable(FROZEN, [{"week": "2026-W46", "snapshot": 1}])
+    assert [record.getMessage() for record in caplog.records] == ["2026-W46: nothing was sent"]
 
 
 def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
-    dag, stand_in, task_environment
-):
+    dag: Any,
+    stand_in: Callable[[dict[str, list[object]]], Path],
+    task_environment: Path,
+) -> None:
     calls = stand_in(
         {
             "--freeze-only": [0, FROZEN],

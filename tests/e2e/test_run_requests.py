@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -139,7 +140,7 @@ def test_a_thousand_requests_over_a_hundred_keys_become_a_hundred_runs(
         gone = next(run for run in made if found[run]["state"] == "queued")
         eventually(lambda: is_gone(api, gone), f"{gone} cannot be deleted")
         for run in set(made) - {gone}:
-            eventually(lambda run=run: fail(api, run), f"{run} cannot be marked failed")
+            eventually(partial(fail, api, run), f"{run} cannot be marked failed")
     stack("runs", "dispatch")
     assert [row for row in stack.json("runs", "list") if row["key"].startswith("many/")] == []
     released = [one for one, _ in decisions_topic.list_all(stack.settings) if gone in one.why]

@@ -1,6 +1,7 @@
 """One local Spark session for the tests that drive jobs in this process."""
 
 import contextlib
+import fcntl
 import itertools
 import os
 import sys
@@ -26,11 +27,16 @@ pytest.register_assert_rewrite("tests.support.compacting")
 
 @pytest.fixture(scope="session", autouse=True)
 def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Have a first job leave the archive of classes, with which all later ones start sooner."""
-    if not class_archive.read_options():
-        first = settings_of_its_own(kafka, tmp_path_factory.mktemp("first"))
-        apply_topics(first)
-        assert submit(first, COMPACT_POSITIONS, []) == (0, ANY)
+    """Have a first job leave the archive of classes, with which all later ones start sooner.
+
+    Of two processes of tests, one makes it and the other waits.
+    """
+    with (tmp_path_factory.getbasetemp().parent / "class-archive.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not class_archive.read_options():
+            first = settings_of_its_own(kafka, tmp_path_factory.mktemp("first"))
+            apply_topics(first)
+            assert submit(first, COMPACT_POSITIONS, []) == (0, ANY)
     return class_archive.read_options()
 
 

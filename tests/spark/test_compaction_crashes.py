@@ -67,7 +67,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
         produce(settings, batch(number))
         fold.add(batch(number))
         where = "pause_at" if name not in WHILE_SENDING else "pause_anywhere_at"
-        job = Job(settings, COMPACT_POSITIONS, [], **{where: name})
+        job = Job(settings, COMPACT_POSITIONS, [], **{where: name})  # type: ignore[arg-type]
         try:
             job.wait_until_paused()
         finally:

@@ -6,6 +6,7 @@ Real broker, real Spark, real tables, and the very modules of the commands.
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -22,6 +23,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
 from tests.support.compacting import held, run
 from tests.support.letter_world import committed, decide, failed, header, live, put, sweep, total
 from tests.support.reference import Raw, Retry, closed, position, produce, produce_retry, published
@@ -36,7 +38,7 @@ def ready(fresh: Callable[[], Settings]) -> Settings:
     return fresh()
 
 
-def bad(key: bytes | None = b"1", value: bytes | None = BAD, topic: str = "positions") -> Raw:
+def bad(key: bytes | None = b"1", value: bytes | None = BAD, topic: TopicName = "positions") -> Raw:
     return Raw(topic, key, value)
 
 
@@ -141,7 +143,7 @@ def test_a_correction_after_a_newer_good_record_changes_nothing_and_is_named(
 def test_of_two_corrections_the_later_one_counts(ready: Settings, at_once: bool) -> None:
     poison, again = bad(), MENDED.replace(b"client1", b"client2")
     place = place_of(ready, poison)
-    results = []
+    results: list[dict[str, Any]] = []
     for value in (MENDED, again):
         produce_retry(ready, Retry(poison, value, timestamp_ms=1_700_000_000_000), place)
         if not at_once:
@@ -205,7 +207,7 @@ def test_a_retry_whose_origin_cannot_be_is_rejected_and_blocks_nothing(ready: Se
     poison = bad()
     place = place_of(ready, poison)
     for more in WRONG:
-        produce_retry(ready, Retry(poison, MENDED), place, **more)
+        produce_retry(ready, Retry(poison, MENDED), place, None, **more)
     assert done(run(ready)) == {"rejected": 6, "letters": 6, "retries": 5}
     found = reasons(ready)
     for more in WRONG:
@@ -234,8 +236,8 @@ def test_a_retry_of_one_key_corrects_no_other(ready: Settings, at_once: bool) ->
     assert run(ready)["applied"] == 0
     assert held(ready) == {"client2": ["2"], "client3": ["3"]}
     home = f"{ready.topic('positions')}[{places[0][0]}]@{places[0][1]}"
-    for key in ("2", "never seen", "FF"):
-        assert f"expected the key of {home}, 1, found {key}" in reasons(ready)
+    for name in ("2", "never seen", "FF"):
+        assert f"expected the key of {home}, 1, found {name}" in reasons(ready)
 
 
 def test_retries_of_other_origins_are_passed_over(ready: Settings) -> None:
@@ -299,7 +301,7 @@ def test_poison_that_goes_round_ends_in_the_parking_lot(ready: Settings) -> None
 def test_every_byte_of_what_was_rejected_is_in_its_letter(ready: Settings) -> None:
     produce(ready, [bad(b"1", b"\xff\x00"), bad(b"\xfe", None), bad(b"", MENDED)])
     producer = clients.producer(ready)
-    headers = [("a", b"\xff"), ("a", None), ("attempt", b"7")]
+    headers: list[tuple[str, str | bytes | None]] = [("a", b"\xff"), ("a", None), ("attempt", b"7")]
     producer.produce(ready.topic("clients"), key=b"c", value=b"[" * 900_000, headers=headers)
     assert producer.flush(30) == 0
     assert run(ready)["letters"] == 4

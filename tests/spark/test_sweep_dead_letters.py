@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from shardpost import locks
@@ -23,7 +23,7 @@ from shardpost.delta.table_log import newest_version
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import admin
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.records import Header, Outgoing
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.delta_files import read
@@ -117,7 +117,7 @@ def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
     client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
     own = Settings.model_validate({**ready.model_dump(), "foreign_dead_letters": foreign})
     connect = {"topic": "orders", "partition": "2", "offset": "17", "exception.message": "no"}
-    headers = [(f"__connect.errors.{name}", value) for name, value in connect.items()]
+    headers: list[Header] = [(f"__connect.errors.{name}", value) for name, value in connect.items()]
     out = failed(own, original(1))._replace(topic=foreign, key=b"k", value=b"v", headers=headers)
     put(own, [out])
     assert run(own, 0) == {"taken_in": 1, "waiting": 1}

@@ -83,7 +83,7 @@ class Job:
 
 def _status(process: psutil.Process) -> str | None:
     try:
-        return process.status()
+        return str(process.status())
     except psutil.NoSuchProcess:
         return None
 

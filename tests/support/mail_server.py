@@ -108,7 +108,8 @@ class _Conversation(socketserver.StreamRequestHandler):
     def _asked(self, stage: str) -> str | None:
         with self.server.mail.lock:
             self.server.mail.seen[stage, self.recipient] += 1
-        return self.server.mail.script(stage, self.recipient)
+        does: str | None = self.server.mail.script(stage, self.recipient)
+        return does
 
     def _do(self, does: str) -> None:
         if does == HANG:

@@ -23,8 +23,8 @@ def produce_raw(
     lib = _library()
     conf = ctypes.c_void_p(lib.rd_kafka_conf_new())
     why = ctypes.create_string_buffer(512)
-    for name, text in (("bootstrap.servers", settings.bootstrap), ("partitioner", "murmur2")):
-        assert lib.rd_kafka_conf_set(conf, name.encode(), text.encode(), why, 512) == 0, why.value
+    for option, text in (("bootstrap.servers", settings.bootstrap), ("partitioner", "murmur2")):
+        assert lib.rd_kafka_conf_set(conf, option.encode(), text.encode(), why, 512) == 0, why.value
     client = ctypes.c_void_p(lib.rd_kafka_new(_PRODUCER, conf, why, 512))
     assert client, why.value
     try:

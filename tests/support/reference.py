@@ -14,6 +14,7 @@ from shardpost.holders.model.position_order import position_sort_key
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
 
 POSITION = {"Client": str, "Ticker": str, "Amount": (int, float), "Exchange": str}
 
@@ -22,7 +23,7 @@ POSITION = {"Client": str, "Ticker": str, "Amount": (int, float), "Exchange": st
 class Raw:
     """One record of an input topic (`positions`, `clients`, `exchanges`), as bytes."""
 
-    topic: str
+    topic: TopicName
     key: bytes | None
     value: bytes | None
     timestamp_ms: int = 1_790_000_000_000
@@ -82,10 +83,10 @@ class Fold:
         return record.origin, record.value, (seq, False, self._retries)
 
     def _one(self, record: Raw, value: bytes | None, place: Place) -> None:
-        key = record.key.decode()
+        key = (record.key or b"").decode()
         if not key:
             raise ValueError
-        form = None if value is None else json.loads(value.decode())
+        form: Any = None if value is None else json.loads(value.decode())
         if form is not None and record.topic == "positions":
             if not all(_is(form.get(name), kinds) for name, kinds in POSITION.items()):
                 raise ValueError
@@ -191,7 +192,7 @@ def published(settings: Settings) -> dict[str, list[str]]:
     topic = settings.topic("share-holders")
     for shard in range(offsets.partition_counts(settings, [topic])[topic]):
         for message in reading.read_to_end(settings, TopicPartition(topic, shard)):
-            client, value = message.key().decode(), message.value()
+            client, value = (message.key() or b"").decode(), message.value()
             if value is None:
                 found.pop(client, None)
             else:

@@ -1,6 +1,17 @@
-"""How two processes share the tests (`pytest -n 2`): one by one, but one Airflow stays in one."""
+"""How two processes share the tests (`pytest -n 2`): one by one, from both ends of their list.
+
+One begins with tests that wait most of the time, the other with Spark's, which compute: so neither
+waits for the other's processor. Tests that share an Airflow stay in one process.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TypeVar
 
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+T = TypeVar("T")
 
 # Tests that share what takes longer to set up than most of them take: they stay in one process.
 TOGETHER = ("tests/e2e/", "tests/dags/")
@@ -8,8 +19,30 @@ TOGETHER = ("tests/e2e/", "tests/dags/")
 ALONE = "tests/e2e/test_demo.py"
 
 
-class Scheduling(LoadScopeScheduling):
-    """Gives each process the next test, or the next group of tests, when it is nearly done."""
+# From the end that waits to the end that computes; the short ones are where both meet.
+ORDER = ("e2e", "dags", "broker", "unit", "spark")
+
+
+def ordered(items: Sequence[T], tiers: Sequence[str]) -> list[T]:
+    """Return tests, each of the tier beside it, in the order in which they are taken from the ends.
+
+    Of Spark's the first files are at the end: the longest tests are in them.
+    """
+    of_tier: dict[str, list[T]] = {tier: [] for tier in ORDER}
+    for item, tier in zip(items, tiers, strict=True):
+        of_tier[tier].append(item)
+    of_tier["spark"].reverse()
+    return [*chain.from_iterable(of_tier.values())]
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives a process the next test, or the next group of tests, when it is nearly done."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give the next test from the process's own end of the list."""
+        if self.nodes.index(node) % 2:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         """Return the name of a test's group; a group is never split."""

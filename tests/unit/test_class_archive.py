@@ -65,6 +65,6 @@ def test_what_a_jvm_without_spark_leaves_is_not_kept(folder: Path) -> None:
 def test_a_folder_that_is_not_ours_to_write_is_left_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(class_archive.os, "access", lambda *_: False)
+    monkeypatch.setattr("os.access", lambda *_: False)
     run(COMPACTION)
     assert list(folder.iterdir()) == []

@@ -105,12 +105,16 @@ class World:
             committed_offset=lambda: self.committed,
             commit=self.commit,
         )
-        topics = {
+        topics: dict[str, Any] = {
             "command_entries": lambda *_: self.entries(),
             "request_bounds": lambda *_: (0, len(self.asked)),
             "requests": lambda _settings, _partition, at: iter(self.asked[at:]),
         }
-        steps = {"step": self.step, "BATCH_REQUESTS": 2, "CommandWriter": lambda *_: writer}
+        steps: dict[str, Any] = {
+            "step": self.step,
+            "BATCH_REQUESTS": 2,
+            "CommandWriter": lambda *_: writer,
+        }
         with (
             mock.patch.multiple(request_topics, **topics),
             mock.patch.multiple(partition_module, **steps),

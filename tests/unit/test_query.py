@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -216,7 +217,7 @@ def test_explain_has_no_bound_on_a_clients_positions_and_exchanges(
     assert (code, len(json.loads(out))) == (0, len(many))
 
 
-def test_snapshots_have_the_form_of_the_contract(answer: Callable[..., object]) -> None:
+def test_snapshots_have_the_form_of_the_contract(answer: Callable[..., Any]) -> None:
     first, second = answer("snapshots")
     assert (first["snapshot"], second["snapshot"]) == (1, 2)
     assert set(first) == {

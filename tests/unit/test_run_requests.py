@@ -78,7 +78,7 @@ def held(
 def outcome(
     asked: Record, entry: CommandEntry | None = None, release: Release | None = None
 ) -> Outcome:
-    return outcome_of(asked, entry and entry.command, release, RULES)
+    return outcome_of(asked, entry.command if entry else None, release, RULES)
 
 
 def test_a_request_is_read_as_the_contract_has_it() -> None:

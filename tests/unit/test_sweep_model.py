@@ -92,7 +92,7 @@ class World:
 
 
 def number(record: Record, name: str) -> int:
-    return int(dict(record.headers)[name])
+    return int(dict(record.headers)[name] or b"")
 
 
 def original(n: int) -> Record:

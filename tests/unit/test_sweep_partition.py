@@ -6,6 +6,7 @@ from unittest import mock
 import pytest
 
 from shardpost.dead_letters import sweep_partition as module
+from shardpost.dead_letters.model.outcome import Outcome
 from shardpost.kafka import clients
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
@@ -69,7 +70,7 @@ def test_a_sweep_that_is_fenced_amid_its_batches_leaves_the_rest_to_the_newer_on
         [older] = sweep(ready, at(60))
     assert older.error is not None
     assert "fenced: a newer sweep has taken over" in older.error
-    assert (older.retried, newer) == (2, [{"retried": 3}])
+    assert (older.counts[Outcome.RETRY], newer) == (2, [{"retried": 3}])
     assert sorted(seen(ready).values()) == [1] * 5
 
 

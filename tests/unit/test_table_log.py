@@ -1,6 +1,7 @@
 """Committing files to a Delta log: one version each, and bounds that readers may rely on."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake.transaction import AddAction
 
 from shardpost.delta import table_log
 from shardpost.delta.query import path_of, rows
@@ -30,7 +32,7 @@ def settings(tmp_path: Path) -> Settings:
     return made
 
 
-def write(settings: Settings, folder: str, columns: dict[str, list[object]]) -> list[object]:
+def write(settings: Settings, folder: str, columns: Mapping[str, object]) -> list[AddAction]:
     (Path(path_of(settings, TABLE)) / folder).mkdir()
     pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
     return table_log.add_actions(settings, TABLE, folder)
