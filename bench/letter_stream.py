@@ -5,7 +5,7 @@ from datetime import datetime
 
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import Letter, as_record, first_failure
-from shardpost.dead_letters.model.transitions import Routes, retry, tombstone
+from shardpost.dead_letters.model.transition_records import Routes, retry, tombstone
 from shardpost.kafka.records import Outgoing, Record
 
 PARTITIONS = 8

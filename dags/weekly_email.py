@@ -29,7 +29,7 @@ from iso_weeks import IsoWeeks
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.shards import label, parse
+from shardpost.weekly_email.model.shard_ranges import label, parse
 
 log = logging.getLogger(__name__)
 

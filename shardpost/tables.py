@@ -21,7 +21,7 @@ from shardpost.holders.model.tables import REJECTED_RECORDS
 from shardpost.settings import Settings, load
 
 if TYPE_CHECKING:
-    from shardpost.dead_letters.model.life import Step
+    from shardpost.dead_letters.model.letter_history import Step
 
 __all__ = [
     "Snapshot",

@@ -8,9 +8,9 @@ from typing import Any
 
 from shardpost.dead_letters.letters_table import life
 from shardpost.dead_letters.model.letter_format import ID, header_text
+from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letter_names import BASE64, keys_of, name_of
 from shardpost.dead_letters.model.letter_parser import attempt_of
-from shardpost.dead_letters.model.life import Step, newest_steps
 from shardpost.decisions.decision import Decision, decode
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets, reading

@@ -14,8 +14,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from shardpost.dead_letters.letters_table_offsets import transaction_name, unread
+from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps
 from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.life import Step, in_order, newest_steps
 from shardpost.dead_letters.model.record_steps import step_of
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.delta import table_log

@@ -13,13 +13,13 @@ from itertools import islice
 from operator import attrgetter
 
 from shardpost.dead_letters.batches import batches, itself
-from shardpost.dead_letters.model import transitions
+from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.letter_format import Letter
 from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.letter_parser import attempt_of
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.redrive_request import RedriveLimits, RedriveRequest
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.parked_again import PARKED_AGAIN, NewlyParked, ParkedAgainError
 from shardpost.dead_letters.parked_selection import selected_letters
 from shardpost.dead_letters.selected_records import read_selected
@@ -129,13 +129,13 @@ def _records(redrive: Redrive, record: Record) -> Sequence[Outgoing]:
     decision = Decision(record.key or b"", request.kind, request.who, request.now, request.why)
     decided = decisions_topic.written(settings, decision, {})
     attempt = attempt_of(record.headers, require_id=False)
-    letter = transitions.parse_parked(record)
+    letter = transition_records.parse_parked(record)
     if not request.is_redrive or not isinstance(letter, Letter):
-        gone = transitions.tombstone(record, attempt, LetterState.DISCARDED, request.now)
+        gone = transition_records.tombstone(record, attempt, LetterState.DISCARDED, request.now)
         return [gone, decided]
-    gone = transitions.tombstone(record, attempt, LetterState.REDRIVEN, request.now)
+    gone = transition_records.tombstone(record, attempt, LetterState.REDRIVEN, request.now)
     if request.value is not None:
         record = record._replace(value=request.value)
         letter = letter._replace(is_null=False)
     topic = settings.retry_rules.retry_topic(letter.origin_topic)
-    return [transitions.retry(letter, record, topic, redrive.routes), gone, decided]
+    return [transition_records.retry(letter, record, topic, redrive.routes), gone, decided]

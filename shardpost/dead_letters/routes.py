@@ -1,6 +1,6 @@
 """The topics of letters, as they are in this installation."""
 
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.kafka import offsets
 from shardpost.settings import Settings
 

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardpost import locks, logs
-from shardpost.dead_letters.intake import take_in
+from shardpost.dead_letters.foreign_intake import take_in
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.model.outcome import Outcome, reported
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.routes import routes_of
 from shardpost.dead_letters.spark import letters_table_append
 from shardpost.dead_letters.sweep_partition import (
@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def sweep_dead_letters(settings: Settings, now: datetime) -> job.Outcome:
+def sweep_dead_letters(settings: Settings, now: datetime) -> job.JobResult:
     """Sweep once, under a lock; LockedError beside another sweep."""
     with locks.exclusive(settings, SWEEP_DEAD_LETTERS.name, SWEEP_DEAD_LETTERS.name):
         return _sweep(settings, now)
 
 
-def _sweep(settings: Settings, now: datetime) -> job.Outcome:
+def _sweep(settings: Settings, now: datetime) -> job.JobResult:
     routes = routes_of(settings)
     step("intake")
     taken_in = take_in(settings, routes, now)
@@ -98,7 +98,9 @@ def _logged(body: Callable[[TopicPartition], T], partition: TopicPartition) -> T
     return body(partition)
 
 
-def _result(reports: Sequence[PartitionReport], taken_in: int, held: frozenset[str]) -> job.Outcome:
+def _result(
+    reports: Sequence[PartitionReport], taken_in: int, held: frozenset[str]
+) -> job.JobResult:
     """Return the exit code, and the form of `letters sweep --json`."""
     counts = reported(sum((report.counts for report in reports), Counter[Outcome]()))
     result: dict[str, Any] = {**counts, "taken_in": taken_in, "held_errors": sorted(held)}

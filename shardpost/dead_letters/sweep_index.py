@@ -22,7 +22,7 @@ from shardpost.dead_letters.model.letter_format import Malformed
 from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.outcome import Outcome, SelectedLetter
 from shardpost.dead_letters.model.retry_policy import decide
-from shardpost.dead_letters.model.transitions import resolved_attempt, resolved_offset
+from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
 from shardpost.dead_letters.temporary_database import open_temporary
 from shardpost.kafka.records import Headers
 from shardpost.retry_settings import RetryRules

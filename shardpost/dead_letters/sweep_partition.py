@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from shardpost.dead_letters.batches import BATCH_BYTES, batches, size_of
 from shardpost.dead_letters.model.outcome import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.outcome_records import outcome_records
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.origin_order import SelectedRecord, in_origin_order
 from shardpost.dead_letters.selected_records import read_selected
 from shardpost.dead_letters.sweep_index import SweepIndex

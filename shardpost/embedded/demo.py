@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from shardpost.embedded import ports, stack, story
+from shardpost.embedded import demo_scenario, ports, stack
 from shardpost.run_requests.airflow_api import log_in
 from shardpost.settings import Settings
 
@@ -27,7 +27,7 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
             stack.up(own, with_airflow=True, say=say)
             airflow = stack.status(own)["airflow"]
             with log_in(airflow["address"], airflow["user"], airflow["password"]) as api:
-                story.play(own, api, now, say)
+                demo_scenario.play(own, api, now, say)
         except BaseException:
             stack.down(own, say=say)
             raise

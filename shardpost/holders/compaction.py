@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 GROUP = "shardpost-compaction"
 
 
-def compact(settings: Settings) -> job.Outcome:
+def compact(settings: Settings) -> job.JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most."""
     name = COMPACT_POSITIONS.name
     with locks.exclusive(settings, name, name, wait=settings.lock_wait):

@@ -11,12 +11,12 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model import as_of
-from shardpost.holders.model.position_order import position_sort_key
+from shardpost.holders.model.position_id_order import position_sort_key
 from shardpost.holders.model.tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 
-# client -> ids of the positions that count, in the order of holders/model/position_order.py
+# client -> ids of the positions that count, in the order of model/position_id_order.py
 Holders = dict[str, list[str]]
 
 _LATEST = """

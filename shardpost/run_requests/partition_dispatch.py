@@ -9,7 +9,7 @@ from itertools import islice
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.run_requests import request_outcomes, request_topics
+from shardpost.run_requests import dispatch_records, request_topics
 from shardpost.run_requests.airflow_runs import AirflowRuns, NoAnswerError
 from shardpost.run_requests.command_writer import GROUP, CommandWriter
 from shardpost.run_requests.model.active_commands import ActiveCommands
@@ -74,11 +74,11 @@ class PartitionDispatch:
         requests = request_topics.requests(self._settings, self._partition, offset)
         while batch := list(islice(requests, BATCH_REQUESTS)):
             offset = batch[-1].offset + 1
-            records = [out for one in batch for out in request_outcomes.decide(state, one)]
+            records = [out for one in batch for out in dispatch_records.decide(state, one)]
             step("commit commands", level=logging.DEBUG)
             writer.commit(records, offset)
         # The offset again also without any request: Kafka forgets one that is never committed.
-        records = list(request_outcomes.release_ended(state))
+        records = list(dispatch_records.release_ended(state))
         step("commit releases", level=logging.DEBUG)
         writer.commit(records, offset)
         return offset

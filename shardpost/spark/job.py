@@ -19,7 +19,7 @@ from shardpost.settings import Settings, load
 from shardpost.spark.parent_process import terminate_with_parent
 
 # The outcome of a job: its exit code (shardpost.errors) and its JSON document.
-Outcome = tuple[int, dict[str, Any]]
+JobResult = tuple[int, dict[str, Any]]
 
 
 def parser(description: str | None) -> ArgumentParser:
@@ -29,7 +29,7 @@ def parser(description: str | None) -> ArgumentParser:
     return made
 
 
-def run(body: Callable[[Settings], Outcome], *, result: Path | None) -> NoReturn:
+def run(body: Callable[[Settings], JobResult], *, result: Path | None) -> NoReturn:
     """Run a job's body, write its JSON document to `result`, and exit with its code.
 
     A known error becomes one line on standard error, and its exit code.

@@ -8,9 +8,10 @@ from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.shard_counts import ShardCounts
+from shardpost.weekly_email.model.unknown_deliveries import sending_to_unknown
 
 # Shards that are read in parallel.
-AT_ONCE = 8
+MAX_CONCURRENT = 8
 
 
 def status_by_shard(settings: Settings, week: IsoWeek, shards: int) -> list[ShardCounts]:
@@ -21,7 +22,7 @@ def status_by_shard(settings: Settings, week: IsoWeek, shards: int) -> list[Shar
     frozen = frozen_weeks.find(settings, week)
     if frozen is not None:
         frozen.require_shards(shards)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
         return list(pool.map(lambda shard: _status(settings, week, frozen, shard), range(shards)))
 
 
@@ -29,7 +30,7 @@ def _status(
     settings: Settings, week: IsoWeek, frozen: FrozenWeek | None, shard: int
 ) -> ShardCounts:
     ledger_index = LedgerIndex.fold(ledger_topic.read(settings, week, shard))
-    ledger_index.mark_sending_unknown()
+    sending_to_unknown(ledger_index)
     audience = frozen_weeks.clients(settings, frozen, shard) if frozen else []
     open_clients = ledger_index.states(audience).count(None)
     unknown = ledger_index.delivery_unknown

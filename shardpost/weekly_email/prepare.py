@@ -6,10 +6,10 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.offsets import partition_counts
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model import shards
+from shardpost.weekly_email.model import shard_ranges
+from shardpost.weekly_email.model.email_context import Sender
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.letterhead import Sender
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
 from shardpost.weekly_email.spark.freeze_audience import freeze
 
@@ -24,7 +24,7 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     as_of = request.week.as_of(request.now, early=request.early)
     topic = settings.topic("weekly-emails")
     partitions = partition_counts(settings, [topic])[topic]
-    chosen = shards.parse(request.shards, partitions)
+    chosen = shard_ranges.parse(request.shards, partitions)
     snapshot = snapshots.current(settings)
     week = PreparedWeek(request.week, as_of, sender, snapshot, partitions, chosen)
     if frozen := frozen_weeks.find(settings, request.week):

@@ -8,7 +8,7 @@ from shardpost.weekly_email.model.mail_retry_policy import Retry
 from shardpost.weekly_email.send_plan import MailToSend
 
 # Mails held in memory for a retry; at more than that no fresh ones are started.
-MOST = 2000
+MAX_QUEUED = 2000
 
 
 @dataclass(order=True)
@@ -33,7 +33,7 @@ class RetryQueue:
     @property
     def is_full(self) -> bool:
         """Whether no fresh mail should be started."""
-        return len(self) >= MOST
+        return len(self) >= MAX_QUEUED
 
     @property
     def delay(self) -> float:

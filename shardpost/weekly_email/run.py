@@ -8,19 +8,19 @@ import logging
 
 from shardpost.errors import DONE
 from shardpost.settings import Settings
-from shardpost.spark.job import Outcome
+from shardpost.spark.job import JobResult
 from shardpost.weekly_email.dry_run import dry_run
-from shardpost.weekly_email.freeze import frozen_result
+from shardpost.weekly_email.freeze_result import frozen_result
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.prepare import prepare
-from shardpost.weekly_email.scheduled_week import skipped_result, why_skip
 from shardpost.weekly_email.send import send
+from shardpost.weekly_email.skipped_week import skipped_result, why_skip
 from shardpost.weekly_email.spark.spark_errors import spark_errors_of
 
 log = logging.getLogger(__name__)
 
 
-def run(request: EmailRequest, settings: Settings) -> Outcome:
+def run(request: EmailRequest, settings: Settings) -> JobResult:
     """Do what the request's mode says; return the exit code and the JSON result."""
     if reason := why_skip(request, settings):
         log.info("skipped: %s", reason)

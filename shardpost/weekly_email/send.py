@@ -9,7 +9,7 @@ from typing import Any
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
-from shardpost.spark.job import Outcome
+from shardpost.spark.job import JobResult
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
@@ -18,10 +18,10 @@ from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark.send_tasks import send_shards
 
 
-def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> Outcome:
+def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobResult:
     """Send; return the exit code and the counts of each shard. LockedError beside another run."""
     resend = request.resend_policy(settings.on_unknown)
-    options = SendOptions(week.letterhead, resend, request.now, started=time.time())
+    options = SendOptions(week.context, resend, request.now, started=time.time())
     rate = settings.mail_rate / request.groups if settings.mail_rate else None
     with _locked(settings, week):
         reports = send_shards(settings, week, options, rate)

@@ -7,10 +7,10 @@ from datetime import datetime
 import pyarrow as pa
 
 from shardpost.weekly_email.model.audience import Member, NotMailed, recipient_of
+from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, of_batch
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, message_id
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.letterhead import Letterhead
 from shardpost.weekly_email.model.message import ComposeError, Mail, Recipient, compose
 
 # Clients whose e-mails are composed at once.
@@ -45,7 +45,7 @@ class SendPlan:
 
     ledger_index: LedgerIndex
     resend: ResendPolicy
-    letterhead: Letterhead
+    context: EmailContext
     clock: Callable[[], datetime]
     open_clients: int = 0
 
@@ -85,11 +85,11 @@ class SendPlan:
         self, to: Recipient, holdings: Holdings, before: DeliveryState | None
     ) -> MailToSend | NoMail:
         try:
-            return MailToSend(compose(self.letterhead, to, holdings, self.clock()), before)
+            return MailToSend(compose(self.context, to, holdings, self.clock()), before)
         except ComposeError as error:
             why = NotMailed(DeliveryState.FAILED, str(error))
             return self._not_mailed(to.client, why, before)
 
     def _not_mailed(self, client: str, why: NotMailed, before: DeliveryState | None) -> NoMail:
-        identity = message_id(self.letterhead.week, client, self.letterhead.domain)
+        identity = message_id(self.context.week, client, self.context.domain)
         return NoMail(LedgerEntry(client, why.state, identity, why.reason), before)

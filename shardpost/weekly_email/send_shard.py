@@ -13,11 +13,11 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.letterhead import Letterhead
+from shardpost.weekly_email.model.email_context import EmailContext
+from shardpost.weekly_email.model.ledger import LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.rate_limit import RateLimit
 from shardpost.weekly_email.model.shard_counts import ShardReport
+from shardpost.weekly_email.model.unknown_deliveries import sending_to_unknown
 from shardpost.weekly_email.progress import Progress
 from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
@@ -33,7 +33,7 @@ class SendOptions:
     `now` is the run's time when the machine's clock showed `started`, seconds since 1970.
     """
 
-    letterhead: Letterhead
+    context: EmailContext
     resend: ResendPolicy
     now: datetime
     started: float
@@ -61,7 +61,7 @@ def send_shard(
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(settings, options.letterhead.week, shard.number)) as ledger:
+        with closing(Ledger(settings, options.context.week, shard.number)) as ledger:
             return _send(settings, options, shard, ledger, batches)
     except ShardpostError as error:
         return ShardReport(shard.number, open=shard.audience_size, error=str(error))
@@ -78,14 +78,14 @@ def _send(
     batches: Iterator[pa.RecordBatch],
 ) -> ShardReport:
     ledger_index = ledger.open()
-    left_sending = ledger_index.mark_sending_unknown()
-    plan = SendPlan(ledger_index, options.resend, options.letterhead, options.clock)
-    week = options.letterhead.week
+    unknown = sending_to_unknown(ledger_index)
+    plan = SendPlan(ledger_index, options.resend, options.context, options.clock)
+    week = options.context.week
     progress = Progress.of(week, shard.number, shard.audience_size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
     with stop_reason_by_signal() as stop_reason:
         sender = ShardSender(settings, ledger, progress, rate_limit, stop_reason)
-        error = _run(sender, plan, _unknown_entries(ledger_index, left_sending), batches)
+        error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log(waiting=0)
     return progress.report(plan.open_clients, error)
@@ -116,19 +116,6 @@ def _run(
     finally:
         sender.close()
     return None
-
-
-def _unknown_entries(ledger_index: LedgerIndex, clients: list[str]) -> list[LedgerEntry]:
-    reason = "the run that was sending it ended before it wrote the outcome"
-    return [
-        LedgerEntry(
-            client,
-            DeliveryState.UNKNOWN,
-            ledger_index.delivery_unknown[client].message_id,
-            reason,
-        )
-        for client in clients
-    ]
 
 
 def _internal(error: Exception) -> str:

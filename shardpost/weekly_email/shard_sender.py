@@ -13,9 +13,8 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.circuit_breaker import CircuitBreaker
-from shardpost.weekly_email.model.delivery import NotSent, Outcome
+from shardpost.weekly_email.model.email_context import LONGEST_NAME
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.letterhead import LONGEST_NAME
 from shardpost.weekly_email.model.mail_retry_policy import (
     Final,
     LeaveOpen,
@@ -25,6 +24,7 @@ from shardpost.weekly_email.model.mail_retry_policy import (
 )
 from shardpost.weekly_email.model.rate_limit import RateLimit
 from shardpost.weekly_email.model.single_line import single_line
+from shardpost.weekly_email.model.smtp_outcome import NotSent, SmtpOutcome
 from shardpost.weekly_email.progress import Progress
 from shardpost.weekly_email.retry_queue import Attempt, RetryQueue
 from shardpost.weekly_email.send_plan import MailToSend, NoMail
@@ -158,7 +158,7 @@ class ShardSender:
         self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
         self._raise_if_server_fails(outcomes)
 
-    def _raise_if_server_fails(self, outcomes: list[Outcome]) -> None:
+    def _raise_if_server_fails(self, outcomes: list[SmtpOutcome]) -> None:
         if not self._connections:
             last = next(outcome for outcome in outcomes if isinstance(outcome, NotSent))
             raise StoppedError(last.reason)
@@ -167,7 +167,7 @@ class ShardSender:
 
     # Its outcomes
 
-    def _apply(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:
         mail = attempt.task.mail
         match next_step(outcome, attempt.number, self._retry_policy):
             case Final(state, reason):

@@ -14,16 +14,16 @@ import time
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.delivery import (
+from shardpost.weekly_email.model.mail_retry_policy import MailRetryPolicy
+from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.model.smtp_outcome import (
     Accepted,
     NoReply,
     NotSent,
-    Outcome,
     PermanentFailure,
+    SmtpOutcome,
     TemporaryFailure,
 )
-from shardpost.weekly_email.model.mail_retry_policy import MailRetryPolicy
-from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.smtp_connect import NOT_RETRYABLE, connect, error_text, reply_text
 
 # Replies to MAIL that are about the login and not about the mail: it is required, or was rejected.
@@ -66,7 +66,7 @@ class SmtpSession:
                 time.sleep(self._retries.delay_after(attempt))
                 attempt += 1
 
-    def send(self, mail: Mail) -> Outcome:
+    def send(self, mail: Mail) -> SmtpOutcome:
         """Send one mail; where an older connection turns out to be lost, again on a new one."""
         while True:
             is_new = self._smtp is None
@@ -95,7 +95,7 @@ class SmtpSession:
             with contextlib.suppress(OSError):
                 smtp.close()
 
-    def _transact(self, mail: Mail) -> Outcome:
+    def _transact(self, mail: Mail) -> SmtpOutcome:
         smtp = self._smtp
         assert smtp is not None  # noqa: S101 - open() made it
         if mail.needs_utf8 and not smtp.has_extn("smtputf8"):
@@ -108,7 +108,7 @@ class SmtpSession:
             raise _ConnectionLostError(error_text(error)) from None
         return refusal or self._final_outcome(smtp)
 
-    def _transfer(self, smtp: smtplib.SMTP, mail: Mail) -> Outcome | None:
+    def _transfer(self, smtp: smtplib.SMTP, mail: Mail) -> SmtpOutcome | None:
         """Send the whole mail; return its outcome if the server refused it before, or None."""
         refusal = self._send_commands(smtp, _commands(smtp, mail))
         if refusal is None:
@@ -149,7 +149,7 @@ class SmtpSession:
         except (OSError, smtplib.SMTPException):
             self._drop()
 
-    def _final_outcome(self, smtp: smtplib.SMTP) -> Outcome:
+    def _final_outcome(self, smtp: smtplib.SMTP) -> SmtpOutcome:
         """Read the reply to the final dot."""
         try:
             code, text = smtp.getreply()

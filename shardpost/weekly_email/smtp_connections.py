@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.delivery import NoReply, NotSent, Outcome
 from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.model.smtp_outcome import NoReply, NotSent, SmtpOutcome
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class SmtpConnections:
             raise failed[0]
         self._remove([session for session, error in zip(sessions, errors, strict=True) if error])
 
-    def send(self, mails: Sequence[Mail]) -> list[Outcome]:
+    def send(self, mails: Sequence[Mail]) -> list[SmtpOutcome]:
         """Send mails in parallel, at most `len` of them; return what became of each."""
         sessions = self._sessions[: len(mails)]
         others = self._pool.map(_send, sessions[1:], mails[1:])
@@ -52,7 +52,7 @@ class SmtpConnections:
             log.warning("continuing with %d connections to the mail server", len(self))
 
 
-def _is_unreachable(outcome: Outcome) -> bool:
+def _is_unreachable(outcome: SmtpOutcome) -> bool:
     return isinstance(outcome, NotSent) and outcome.unreachable
 
 
@@ -64,7 +64,7 @@ def _open(session: SmtpSession) -> MailServerError | None:
     return None
 
 
-def _send(session: SmtpSession, mail: Mail) -> Outcome:
+def _send(session: SmtpSession, mail: Mail) -> SmtpOutcome:
     try:
         return session.send(mail)
     except Exception as error:

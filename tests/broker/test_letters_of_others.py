@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters import redrive
-from shardpost.dead_letters.intake import take_in
+from shardpost.dead_letters.foreign_intake import take_in
 from shardpost.dead_letters.letters_table import append, current_letters, open_table
 from shardpost.dead_letters.letters_table_offsets import unread
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.letter_parser import parse
-from shardpost.dead_letters.model.transitions import parked
+from shardpost.dead_letters.model.transition_records import parked
 from shardpost.dead_letters.routes import routes_of
 from shardpost.dead_letters.selected_records import read_selected
 from shardpost.kafka import clients, offsets, reading

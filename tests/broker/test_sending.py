@@ -14,9 +14,9 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
-from shardpost.weekly_email.model.letterhead import Letterhead, Sender
 from shardpost.weekly_email.model.shard_counts import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from tests.support.mail_server import (
@@ -94,8 +94,8 @@ def run(
         settings = settings.model_copy(update={"smtp_port": server.port})
     chosen = members if members is not None else [member(client) for client in CLIENTS]
     sender = Sender.of(mail_from=settings.mail_from, unsubscribe_url=settings.unsubscribe_url)
-    letterhead = Letterhead(WEEK, WEEK.end, "US", sender)
-    options = SendOptions(letterhead, resend, NOW, time.time())
+    context = EmailContext(WEEK, WEEK.end, "US", sender)
+    options = SendOptions(context, resend, NOW, time.time())
     return send_shard(settings, options, Shard(SHARD, len(chosen), rate), batches(chosen))
 
 

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 import pytest
 
 from shardpost.settings import Settings, load
-from shardpost.weekly_email.model.delivery import (
+from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.model.smtp_outcome import (
     Accepted,
     NoReply,
     NotSent,
-    Outcome,
     PermanentFailure,
+    SmtpOutcome,
     TemporaryFailure,
 )
-from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.smtp import SmtpSession
 from tests.support.mail_server import (
     DROP,
@@ -64,7 +64,7 @@ def speaking(script: Script, ehlo: str = PIPELINING) -> Iterator[tuple[SmtpSessi
         session.close()
 
 
-def two(script: Script) -> tuple[Outcome, int]:
+def two(script: Script) -> tuple[SmtpOutcome, int]:
     """Send a mail to `bad`, then one to `good`, which has to arrive.
 
     Return what became of the first, and how many connections there were.

@@ -244,7 +244,7 @@ def test_a_flood_of_one_error_is_held_and_the_others_go(ready: Settings) -> None
 
 
 def _due_errors(settings: Settings) -> dict[str, int]:
-    from shardpost.dead_letters.model.transitions import Routes
+    from shardpost.dead_letters.model.transition_records import Routes
     from shardpost.dead_letters.sweep_partition import Sweep, due_by_fingerprint
     from tests.support.letter_world import partitions
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta.query import rows
 from shardpost.holders.model import as_of
-from shardpost.holders.model.position_order import position_sort_key
+from shardpost.holders.model.position_id_order import position_sort_key
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write
@@ -44,7 +44,7 @@ def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_pa
     history = write(at, [some_history(7)])
     give(spark, at)
     for time in (None, *(START + timedelta(hours=hour) for hour in (2, 5, 10))):
-        sql = as_of.us_positions("US", time)
+        sql = as_of.counted_positions("US", time)
         by_spark = sorted(tuple(row) for row in spark.sql(sql).collect())
         found = rows(at, sql, dict.fromkeys(as_of.RELATIONS))
         assert by_spark == sorted(tuple(row.values()) for row in found)
@@ -63,5 +63,5 @@ def test_a_country_of_any_characters_is_compared_by_spark_too(
     at = Settings(home=tmp_path)
     write(at, [Batch([put("1", "a", "X"), put("2", "a", "Y")], [country_of("X", AWKWARD)])])
     give(spark, at)
-    sql = as_of.us_positions(AWKWARD, START + timedelta(hours=1))
+    sql = as_of.counted_positions(AWKWARD, START + timedelta(hours=1))
     assert [row.position for row in spark.sql(sql).collect()] == ["1"]

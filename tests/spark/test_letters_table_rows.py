@@ -5,11 +5,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import as_record, first_failure
-from shardpost.dead_letters.model.life import Step
 from shardpost.dead_letters.model.record_steps import step_of
-from shardpost.dead_letters.model.transitions import tombstone
+from shardpost.dead_letters.model.transition_records import tombstone
 from shardpost.dead_letters.spark.letters_table_rows import rows_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings

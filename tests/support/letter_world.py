@@ -12,7 +12,7 @@ from confluent_kafka import Message, Producer
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.outcome import reported
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out
 from shardpost.dead_letters.routes import routes_of
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition

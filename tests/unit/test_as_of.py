@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from shardpost.delta.query import rows
 from shardpost.delta.sql import time_literal
 from shardpost.errors import UsageError
-from shardpost.holders.model.as_of import RELATIONS, holders, us_positions
-from shardpost.holders.model.position_order import position_sort_key
+from shardpost.holders.model.as_of import RELATIONS, counted_positions, holders
+from shardpost.holders.model.position_id_order import position_sort_key
 from shardpost.settings import Settings
 from tests.support.histories import START, Batch, Record, country_of, holders_of, put, write
 from tests.support.random_histories import BATCHES
@@ -35,7 +35,7 @@ def test_at_every_time_the_sql_equals_the_fold_of_what_is_before_it(batch: Batch
 def rows_of(folder: Path, as_of: datetime | None, *positions: Record) -> list[tuple[str, ...]]:
     at = Settings(home=folder)
     write(at, [Batch(positions, [country_of("NASDAQ", "US"), country_of("LON", "GB")])])
-    found = rows(at, us_positions("US", as_of), dict.fromkeys(RELATIONS))
+    found = rows(at, counted_positions("US", as_of), dict.fromkeys(RELATIONS))
     return sorted(tuple(row.values()) for row in found)
 
 

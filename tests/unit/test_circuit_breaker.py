@@ -3,7 +3,7 @@
 import math
 
 from shardpost.weekly_email.model.circuit_breaker import CircuitBreaker
-from shardpost.weekly_email.model.delivery import Accepted, NoReply, NotSent
+from shardpost.weekly_email.model.smtp_outcome import Accepted, NoReply, NotSent
 
 
 def test_a_new_server_gets_no_more_mails_than_would_stop_the_shard() -> None:

@@ -13,6 +13,7 @@ from shardpost.weekly_email.model.ledger import (
     message_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.unknown_deliveries import sending_to_unknown
 
 WEEK = IsoWeek(2026, 47)
 
@@ -72,7 +73,7 @@ def test_a_sending_without_outcome_becomes_unknown() -> None:
             LedgerEntry("b", DeliveryState.SENT),
         ]
     )
-    assert ledger_index.mark_sending_unknown() == ["a"]
+    assert [entry.client for entry in sending_to_unknown(ledger_index)] == ["a"]
     assert ledger_index.states(["a", "b"]) == [DeliveryState.UNKNOWN, DeliveryState.SENT]
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.dead_letters.model import letter_format, letter_parser, letters, transitions
+from shardpost.dead_letters.model import letter_format, letter_parser, letters, transition_records
 from shardpost.dead_letters.model.backoff import delay
 from shardpost.dead_letters.model.fingerprints import error_class, fingerprint
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
@@ -15,7 +15,7 @@ from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.outcome import Outcome
 from shardpost.dead_letters.model.retry_policy import RetryDecision, decide, park
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Header, Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings, parse_origins
@@ -233,9 +233,9 @@ def test_how_often_each_error_parked_a_letter_is_remembered() -> None:
     record, counts = as_read(stored()), []
     for error in "AABA":
         letter = first_failure(RECORD, f"{error}: x", NOW)
-        out = transitions.parked(letter, record, "exhausted", routes)
+        out = transition_records.parked(letter, record, "exhausted", routes)
         record = as_read(out)
-        counts.append(transitions.parked_count(dict(record.headers)))
+        counts.append(transition_records.parked_count(dict(record.headers)))
     assert counts == [1, 2, 1, 3]
 
 
@@ -285,9 +285,9 @@ def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_diffe
         decided = decide(found, NOW, RetryRules())
         assert decided.outcome is Outcome.PARK
         routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
-        lot = transitions.parked(found, as_read(out), decided.reason or "", routes)
+        lot = transition_records.parked(found, as_read(out), decided.reason or "", routes)
         assert read(lot) == found
-        fingerprints.add(dict(lot.headers)[transitions.PARKED_ERROR])
+        fingerprints.add(dict(lot.headers)[transition_records.PARKED_ERROR])
     assert len(fingerprints) == 2
 
 
@@ -322,7 +322,7 @@ def retried(out: Outgoing) -> tuple[Letter, Outgoing]:
     letter = read(out)
     assert isinstance(letter, Letter)
     topic = RULES.retry_topic(letter.origin_topic)
-    return letter, transitions.retry(letter, as_read(out), topic, ROUTES)
+    return letter, transition_records.retry(letter, as_read(out), topic, ROUTES)
 
 
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
@@ -427,8 +427,8 @@ def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> N
     out = stored(RECORD._replace(value=None))
     letter = read(out)
     assert isinstance(letter, Letter)
-    assert transitions.retry(letter, as_read(out), "retries", ROUTES).value is None
-    retry = transitions.retry(letter, as_read(out)._replace(value=b"v"), "retries", ROUTES)
+    assert transition_records.retry(letter, as_read(out), "retries", ROUTES).value is None
+    retry = transition_records.retry(letter, as_read(out)._replace(value=b"v"), "retries", ROUTES)
     assert retry.value == b"v"
     again = failed_again(as_read(retry), "E: x", NOW)
     assert again == letter._replace(attempt=1, is_null=False)

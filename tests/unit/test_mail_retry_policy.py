@@ -1,13 +1,6 @@
 """When a mail, or a connection to the mail server, is tried again."""
 
 from shardpost.settings import load
-from shardpost.weekly_email.model.delivery import (
-    Accepted,
-    NoReply,
-    NotSent,
-    PermanentFailure,
-    TemporaryFailure,
-)
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.mail_retry_policy import (
     Final,
@@ -15,6 +8,13 @@ from shardpost.weekly_email.model.mail_retry_policy import (
     MailRetryPolicy,
     Retry,
     next_step,
+)
+from shardpost.weekly_email.model.smtp_outcome import (
+    Accepted,
+    NoReply,
+    NotSent,
+    PermanentFailure,
+    TemporaryFailure,
 )
 
 RETRIES = MailRetryPolicy(attempts=5, first_delay=1, factor=4)

@@ -12,10 +12,10 @@ import pytest
 from shardpost.errors import UsageError
 from shardpost.weekly_email.model.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.audience import Member, NotMailed, recipient_of
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, of_batch
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.letterhead import Letterhead, Sender
 from shardpost.weekly_email.model.message import ComposeError, Mail, Recipient, compose
 
 NAMES = ("position", "ticker", "amount", "exchange")
@@ -30,16 +30,16 @@ def held(*positions: tuple[str | None, ...]) -> Holdings:
     return of_batch(pa.array([rows], POSITIONS))[0]
 
 
-def letterhead(**more: Any) -> Letterhead:
+def context(**more: Any) -> EmailContext:
     given = {"mail_from": "Shardpost <weekly@shardpost.example>", "unsubscribe_url": URL}
-    return Letterhead(WEEK, WEEK.end, "US", Sender.of(**(given | more)))
+    return EmailContext(WEEK, WEEK.end, "US", Sender.of(**(given | more)))
 
 
 def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example") -> Mail:
     address = check_address(to)
     assert isinstance(address, Address)
     positions = held(("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ"))
-    return compose(letterhead(), Recipient(client, name, address), positions, DATE)
+    return compose(context(), Recipient(client, name, address), positions, DATE)
 
 
 def parsed(found: Mail) -> EmailMessage:
@@ -109,7 +109,7 @@ def test_an_address_beyond_ascii_stands_in_the_header_as_it_is(name: str) -> Non
 
 def test_no_line_is_longer_than_mail_allows_and_all_end_with_crlf() -> None:
     content = compose(
-        letterhead(),
+        context(),
         Recipient("c", "n" * 5000, Address("ann@x.example", needs_utf8=False)),
         held(("p" * 5000, "t" * 5000, "9" * 5000, "e" * 5000)),
         DATE,
@@ -178,7 +178,7 @@ def test_a_setting_that_no_mail_can_be_written_with_is_refused_by_name(
     setting: dict[str, str],
 ) -> None:
     with pytest.raises(UsageError, match=r"SHARDPOST_(MAIL_FROM|UNSUBSCRIBE_URL)"):
-        letterhead(**setting)
+        context(**setting)
 
 
 @pytest.mark.parametrize(

@@ -27,19 +27,16 @@ from shardpost.run_requests.model.commands import (
     fold,
     next_action,
 )
-from shardpost.run_requests.model.request_status import RequestStatus, status_of
-from shardpost.run_requests.model.requests import (
+from shardpost.run_requests.model.request_decision import (
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
-    Outcome,
-    Refused,
-    Request,
-    RequestRules,
-    outcome_of,
-    parse,
+    RequestDecision,
+    decide_record,
 )
+from shardpost.run_requests.model.request_status import RequestStatus, status_of
+from shardpost.run_requests.model.requests import Refused, Request, RequestRules, parse
 from shardpost.run_requests.model.run_ids import LONGEST_KEY, run_id
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -77,8 +74,8 @@ def held(
 
 def outcome(
     asked: Record, entry: CommandEntry | None = None, release: Release | None = None
-) -> Outcome:
-    return outcome_of(asked, entry.command if entry else None, release, RULES)
+) -> RequestDecision:
+    return decide_record(asked, entry.command if entry else None, release, RULES)
 
 
 def test_a_request_is_read_as_the_contract_has_it() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.weekly_email.model import shards
+from shardpost.weekly_email.model import shard_ranges
 
 
 @pytest.mark.parametrize(
@@ -18,17 +18,21 @@ from shardpost.weekly_email.model import shards
     ],
 )
 def test_a_list_names_shards(text: str | None, found: list[int]) -> None:
-    assert shards.parse(text, 8) == found
+    assert shard_ranges.parse(text, 8) == found
 
 
 @pytest.mark.parametrize("text", ["8", "3-1", "a", "1-", "-1", "1,,2", "1;2", "0-8", "²"])
 def test_a_list_that_names_others_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="shards"):
-        shards.parse(text, 8)
+        shard_ranges.parse(text, 8)
 
 
 def test_groups_have_names_that_read_back() -> None:
-    groups = shards.groups(shards.parse(None, 10), 4)
-    assert [shards.label(group) for group in groups] == ["shards 0-3", "shards 4-7", "shards 8-9"]
-    assert shards.label([4]) == "shard 4"
-    assert shards.parse(shards.text_of([0, 2, 5, 6, 7]), 8) == [0, 2, 5, 6, 7]
+    groups = shard_ranges.groups(shard_ranges.parse(None, 10), 4)
+    assert [shard_ranges.label(group) for group in groups] == [
+        "shards 0-3",
+        "shards 4-7",
+        "shards 8-9",
+    ]
+    assert shard_ranges.label([4]) == "shard 4"
+    assert shard_ranges.parse(shard_ranges.text_of([0, 2, 5, 6, 7]), 8) == [0, 2, 5, 6, 7]

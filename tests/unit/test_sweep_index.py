@@ -19,7 +19,7 @@ from shardpost.dead_letters.model.letter_format import Letter
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import letter_headers
 from shardpost.dead_letters.model.outcome import LEFT_IN_STORE, Outcome
-from shardpost.dead_letters.model.transitions import tombstone
+from shardpost.dead_letters.model.transition_records import tombstone
 from shardpost.dead_letters.origin_order import in_origin_order
 from shardpost.dead_letters.sweep_index import SweepIndex
 from shardpost.errors import ShardpostError

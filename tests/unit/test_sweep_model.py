@@ -12,7 +12,7 @@ from shardpost.dead_letters import sweep_index
 from shardpost.dead_letters.model import letters
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.outcome import Outcome
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.origin_order import in_origin_order
 from shardpost.dead_letters.sweep_partition import Sweep
 from shardpost.kafka.records import Outgoing, Record

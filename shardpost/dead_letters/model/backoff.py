@@ -2,6 +2,8 @@
 
 The delay grows exponentially up to a cap. To each comes up to `jitter` of itself, always the same
 for a letter and attempt, so that what failed together does not come back together.
+The same as a Spark column, for the table `dead_letters`, is spark/letters_table_rows.py; a test
+compares the two.
 """
 
 import math

@@ -29,7 +29,7 @@ from shardpost.dead_letters.model.letters import (
     letter_id,
     own_headers,
 )
-from shardpost.dead_letters.model.transitions import CONNECT_PREFIX, SPRING_PREFIX
+from shardpost.dead_letters.model.transition_records import CONNECT_PREFIX, SPRING_PREFIX
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Headers, Outgoing, Record

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from shardpost.dead_letters.model import transitions
+from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.letter_format import Letter
 from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.outcome import Outcome, SelectedLetter
 from shardpost.dead_letters.model.retry_policy import decide
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.retry_settings import RetryRules
 
@@ -24,15 +24,18 @@ def outcome_records(
     outcome = selected.outcome
     if outcome is Outcome.DROP:
         attempt = selected.resolved_attempt
-        return [transitions.tombstone(record, attempt, LetterState.DROPPED, now)]
+        return [transition_records.tombstone(record, attempt, LetterState.DROPPED, now)]
     if outcome is Outcome.RESTORE:
-        return [transitions.restored(record)]
+        return [transition_records.restored(record)]
     letter = parse(record.key, record.headers, record.timestamp)
     if outcome is Outcome.RETRY and isinstance(letter, Letter):
         topic = rules.retry_topic(letter.origin_topic)
-        retry = transitions.retry(letter, record, topic, routes)
-        return [retry, transitions.tombstone(record, letter.attempt, LetterState.RETRIED, now)]
+        retry = transition_records.retry(letter, record, topic, routes)
+        return [
+            retry,
+            transition_records.tombstone(record, letter.attempt, LetterState.RETRIED, now),
+        ]
     attempt = letter.attempt if isinstance(letter, Letter) else None
     reason = decide(letter, now, rules).reason or TOO_LARGE
-    parked = transitions.parked(letter, record, reason, routes)
-    return [parked, transitions.tombstone(record, attempt, LetterState.PARKED, now)]
+    parked = transition_records.parked(letter, record, reason, routes)
+    return [parked, transition_records.tombstone(record, attempt, LetterState.PARKED, now)]

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from shardpost.dead_letters.model.backoff import due
 from shardpost.dead_letters.model.fingerprints import fingerprint
 from shardpost.dead_letters.model.letter_format import ERROR, ORIGIN_TOPIC, Letter, header_text
+from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.letter_parser import attempt_of, parse
 from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.life import Step
-from shardpost.dead_letters.model.transitions import STATE
+from shardpost.dead_letters.model.transition_records import STATE
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
 

@@ -12,7 +12,7 @@ from shardpost.dead_letters.model.letter_format import (
 )
 from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.retry_policy import unknown_origin
-from shardpost.dead_letters.model.transitions import PARKED_ERROR, parked_count, parse_parked
+from shardpost.dead_letters.model.transition_records import PARKED_ERROR, parked_count, parse_parked
 from shardpost.decisions.decision import Kind
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules

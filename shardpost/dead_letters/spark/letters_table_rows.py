@@ -13,7 +13,7 @@ from shardpost.dead_letters.model import letter_format
 from shardpost.dead_letters.model.fingerprints import CLASS, LENGTH, NO_CLASS, VARIABLE
 from shardpost.dead_letters.model.letter_names import BASE64, MAX_KEY_BYTES, SHA256, UNPRINTABLE
 from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.transitions import STATE
+from shardpost.dead_letters.model.transition_records import STATE
 from shardpost.retry_settings import RetryRules, RetrySettings
 
 # Columns that are not the table's.

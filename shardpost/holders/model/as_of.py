@@ -63,7 +63,7 @@ FROM ({positions}) u GROUP BY u.client
 """
 
 
-def us_positions(country: str, as_of: datetime | None) -> str:
+def counted_positions(country: str, as_of: datetime | None) -> str:
     """Return a SELECT of the positions that count: (client, position, ticker, amount, exchange).
 
     `country` is whose stock counts; `as_of` is aware, or None for the snapshot's latest state.
@@ -83,4 +83,4 @@ def us_positions(country: str, as_of: datetime | None) -> str:
 
 def holders(country: str, as_of: datetime | None) -> str:
     """Return a SELECT of who holds: (client, positions), one row per client, ids in no order."""
-    return _HOLDERS.format(positions=us_positions(country, as_of)).strip()
+    return _HOLDERS.format(positions=counted_positions(country, as_of)).strip()

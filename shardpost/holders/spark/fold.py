@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.record_order import OFFSET_BITS
-from shardpost.holders.spark.position_order import order_of
+from shardpost.holders.spark.position_id_order import order_of
 
 
 def latest_per_key(events: DataFrame, *, broadcast_keys: bool) -> DataFrame:
@@ -117,7 +117,7 @@ def updated_holders(touched: DataFrame, holders: DataFrame, *, broadcast_keys: b
 
 
 def sorted_ids(ids: Column) -> Column:
-    """Return the ids in the order of holders/model/position_order.py."""
+    """Return the ids in the order of holders/model/position_id_order.py."""
     keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
     # Not array_sort, which calls a comparator for every two elements.
     return F.sort_array(keyed).getField("id")

@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.as_of import RELATIONS, us_positions
+from shardpost.holders.model.as_of import RELATIONS, counted_positions
 from shardpost.holders.model.tables import CLIENTS
-from shardpost.holders.spark.position_order import order_of
+from shardpost.holders.spark.position_id_order import order_of
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
 
@@ -30,7 +30,7 @@ def held_positions(
     for table in RELATIONS:
         frame = read(spark, settings, table, snapshot.tables[table.name])
         frame.createOrReplaceTempView(table.name)
-    held = spark.sql(us_positions(snapshot.country, as_of))
+    held = spark.sql(counted_positions(snapshot.country, as_of))
     return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
 
 

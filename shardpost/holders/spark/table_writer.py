@@ -3,7 +3,6 @@
 Each write is for exactly one version, and fails if another run has written that one.
 """
 
-import logging
 from collections.abc import Collection
 from urllib.parse import unquote
 
@@ -13,12 +12,10 @@ from pyspark.sql import functions as F
 from shardpost.delta import table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import VIEW
+from shardpost.holders.spark.restore_tables import restore_table
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
-
-log = logging.getLogger(__name__)
 
 # The column of `read_with_files` that says which file a row is in.
 FILE = "file"
@@ -50,7 +47,7 @@ class TableWriter:
         What an interrupted run left after the snapshot is undone. ShardpostError if a table of the
         snapshot does not exist.
         """
-        versions = {table.name: _restored(settings, table, last) for table in VIEW}
+        versions = {table.name: restore_table(settings, table, last) for table in VIEW}
         return cls(spark, settings, versions, run)
 
     def read(self, table: Table) -> DataFrame:
@@ -117,26 +114,3 @@ class TableWriter:
         before = self.versions[table.name]
         after = table_log.commit(self._settings, table, before, written.files, removed)
         self.versions[table.name] = after
-
-
-def _restored(settings: Settings, table: Table, last: Snapshot | None) -> int:
-    """Return the table's version after it was created, or restored to that of the snapshot."""
-    committed = last.tables.get(table.name, 0) if last else 0  # a table is created as version 0
-    newest = table_log.newest_version(settings, table)
-    if newest is None and committed:
-        raise ShardpostError(
-            f"no table {table.name} in {settings.tables_root}: snapshot"
-            f" {last.number if last else 0} is of its version {committed}; restore it from a"
-            " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
-            " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
-        )
-    if newest is None:
-        table_log.create(settings, table, settings.snapshot_days)
-        return 0
-    if newest != committed:
-        log.info(
-            "%s: restoring version %d: an interrupted run left version %d",
-            *(table.name, committed, newest),
-        )
-        newest = table_log.restore(settings, table, committed)
-    return table_log.add_missing_columns(settings, table, newest)

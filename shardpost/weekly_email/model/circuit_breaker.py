@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from shardpost.weekly_email.model.delivery import NoReply, NotSent, Outcome
+from shardpost.weekly_email.model.smtp_outcome import NoReply, NotSent, SmtpOutcome
 
 
 @dataclass
@@ -20,7 +20,7 @@ class CircuitBreaker:
     _lost: int = field(default=0, init=False)
     _has_replied: bool = field(default=False, init=False)
 
-    def record(self, outcome: Outcome) -> None:
+    def record(self, outcome: SmtpOutcome) -> None:
         """Count the outcome of one mail."""
         match outcome:
             case NoReply():

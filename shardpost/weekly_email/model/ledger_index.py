@@ -54,14 +54,9 @@ class LedgerIndex:
         found = np.bincount(self.codes, minlength=len(STATES)).tolist()
         return Counter({state: found[code] for state, code in _CODES.items() if state is not None})
 
-    def mark_sending_unknown(self) -> list[str]:
-        """Turn every `sending` without outcome into `unknown`; return those clients."""
-        self.codes[self.codes == _CODES[DeliveryState.SENDING]] = _CODES[DeliveryState.UNKNOWN]
-        return [
-            client
-            for client, entry in self.delivery_unknown.items()
-            if entry.state is DeliveryState.SENDING
-        ]
+    def change(self, before: DeliveryState, after: DeliveryState) -> None:
+        """Put all clients that are in one state into another."""
+        self.codes[self.codes == _CODES[before]] = _CODES[after]
 
 
 def _digest(client: str) -> bytes:

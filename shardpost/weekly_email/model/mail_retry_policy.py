@@ -7,15 +7,15 @@ attempt n fails, then attempt n + 1 follows after `first_delay` · `factor`^(n -
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardpost.weekly_email.model.delivery import (
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.smtp_outcome import (
     Accepted,
     NoReply,
     NotSent,
-    Outcome,
     PermanentFailure,
+    SmtpOutcome,
     TemporaryFailure,
 )
-from shardpost.weekly_email.model.ledger import DeliveryState
 
 
 class MailRetrySettings(Protocol):
@@ -83,7 +83,7 @@ class LeaveOpen:
 NextStep = Final | Retry | LeaveOpen
 
 
-def next_step(outcome: Outcome, attempt: int, policy: MailRetryPolicy) -> NextStep:
+def next_step(outcome: SmtpOutcome, attempt: int, policy: MailRetryPolicy) -> NextStep:
     """Decide what follows from the outcome of attempt number `attempt`.
 
     A lost connection is never a client's failure: the client stays open. Where no connection could

@@ -18,9 +18,9 @@ from jinja2 import Environment, FunctionLoader, Template, select_autoescape
 
 from shardpost.errors import ShardpostError
 from shardpost.weekly_email.model.addresses import Address
+from shardpost.weekly_email.model.email_context import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.ledger import CAMPAIGN, message_id
-from shardpost.weekly_email.model.letterhead import LONGEST_NAME, Letterhead
 from shardpost.weekly_email.model.single_line import single_line
 
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.
@@ -55,28 +55,28 @@ class Mail:
     content: bytes
 
 
-def compose(letterhead: Letterhead, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
+def compose(context: EmailContext, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
     """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML."""
-    subject = _subject(letterhead, holdings)
+    subject = _subject(context, holdings)
     name = single_line(to.name, LONGEST_NAME)
-    sender, address = letterhead.sender, to.address
-    identity = message_id(letterhead.week, to.client, letterhead.domain)
-    unsubscribe = letterhead.unsubscribe_url(to.client)
+    sender, address = context.sender, to.address
+    identity = message_id(context.week, to.client, context.domain)
+    unsubscribe = context.unsubscribe_url(to.client)
     headers = {
         "From": _mailbox("From", sender.name, sender.address),
         "To": _mailbox("To", name, address.text),
         "Subject": _words("Subject", subject),
         "Date": format_datetime(date),
         "Message-ID": identity,
-        "List-Id": f"<{CAMPAIGN}.{letterhead.domain}>",
+        "List-Id": f"<{CAMPAIGN}.{context.domain}>",
         "List-Unsubscribe": f"<{unsubscribe}>",
         "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
     }
     values = {
         "name": name,
-        "as_of": letterhead.as_of_text,
+        "as_of": context.as_of_text,
         "holdings": holdings,
-        "country": letterhead.country,
+        "country": context.country,
         "unsubscribe": unsubscribe,
         "subject": subject,
     }
@@ -88,9 +88,9 @@ def compose(letterhead: Letterhead, to: Recipient, holdings: Holdings, date: dat
     return Mail(to.client, identity, sender.address, address.text, address.needs_utf8, content)
 
 
-def _subject(letterhead: Letterhead, holdings: Holdings) -> str:
+def _subject(context: EmailContext, holdings: Holdings) -> str:
     count = f"{holdings.positions} position{'s' if holdings.positions != 1 else ''}"
-    text = f"Your {letterhead.country} stock in week {letterhead.week}: {count}"
+    text = f"Your {context.country} stock in week {context.week}: {count}"
     return single_line(text, 2 * LONGEST_NAME)
 
 

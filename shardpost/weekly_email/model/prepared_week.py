@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shardpost.delta.snapshot import Snapshot
+from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.letterhead import Letterhead, Sender
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class PreparedWeek:
         return (self.frozen or self.snapshot).country
 
     @property
-    def letterhead(self) -> Letterhead:
+    def context(self) -> EmailContext:
         """What the week's e-mails have in common."""
-        return Letterhead(self.iso_week, self.as_of, self.country, self.sender)
+        return EmailContext(self.iso_week, self.as_of, self.country, self.sender)
 
     def with_frozen(self, frozen: FrozenWeek) -> "PreparedWeek":
         """Return the week with its frozen audience; ShardpostError if its shards do not fit."""

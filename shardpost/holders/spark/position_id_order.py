@@ -1,4 +1,4 @@
-"""The order of position ids (holders/model/position_order.py) as Spark columns."""
+"""The order of position ids (holders/model/position_id_order.py) as Spark columns."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F

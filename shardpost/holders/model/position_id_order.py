@@ -1,4 +1,7 @@
-"""The order of position ids in a holder's list: all-digit ids by number, then the rest."""
+"""The order of position ids in a holder's list: all-digit ids by number, then the rest.
+
+The same order as Spark columns, for the table and the mails, is ../spark/position_id_order.py.
+"""
 
 
 def position_sort_key(position_id: str) -> tuple[int, int, str, str]:

@@ -40,4 +40,4 @@ class NotSent:
     unreachable: bool = False
 
 
-Outcome = Accepted | PermanentFailure | TemporaryFailure | NoReply | NotSent
+SmtpOutcome = Accepted | PermanentFailure | TemporaryFailure | NoReply | NotSent

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from shardpost.dead_letters.batches import batches, itself
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
-from shardpost.dead_letters.model.transitions import Routes
+from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of

@@ -42,7 +42,7 @@ class Sender:
 
 
 @dataclass(frozen=True)
-class Letterhead:
+class EmailContext:
     """What all e-mails of a run have in common; `country` is whose stock counts."""
 
     week: IsoWeek

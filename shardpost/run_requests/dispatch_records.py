@@ -8,14 +8,14 @@ from shardpost.decisions.decision import SHARDPOST, Decision, Kind
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import Command
-from shardpost.run_requests.model.requests import (
+from shardpost.run_requests.model.request_decision import (
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
-    Refused,
-    outcome_of,
+    decide_record,
 )
+from shardpost.run_requests.model.requests import Refused
 from shardpost.run_requests.partition_state import PartitionState
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def decide(state: PartitionState, record: Record) -> Iterator[Outgoing]:
     """Decide on one request; yield the records to be written for it."""
     key = (record.key or b"").decode(errors="replace")
     commands, where = state.commands, record.coordinates
-    match outcome_of(record, commands.get(key), commands.release_of(key), state.rules):
+    match decide_record(record, commands.get(key), commands.release_of(key), state.rules):
         case Issue(command):
             log.info("%s: %s: issued, run %s", where, key, command.run_id)
             yield from _issue(state, command)
