@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardpost.dead_letters.model import letters
 from shardpost.dead_letters.model.letters import Letter, Malformed
-from shardpost.kafka.messages import headers_once_more, record_of
+from shardpost.kafka.messages import headers_again, record_of
 from shardpost.retry_settings import RetrySettings
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def make_letter(
         raise ValueError(f"expected failed_at with its zone, found {failed_at.isoformat()}")
     if message.error():
         raise ValueError(f"expected a record, found an error of the client: {message.error()}")
-    record = record_of(message)._replace(headers=headers_once_more(message))
+    record = record_of(message)._replace(headers=headers_again(message))
     letter = letters.failure(record, error, failed_at, retry_topics)
     return letters.as_record(letter, record, topic, partitions)._asdict()
 
 
 def read_letter(message: "Message") -> Letter | Malformed:
     """Return the letter that a message of the store is, or why it is none."""
-    return letters.parse(message.key(), headers_once_more(message), message.timestamp()[1])
+    return letters.parse(message.key(), headers_again(message), message.timestamp()[1])
 
 
 def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
@@ -63,4 +63,4 @@ def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
 
     `attempts` is SHARDPOST_RETRY_ATTEMPTS.
     """
-    return letters.attempt_of(headers_once_more(message)) >= attempts
+    return letters.attempt_of(headers_again(message)) >= attempts

@@ -101,7 +101,7 @@ class _Letters:
             if _size(record) > STORED_BYTES - LETTER_BYTES:
                 log.warning(
                     "%s: too large for a letter (%d bytes): only the table rejected_records has it",
-                    *(record.place, _size(record)),
+                    *(record.coordinates, _size(record)),
                 )
                 continue
             self.count += 1

@@ -24,7 +24,7 @@ def headers_of(message: Message) -> Headers:
     return found if isinstance(found, list) else list((found or {}).items())
 
 
-def headers_once_more(message: Message) -> Headers:
+def headers_again(message: Message) -> Headers:
     """Return the headers of a message whose headers may have been asked for before.
 
     If that failed, the client then gives pairs without a name, and to touch one ends the process.

@@ -1,4 +1,4 @@
-"""Where Kafka puts a key, and which of two partitions of a key is the newer home.
+"""The partition that Kafka places a key in.
 
 The hash is that of Kafka's Java client (`org.apache.kafka.common.utils.Utils.murmur2`); librdkafka
 calls the same placement `murmur2_random`. Shard s of a table is partition s of its topic.

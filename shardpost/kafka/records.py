@@ -33,8 +33,8 @@ class Record(NamedTuple):
         return Coordinates(self.topic, self.partition, self.offset)
 
     @property
-    def place(self) -> str:
-        """Where the record is: `topic-partition-offset`."""
+    def id(self) -> str:
+        """The coordinates as `topic-partition-offset`, the id of the record's letter."""
         return f"{self.topic}-{self.partition}-{self.offset}"
 
 

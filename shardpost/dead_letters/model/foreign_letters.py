@@ -75,7 +75,7 @@ def translated(
         attempt = attempt_of(record.headers) if _is_of_a_retry(failures, known) else 0
         letter = _again(record, failure, now, known) or _first(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
-    key = record.place.encode()
+    key = record.id.encode()
     headers = [*own_headers(record.headers), (ERROR, _fault(record.headers))]
     if record.key is not None:
         headers.append((ORIGIN_KEY, record.key))

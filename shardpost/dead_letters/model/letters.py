@@ -148,7 +148,7 @@ def _closely(found: _Found, key: bytes | None, timestamp: int) -> Letter | Malfo
 def first_failure(record: Record, error: BaseException | str, failed_at: datetime) -> Letter:
     """Return the letter of a record that failed for the first time."""
     return Letter(
-        id=record.place,
+        id=record.id,
         origin_topic=record.topic,
         origin_partition=record.partition,
         origin_offset=record.offset,
