@@ -1,1 +1,1 @@
-"""Kafka through confluent-kafka: clients, offsets, reading to an end, transactions."""
+"""Kafka through confluent-kafka: clients, offsets, reading, transactions; and one in memory."""
