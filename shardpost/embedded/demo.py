@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from shardpost.embedded import ports, stack, story
+from shardpost.embedded.airflow_home import disable_schedules
 from shardpost.run_requests.airflow_api import log_in
 from shardpost.settings import Settings
 
@@ -27,6 +28,8 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
     began = time.monotonic()
     with _home(settings, keep=keep) as home:
         own = _settings(settings, home)
+        if not keep:  # scheduled runs, due at once, would only delay the story's own
+            disable_schedules(own)
         try:
             stack.up(own, with_airflow=True, say=say)
             airflow = stack.status(own)["airflow"]
