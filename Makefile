@@ -7,7 +7,7 @@ BIN := .venv/bin
 help:  ## this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17)
+setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17 or 21)
 	@scripts/setup
 
 demo: setup  ## the main job on five positions, end to end
@@ -25,5 +25,5 @@ lint: setup  ## format, lint, types, imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-lock:  ## requirements.txt anew from requirements.in
+lock:  ## regenerate requirements.txt from requirements.in
 	@scripts/lock

@@ -66,6 +66,13 @@ def environment(settings: Settings) -> dict[str, str]:
     }
 
 
+def disable_schedules(settings: Settings) -> None:
+    """Let this Airflow, before its first start, run nothing but what is triggered by hand."""
+    config = settings.home / "airflow" / "airflow.cfg"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("[scheduler]\nuse_job_schedule = False\n")
+
+
 def with_login(settings: Settings) -> Settings:
     """Return the settings with an Airflow to start runs in: this one, where none is set."""
     if settings.airflow_url is not None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 from shardpost.embedded import demo_scenario, ports, stack
+from shardpost.embedded.airflow_home import disable_schedules
 from shardpost.run_requests.airflow_api import log_in
 from shardpost.settings import Settings
 
@@ -23,6 +24,8 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
     began = time.monotonic()
     with _home(settings, keep=keep) as home:
         own = _settings(settings, home)
+        if not keep:  # scheduled runs, due at once, would only delay the story's own
+            disable_schedules(own)
         try:
             stack.up(own, with_airflow=True, say=say)
             airflow = stack.status(own)["airflow"]
