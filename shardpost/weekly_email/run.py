@@ -1,7 +1,7 @@
 """The weekly e-mail: freeze who holds as of the week's end, then mail each client exactly once.
 
-One request, one of four modes: leave a scheduled week out (scheduled_week.py), freeze only
-(freeze.py), dry run (dry_run.py), send (send.py).
+One request, one of four modes: leave a scheduled week out (skipped_week.py), freeze only
+(freeze_result.py), dry run (dry_run.py), send (send.py).
 """
 
 import logging

@@ -1,8 +1,9 @@
 """The format of a dead letter: the names of its headers, their limits, and the letter as a value.
 
-The headers are those of CONTRACT.md. The id of a letter is `topic-partition-offset` of the record
-whose processing failed first, so the same failure makes the same letter however often it is
-reported, and a retry that fails is that letter again, with the retry's attempt.
+The headers are those of docs/dead-letters.md (What a letter is). The id of a letter is
+`topic-partition-offset` of the record whose processing failed first, so the same failure makes the
+same letter however often it is reported, and a retry that fails is that letter again, with the
+retry's attempt.
 """
 
 from collections.abc import Mapping
