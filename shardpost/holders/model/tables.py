@@ -85,8 +85,9 @@ INPUTS: dict[TopicName, InputTables] = {
     "exchanges": InputTables(EXCHANGE_EVENTS, EXCHANGES, EXCHANGE_FIELDS),
 }
 
-# client -> ids of its positions that count, in the order of position_id_order.py; a client that holds
-# none any more keeps an empty list. `shard` is the client's partition in the topic share-holders.
+# client -> ids of its positions that count, in the order of position_id_order.py; a client that
+# holds none any more keeps an empty list. `shard` is the client's partition in the topic
+# share-holders.
 SHARE_HOLDERS = Table(
     "share_holders",
     "client STRING, positions ARRAY<STRING>, snapshot BIGINT, shard INT",
