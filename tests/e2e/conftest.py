@@ -9,6 +9,20 @@ from shardpost.embedded import ports
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 
+SERVER_ERROR, CONFLICT, TRIES = 500, 409, 4
+
+
+class RepeatedOnServerError(httpx.HTTPTransport):
+    """Repeats what the API server could not do, since another process held SQLite's lock."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        for _ in range(TRIES - 1):
+            response = super().handle_request(request)
+            if response.status_code < SERVER_ERROR:
+                return response
+            response.close()
+        return super().handle_request(request)
+
 
 @pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
@@ -28,7 +42,8 @@ def api(stack: CommandLine) -> Iterator[httpx.Client]:
     """Give a client of the stack's Airflow that is logged in."""
     airflow = stack.json("status")["airflow"]
     login = {"username": airflow["user"], "password": airflow["password"]}
-    with httpx.Client(base_url=airflow["address"], timeout=60) as client:
+    transport = RepeatedOnServerError()
+    with httpx.Client(base_url=airflow["address"], timeout=60, transport=transport) as client:
         token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
         client.headers["Authorization"] = f"Bearer {token}"
         yield client
