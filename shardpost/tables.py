@@ -42,10 +42,7 @@ def snapshots(settings: Settings | None = None) -> list[Snapshot]:
 
 def snapshot(number: int | None = None, settings: Settings | None = None) -> Snapshot:
     """Return the snapshot of that number, or the newest one (a plain value)."""
-    settings = settings or load()
-    if number is None:
-        return _snapshots.current(settings)
-    return _snapshots.get(settings, number, now=datetime.now(UTC))
+    return _chosen(number, settings or load())
 
 
 def holders(
@@ -103,4 +100,7 @@ def letters(settings: Settings | None = None) -> "list[Step]":
     return sorted(current_letters(settings or load()).values(), key=lambda step: (step.at, step.id))
 
 
-_chosen = snapshot  # where a parameter has its name
+def _chosen(number: int | None, settings: Settings) -> Snapshot:
+    if number is None:
+        return _snapshots.current(settings)
+    return _snapshots.get(settings, number, now=datetime.now(UTC))
