@@ -1,11 +1,9 @@
 """Decoding one record: what is taken, and the reason where it is not."""
 
 import json
-from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from shardpost.holders.model.fields import (
     CLIENT_FIELDS,
@@ -13,12 +11,9 @@ from shardpost.holders.model.fields import (
     POSITION_FIELDS,
     Field,
 )
-from shardpost.holders.spark.decoding import decoded
+from shardpost.holders.spark import strict_json
+from tests.support.decoding import decode
 
-RAW = (
-    "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp TIMESTAMP,"
-    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
 NOT_ONE_OBJECT = "expected one JSON object, found "
 
 
@@ -32,16 +27,6 @@ def judge(
 def columns(spark: SparkSession, records: list[tuple[bytes, str]], name: str) -> list[str]:
     raw = [(key, value.encode()) for key, value in records]
     return [row[name] for row in decode(spark, POSITION_FIELDS, raw).collect()]
-
-
-def decode(
-    spark: SparkSession,
-    fields: tuple[Field, ...],
-    records: Sequence[tuple[bytes | None, bytes | None]],
-) -> DataFrame:
-    at = datetime(2026, 11, 16, tzinfo=UTC)
-    raw = [(key, value, 0, offset, at, None) for offset, (key, value) in enumerate(records)]
-    return decoded(spark.createDataFrame(raw, RAW), fields).orderBy("offset")
 
 
 def test_a_position_is_one_object_with_typed_fields(spark: SparkSession) -> None:
@@ -64,17 +49,95 @@ def test_texts_that_look_like_something_else_are_kept_as_they_are(spark: SparkSe
     assert found == [("rejected", f"expected text for Client, found {one}") for one in others]
 
 
+WHOLE = ("0", "100", "-7", "9007199254740993", "-9223372036854775808", "9223372036854775808")
+FRACTIONS = ("-1.5", "0.1", "1.000000000000000001", "4503599627370496.2", f"0.{'0' * 37}1")
+LONG = ("9" * 38, "9" * 60, f"-0.{'0' * 38}1", "9" * strict_json.MAX_NUMBER_LENGTH)
+EXPONENTS = ("1e2", "-1E+400", "5e-324", "1e-999", "0.10e1")
+
+
 def test_amounts_keep_their_value_to_the_last_digit(spark: SparkSession) -> None:
     amounts = {
-        **{one: one for one in ("0", "100", "-7", "-1.5", "0.1", "9007199254740991")},
-        **{one: one for one in ("9007199254740993", "-9223372036854775808", "9" * 30)},
+        **{one: one for one in (*WHOLE, *FRACTIONS, *LONG, *EXPONENTS)},
         "1.50": "1.5",
         "-0": "0",
         "100.0": "100",
-        "1e2": "100",
+        "-0.00": "0",
+        f"{'1' * 38}.0": f"{'1' * 38}.0",
     }
     values = [f'{{"Client":"c","Ticker":"T","Amount":{one},"Exchange":"X"}}' for one in amounts]
     assert columns(spark, [(b"k", value) for value in values], "amount") == [*amounts.values()]
+
+
+def test_an_amount_is_its_own_whatever_else_looks_like_it(spark: SparkSession) -> None:
+    more = r'"T\"":"\\\" : 5, -7 ","O":[{"Amount":4e4,"a":-1.5e-3},1e1,"2"],"9":9e9,"Amount":2e2'
+    value = f'{{{more},"Client":"c 1e1","Ticker":"T","Amount":1e400,"Exchange":"1, 2"}}'
+    [row] = decode(spark, POSITION_FIELDS, [(b"k", value.encode())]).collect()
+    assert (row["client"], row["amount"], row["exchange"]) == ("c 1e1", "1e400", "1, 2")
+
+
+def test_of_a_field_that_is_given_twice_the_last_counts(spark: SparkSession) -> None:
+    values = [
+        '{"Client":"a","Client":"b","Ticker":"T","Amount":1,"Exchange":"X"}',
+        '{"Client":{"a":1,"a":[]},"Client":"b","Ticker":"T","Amount":{"a":1,"a":2},"Amount":1.5,'
+        '"Exchange":"X","O":{"a":1,"a":[2]}}',
+        '{"Client":"b","Ticker":"T","Amount":1,"Exchange":"X","Client":null}',
+    ]
+    found = decode(spark, POSITION_FIELDS, [(b"k", value.encode()) for value in values]).collect()
+    assert [(row["client"], row["amount"], row["reason"]) for row in found] == [
+        ("b", "1", None),
+        ("b", "1.5", None),
+        (None, None, "expected text for Client, found null"),
+    ]
+
+
+def test_half_of_a_surrogate_pair_is_no_character(spark: SparkSession) -> None:
+    """Spark would make a question mark of each: two ids would be one."""
+    text = r'{"Client":"%s","Ticker":"T","Amount":1,"Exchange":"X"}'
+    good = {
+        r"\ud83d\ude00": "😀",
+        r"\uD83D\uDE00?": "😀?",
+        r"\\ud800": r"\ud800",
+        r"\u00e9 \u0064": "é d",
+    }
+    values = [text % one for one in good]
+    assert columns(spark, [(b"k", value) for value in values], "client") == [*good.values()]
+    halves = {
+        r"\ud800": r"\ud800",
+        r"a\uDfFf": r"\uDfFf",
+        r"\ude00\ud83d": r"\ude00",
+        r"\ud83d\ud83e\ude00": r"\ud83d",
+        r"\\ud83d\ude00": r"\ude00",
+        r"\\\ud83d": r"\ud83d",
+    }
+    values = [text % one for one in halves] + [r'{"Subscribed":true,"\ud800":1}']
+    found = judge(spark, POSITION_FIELDS, [(b"k", value.encode()) for value in values])
+    assert found == [
+        ("rejected", f"expected surrogates in pairs, found {half}")
+        for half in (*halves.values(), r"\ud800")
+    ]
+
+
+def test_how_deep_a_value_may_nest_and_how_long_numbers_and_names_may_be(
+    spark: SparkSession,
+) -> None:
+    good = '{"Client":"c","Ticker":"T","Amount":1,"Exchange":"X","More":%s}'
+
+    def nested(levels: int) -> str:
+        return "[" * levels + "]" * levels
+
+    levels, length = strict_json.MAX_DEPTH - 1, strict_json.MAX_NUMBER_LENGTH
+    taken = [good % more for more in (nested(levels), "9" * length)]
+    beyond = [good % more for more in (nested(levels + 1), "9" * (length + 1), "[" * 100_000)]
+    taken.append(good % f'{{"{"n" * 32_000}":1}}')
+    beyond += [(good % 1).replace('"c"', nested(100_000)), good % f'{{"{"n" * 100_000}":1}}']
+    wrong = (good % 1).replace('"c"', nested(levels))
+    values = [value.encode() for value in (*taken, *beyond, wrong)]
+    found = judge(spark, POSITION_FIELDS, [(b"k", value) for value in values])
+    assert found == [
+        *[("upsert", None)] * 3,
+        *[("rejected", NOT_ONE_OBJECT + value[:100]) for value in beyond],
+        ("rejected", f"expected text for Client, found {'[' * 100}"),
+    ]
 
 
 def test_two_good_objects_are_not_one(spark: SparkSession) -> None:

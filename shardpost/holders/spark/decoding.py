@@ -1,32 +1,33 @@
 """Decoding raw records into columns, strictly, in the JVM; undecodable ones keep their reason.
 
-A value must be exactly one JSON object whose fields have the declared types (model/fields.py). It
-is parsed as the only element of an array, since Spark ignores whatever follows a JSON value.
+A value must be exactly one JSON object (strict_json.py) whose fields have the declared types
+(model/fields.py); the rules are those of docs/compaction.md.
 
 Parsed into columns of their types, numbers and flags pass as texts; parsed into variants, nothing
 passes, but that takes three times as long. So a value is parsed into columns first, and again into
 variants where a text could have been something else, or anything else is out of the ordinary.
 """
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.holders.model.fields import Field, FieldType
 from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.spark import strict_json
 
 # The types that `schema_of_variant` gives for good values; a number may be a DECIMAL too.
+INEXACT_TYPES = ("DOUBLE", "FLOAT")
 VARIANT_TYPES = {
     FieldType.TEXT: ("STRING",),
     FieldType.FLAG: ("BOOLEAN",),
-    FieldType.NUMBER: ("BIGINT", "DOUBLE", "FLOAT"),
+    FieldType.NUMBER: ("BIGINT", *INEXACT_TYPES),
 }
-PLAIN_TYPES = {FieldType.TEXT: "STRING", FieldType.FLAG: "BOOLEAN", FieldType.NUMBER: "DOUBLE"}
+# What is no whole number of 64 bits is no plain number: a DOUBLE could be a rounded one.
+PLAIN_TYPES = {FieldType.TEXT: "STRING", FieldType.FLAG: "BOOLEAN", FieldType.NUMBER: "BIGINT"}
 # The characters of a value that a reason quotes.
 MAX_QUOTED = 100
-# Integers below it are exact as DOUBLE.
-EXACT_BELOW = 2**53
-
-_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 
 
 def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] = ()) -> DataFrame:
@@ -44,7 +45,7 @@ def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] =
     )
     columns = [
         F.when(F.col("is_plain"), F.col(_plain_name(field)))
-        .when(~rejected, _value(field).try_cast(field.column_type))
+        .when(~rejected, _column_value(field))
         .alias(field.column)
         for field in fields
     ]
@@ -63,15 +64,16 @@ def _parsed(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...]) 
     Each value is parsed once, since Spark evaluates equal expressions of a projection once.
     """
     raw = raw.withColumnRenamed("key", "raw_key")
-    plain = _from_json(_plain_schema(fields))
+    plain = strict_json.parsed(_text(), _schema(fields, PLAIN_TYPES))
     is_plain = F.coalesce(_is_plain(fields, plain), F.lit(False))
+    variants = strict_json.parsed(_text(), _schema(fields, dict.fromkeys(FieldType, "VARIANT")))
     return raw.select(
         *("raw_key", "partition", "offset", "timestamp", "value", "headers"),
         *passed,
         is_plain.alias("is_plain"),
         *(_plain_value(field, plain).alias(_plain_name(field)) for field in fields),
-        F.when(~is_plain, _from_json(_schema(fields))).alias("json"),
-        F.when(~is_plain, _closes_the_array()).alias("closes_the_array"),
+        F.when(~is_plain, variants).alias("json"),
+        F.when(~is_plain, strict_json.closes_the_array(_text())).alias("closes_the_array"),
     )
 
 
@@ -84,28 +86,18 @@ def _text() -> Column:
     return F.col("value").cast("string")
 
 
-def _from_json(schema: str) -> Column:
-    return F.from_json(F.concat(F.lit("["), _text(), F.lit("]")), schema, _STRICT)
-
-
-def _plain_schema(fields: tuple[Field, ...]) -> str:
-    return (
-        f"array<struct<{','.join(f'{field.name}:{PLAIN_TYPES[field.type]}' for field in fields)}>>"
-    )
+def _schema(fields: tuple[Field, ...], types: Mapping[FieldType, str]) -> str:
+    return ",".join(f"{field.name}:{types[field.type]}" for field in fields)
 
 
 def _is_plain(fields: tuple[Field, ...], plain: Column) -> Column:
     """Tell which records are good beyond doubt; null means no."""
     is_plain = F.is_valid_utf8(_key()) & (F.length(_key()) > 0) & F.is_valid_utf8(_text())
-    is_plain &= (F.size(plain) == 1) & ~F.contains(_text(), F.lit("]"))
+    is_plain &= strict_json.is_one_object(plain) & ~strict_json.may_close_the_array(_text())
+    is_plain &= ~strict_json.may_have_surrogates(_text())
     for field in fields:
-        value = _of_first(plain, field)
-        if field.type is FieldType.TEXT:
-            is_plain &= _was_text(value)
-        elif field.type is FieldType.NUMBER:
-            is_plain &= (F.abs(value) < EXACT_BELOW) & (value == F.floor(value))
-        else:
-            is_plain &= value.isNotNull()
+        value = strict_json.field_of(plain, field.name)
+        is_plain &= _was_text(value) if field.type is FieldType.TEXT else value.isNotNull()
     return is_plain
 
 
@@ -115,28 +107,33 @@ def _was_text(value: Column) -> Column:
     return is_letter & ~value.isin("[", "{", "true", "false")
 
 
-def _of_first(array: Column | str, field: Field) -> Column:
-    return F.get(array, F.lit(0)).getField(field.name)
-
-
 def _plain_value(field: Field, plain: Column) -> Column:
-    value = _of_first(plain, field)
-    return value.try_cast("bigint").cast("string") if field.type is FieldType.NUMBER else value
+    return strict_json.field_of(plain, field.name).cast(field.column_type)
 
 
 def _plain_name(field: Field) -> str:
     return f"plain_{field.column}"
 
 
-def _schema(fields: tuple[Field, ...]) -> str:
-    return f"array<struct<{','.join(f'{field.name}:variant' for field in fields)}>>"
-
-
 def _value(field: Field) -> Column:
-    return _of_first("json", field)
+    return strict_json.field_of(F.col("json"), field.name)
+
+
+def _column_value(field: Field) -> Column:
+    """Return the value of a good field; a number that no type holds exactly as it was written."""
+    value = _value(field).try_cast(field.column_type)
+    if field.type is not FieldType.NUMBER:
+        return value
+    is_inexact = F.schema_of_variant(_value(field)).isin(*INEXACT_TYPES)
+    as_written = strict_json.parsed(
+        strict_json.with_numbers_quoted(_text()), f"{field.name}:STRING"
+    )
+    return F.when(is_inexact, strict_json.field_of(as_written, field.name)).otherwise(value)
 
 
 def _reason(fields: tuple[Field, ...]) -> Column:
+    is_object = strict_json.is_one_object(F.col("json")) & ~F.col("closes_the_array")
+    surrogate = strict_json.unpaired_surrogate(_text())
     reason = (
         F.when(F.col("is_plain"), None)
         .when(F.col("raw_key").isNull(), "expected a key, found none")
@@ -144,12 +141,10 @@ def _reason(fields: tuple[Field, ...]) -> Column:
         .when(F.length(_key()) == 0, "expected a key, found an empty one")
         .when(F.col("value").isNull(), None)
         .when(~F.is_valid_utf8(_text()), "expected a value in UTF-8, found other bytes")
+        .when(~F.coalesce(is_object, F.lit(False)), _expected("one JSON object", _text()))
         .when(
-            F.col("json").isNull()
-            | (F.size("json") != 1)
-            | F.get("json", F.lit(0)).isNull()
-            | F.col("closes_the_array"),
-            _expected("one JSON object", _text()),
+            strict_json.may_have_surrogates(_text()) & (surrogate != ""),
+            _expected("surrogates in pairs", surrogate),
         )
     )
     for field in fields:
@@ -157,15 +152,6 @@ def _reason(fields: tuple[Field, ...]) -> Column:
             _is_wrong(field), _expected(f"{field.expected} for {field.name}", _found(field))
         )
     return reason
-
-
-def _closes_the_array() -> Column:
-    """Tell whether a value closes the array that it is parsed in; few values have a bracket at all.
-
-    What closes an array there cannot close an object there.
-    """
-    in_object = F.from_json(F.concat(F.lit('{"v":'), _text(), F.lit("}")), "v VARIANT", _STRICT)
-    return F.contains(_text(), F.lit("]")) & in_object.getField("v").isNull()
 
 
 def _is_wrong(field: Field) -> Column:
