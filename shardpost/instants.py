@@ -1,8 +1,14 @@
-"""Instants as people write them: ISO 8601, UTC where no zone is given."""
+"""Instants: as people write them, ISO 8601, UTC where no zone is given; and as Kafka has them."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from shardpost.errors import UsageError
+
+# What a timestamp of Kafka is here, in milliseconds since 1970: any 64 bits can be one, -1 is none,
+# and neither Python nor ISO 8601 has years after 9999.
+EARLIEST_MS = 0
+LATEST_MS = 253_402_300_799_999
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_instant(text: str) -> datetime:
@@ -15,3 +21,8 @@ def parse_instant(text: str) -> datetime:
             f"time {text!r}: expected ISO 8601, as 2026-11-23, 2026-11-23T08:00 or"
             " 2026-11-23T08:00:00+01:00"
         ) from None
+
+
+def instant_of(timestamp_ms: int) -> datetime:
+    """Return a record's timestamp as an instant, the nearest from EARLIEST_MS to LATEST_MS."""
+    return _EPOCH + timedelta(milliseconds=min(max(EARLIEST_MS, timestamp_ms), LATEST_MS))

@@ -45,11 +45,24 @@ def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) ->
 
 
 def stream(
-    settings: Settings, sql: str, versions: Mapping[Table, int | None]
+    settings: Settings,
+    sql: str,
+    versions: Mapping[Table, int | None],
+    rows_at_once: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run one SQL query as `query` does, and yield its batches as they come."""
+    """Run one SQL query as `query` does, and yield its batches as they come.
+
+    `rows_at_once` bounds what is in memory where rows may be large: so many rows are decoded
+    together, one batch after the other.
+    """
+    config = None
+    if rows_at_once is not None:
+        config = {
+            "datafusion.execution.batch_size": str(rows_at_once),
+            "datafusion.execution.target_partitions": "1",
+        }
     with _reporting_missing_files(settings, versions):
-        yield from _reader(settings, sql, versions)
+        yield from _reader(settings, sql, versions, config)
 
 
 def rows(
@@ -71,9 +84,12 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _reader(
-    settings: Settings, sql: str, versions: Mapping[Table, int | None]
+    settings: Settings,
+    sql: str,
+    versions: Mapping[Table, int | None],
+    config: dict[str, str] | None = None,
 ) -> pa.RecordBatchReader:
-    builder, completed = QueryBuilder(), []
+    builder, completed = QueryBuilder(config), []
     for table, version in versions.items():
         found = _open(settings, table, version)
         missing = missing_columns(found, table)

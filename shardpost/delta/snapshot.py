@@ -1,7 +1,7 @@
 """A snapshot: one consistent view of all tables, at known offsets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,8 @@ class Snapshot:
     """One committed row of the table `snapshots`.
 
     `tables` is {name: version}; `shards` is how many partitions `share-holders` has, for good.
+    `topic_ids` is {topic: Kafka's id} of the topics that were read, as far as they are known.
+    `generations` is {input: how many times its topic was recreated}; 0 where it is not there.
     """
 
     number: int
@@ -36,6 +38,8 @@ class Snapshot:
     run: str
     country: str
     shards: int
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)
 
     def require_shards(self, shards: int) -> None:
         """Raise ShardpostError if the number of partitions of `share-holders` was changed."""
@@ -47,9 +51,16 @@ class Snapshot:
                 " to a topic of its own and SHARDPOST_TABLES to a new folder, and compact again"
             )
 
-    def with_looked_at(self, at: datetime) -> "Snapshot":
-        """Return the same view, found at that time to be up to date; never an earlier time."""
-        return replace(self, looked_at=max(at, self.looked_at))
+    def with_looked_at(
+        self, at: datetime, topic_ids: Mapping[str, str] | None = None
+    ) -> "Snapshot":
+        """Return the same view, found at that time to be up to date; never an earlier time.
+
+        `topic_ids` are added where none was known: another one, of a topic that was recreated,
+        belongs to a snapshot that has read the new topic.
+        """
+        known = {**(topic_ids or {}), **self.topic_ids}
+        return replace(self, looked_at=max(at, self.looked_at), topic_ids=known)
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot in the contract's form."""

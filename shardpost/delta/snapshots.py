@@ -11,18 +11,22 @@ from deltalake.exceptions import CommitFailedError
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 # One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
-# number of partitions of share-holders.
+# number of partitions of share-holders. `topic_ids` and `generations` are JSON objects too, null in
+# rows of versions that did not know them.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
-    " country STRING, shards INT, code_version STRING, run STRING",
+    " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
+    " generations STRING",
+    added=(("topic_ids", "STRING"), ("generations", "STRING")),
 )
 
 SCHEMA = arrow_schema(SNAPSHOTS)
@@ -73,7 +77,7 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
     """Insert a snapshot; ConflictError if its number exists already."""
     if newest(settings) is None:
         write_deltalake(path_of(settings, SNAPSHOTS), SCHEMA.empty_table(), mode="ignore")
-    table = DeltaTable(path_of(settings, SNAPSHOTS))
+    table = _table(settings)
     source = pa.Table.from_pylist([_row(snapshot)], SCHEMA)
     try:
         metrics = (
@@ -90,12 +94,32 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
 
 
 def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
-    """Store the `looked_at` of a snapshot that was committed before."""
+    """Store the `looked_at` and the `topic_ids` of a snapshot that was committed before."""
     at = snapshot.looked_at.astimezone(UTC).isoformat()
-    DeltaTable(path_of(settings, SNAPSHOTS)).update(
+    _table(settings).update(
         predicate=f"snapshot = {snapshot.number}",
-        updates={"looked_at": f"CAST('{at}' AS TIMESTAMP)"},
+        updates={
+            "looked_at": f"CAST('{at}' AS TIMESTAMP)",
+            "topic_ids": text_literal(json.dumps(dict(snapshot.topic_ids))),
+        },
     )
+
+
+def _table(settings: Settings) -> DeltaTable:
+    """Return the table, with the columns that were added after it was created."""
+    from shardpost.delta.table_log import add_missing_columns  # who only reads does without Parquet
+
+    version = DeltaTable(path_of(settings, SNAPSHOTS)).version()
+    add_missing_columns(settings, SNAPSHOTS, version)
+    return DeltaTable(path_of(settings, SNAPSHOTS))
+
+
+def runs(settings: Settings) -> dict[int, str]:
+    """Return {number: the run that made the snapshot} of all snapshots."""
+    if not exists(settings, SNAPSHOTS):
+        return {}
+    found = rows(settings, "SELECT snapshot, run FROM snapshots", {SNAPSHOTS: None})
+    return {row["snapshot"]: row["run"] for row in found}
 
 
 def _range_of(numbers: list[int]) -> str:
@@ -114,6 +138,8 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
         "shards": snapshot.shards,
         "code_version": snapshot.code_version,
         "run": snapshot.run,
+        "topic_ids": json.dumps(dict(snapshot.topic_ids)),
+        "generations": json.dumps(dict(snapshot.generations)),
     }
 
 
@@ -132,4 +158,6 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         run=row["run"],
         country=row["country"],
         shards=row["shards"],
+        topic_ids=json.loads(row["topic_ids"] or "{}"),
+        generations=json.loads(row["generations"] or "{}"),
     )

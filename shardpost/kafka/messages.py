@@ -3,7 +3,7 @@
 import gc
 from operator import methodcaller
 
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from shardpost.kafka.records import HEADERS_LEFT_OUT, HEADERS_UNREADABLE, Headers, Record
 
@@ -36,12 +36,14 @@ def reread_headers(message: Message) -> Headers:
 
 def record_of(message: Message, headers: Headers | None = None) -> Record:
     """Return a message that was read, and is no error, as a record; with its headers if known."""
+    kind, timestamp = message.timestamp()
     return Record(
         message.key(),
         message.value(),
         headers_of(message) if headers is None else headers,
-        message.timestamp()[1],
+        timestamp,
         message.topic() or "",
         message.partition() or 0,
         message.offset() or 0,
+        kind == TIMESTAMP_LOG_APPEND_TIME,
     )

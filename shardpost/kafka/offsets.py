@@ -5,8 +5,9 @@ last stable offset in their place.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -30,6 +31,8 @@ TRANSIENT_LEADER_ERRORS = (
     KafkaError._DESTROY_BROKER,
 )
 LEADER_RETRY_SECONDS = 0.1
+
+T = TypeVar("T")
 
 
 def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
@@ -86,30 +89,51 @@ def _watermark_consumer(settings: Settings, *, committed: bool) -> Iterator[Cons
 
 
 def _query(settings: Settings, reader: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Return (low, high) of one partition; asks again while it has no leader."""
+    """Return (low, high) of one partition."""
+    asked, timeout = confluent_kafka.TopicPartition(*partition), settings.kafka_timeout
+    low, high = with_leaders(settings, lambda: reader.get_watermark_offsets(asked, timeout=timeout))
+    return low, high
+
+
+def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
+    """Return what Kafka answers; asks again, up to `kafka_timeout`, while there is no leader.
+
+    KafkaUnreachableError after that, and at once for any other KafkaException.
+    """
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
         try:
-            low, high = reader.get_watermark_offsets(
-                confluent_kafka.TopicPartition(*partition), timeout=settings.kafka_timeout
-            )
+            return ask()
         except KafkaException as error:
             is_transient = error.args[0].code() in TRANSIENT_LEADER_ERRORS
             if not is_transient or time.monotonic() > deadline:
                 raise unreachable(settings, error) from None
             time.sleep(LEADER_RETRY_SECONDS)
-        else:
-            return low, high
 
 
 def committed(settings: Settings, reader: Consumer, partition: TopicPartition) -> int | None:
     """Return the offset that the reader's group has committed; None where it has none."""
+    found = committed_with_metadata(settings, reader, partition)
+    return None if found is None else found.offset
+
+
+class CommittedOffset(NamedTuple):
+    """An offset that a group has committed, and the metadata with it."""
+
+    offset: int
+    metadata: str | None
+
+
+def committed_with_metadata(
+    settings: Settings, reader: Consumer, partition: TopicPartition
+) -> CommittedOffset | None:
+    """Return the offset that the reader's group has committed, and its metadata; None if none."""
     try:
         asked = [confluent_kafka.TopicPartition(*partition)]
         [found] = reader.committed(asked, timeout=settings.kafka_timeout)
     except KafkaException as error:
         raise unreachable(settings, error) from None
-    return int(found.offset) if found.offset >= 0 else None
+    return CommittedOffset(int(found.offset), found.metadata or None) if found.offset >= 0 else None
 
 
 def committed_metadata(

@@ -14,10 +14,20 @@ HEADERS_UNREADABLE = "all: the name of one is no UTF-8"
 
 BY_KEY = -1
 NOW = 0
+NO_TIMESTAMP = -1  # of a record that was read: an old client wrote it without one
+
+# What a batch of one record takes at most besides key, value and headers, and what each header
+# takes besides name and value (record batches of version 2: KIP-98, Kafka's protocol guide).
+BATCH_OVERHEAD = 100
+HEADER_OVERHEAD = 10
 
 
 class Record(NamedTuple):
-    """A record that was read; `timestamp` in milliseconds since 1970."""
+    """A record that was read; `timestamp` in milliseconds since 1970.
+
+    `is_append_time` says whose clock that is: the broker's, which stamps the records of a topic of
+    LogAppendTime, or the producer's.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -26,6 +36,7 @@ class Record(NamedTuple):
     topic: str
     partition: int
     offset: int
+    is_append_time: bool = False
 
     @property
     def coordinates(self) -> Coordinates:
@@ -42,3 +53,18 @@ class Outgoing(NamedTuple):
     headers: list[Header]
     partition: int = BY_KEY
     timestamp: int = NOW
+
+
+def batch_bytes(record: Outgoing) -> int:
+    """Return the bytes that a batch of this one record has at most, uncompressed.
+
+    A broker holds the batch as it comes, compressed or not, against `max.message.bytes`.
+    """
+    headers = sum(
+        HEADER_OVERHEAD + len(name.encode()) + len(_bytes(value)) for name, value in record.headers
+    )
+    return BATCH_OVERHEAD + len(record.key or b"") + len(record.value or b"") + headers
+
+
+def _bytes(value: str | bytes | None) -> bytes:
+    return value.encode() if isinstance(value, str) else value or b""

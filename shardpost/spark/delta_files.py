@@ -18,6 +18,11 @@ from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 
+# Without a length to cut bounds at, Parquet leaves out all statistics of a column with values of
+# 4 KiB, also how many are null. Bounds of so many bytes are too long for a table's log
+# (table_log.MAX_BOUND_LENGTH), so that none that was cut gets there.
+STATISTICS_BYTES = 1024
+
 
 @dataclass(frozen=True)
 class Written:
@@ -25,6 +30,11 @@ class Written:
 
     table: Table
     files: list[AddAction]
+
+    @property
+    def rows(self) -> int:
+        """How many rows they have."""
+        return sum(stats["numRecords"] for stats in self._stats())
 
     def minimum(self, column: str) -> Any:
         """Return the lowest value of a column of numbers; None if it has no value."""
@@ -79,6 +89,7 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
         writer = grouped.write.partitionBy("group")
     else:
         writer = ordered.write
+    writer = writer.option("parquet.statistics.truncate.length", str(STATISTICS_BYTES))
     for column in table.not_in_dictionaries:
         writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
     writer.parquet(f"{path_of(settings, table)}/{folder}")

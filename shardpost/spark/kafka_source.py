@@ -1,13 +1,17 @@
 """Reading exact offset ranges of a topic with Spark's batch source for Kafka."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
+
+ReadRanges = Callable[[SparkSession, Settings, Sequence[OffsetRange]], DataFrame]
 
 # Large polls about halve the time of a long read; records are small.
 FETCH = {
@@ -20,11 +24,15 @@ FETCH = {
 
 
 def read_ranges(
-    spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange]
+    spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange], *more: str
 ) -> DataFrame:
     """Return the committed records of ranges of one topic.
 
-    Columns: key, value (BINARY), partition (INT), offset (BIGINT), timestamp, headers.
+    Columns: key, value (BINARY), partition (INT), offset (BIGINT), timestamp, headers, and `more`
+    of the source's own. A timestamp outside of what a calendar has becomes the nearest that it has
+    (shardpost.instants).
+
+    Reading fails (`is_beyond_timestamps`) on what is more than 292,271 years away.
 
     Offsets without a record (transaction markers, compacted ones) are skipped. Reading fails if the
     end of a range has been deleted meanwhile.
@@ -38,4 +46,16 @@ def read_ranges(
         startingOffsets=json.dumps({topic: {str(r.partition): r.first for r in ranges}}),
         endingOffsets=json.dumps({topic: {str(r.partition): r.until for r in ranges}}),
     )
-    return reader.load().select("key", "value", "partition", "offset", "timestamp", "headers")
+    columns = ("key", "value", "partition", "offset", "timestamp", "headers", *more)
+    records = reader.load().withColumn("timestamp", _in_calendar(F.col("timestamp")))
+    return records.select(*columns)
+
+
+def is_beyond_timestamps(error: Exception) -> bool:
+    """Tell whether Spark's source failed on a timestamp that is no BIGINT in microseconds."""
+    return "ArithmeticException: long overflow" in str(error)
+
+
+def _in_calendar(timestamp: Column) -> Column:
+    earliest, latest = F.timestamp_millis(F.lit(EARLIEST_MS)), F.timestamp_millis(F.lit(LATEST_MS))
+    return F.greatest(F.least(timestamp, latest), earliest)

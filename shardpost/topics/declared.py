@@ -45,7 +45,10 @@ EXCHANGES = TopicSpec(
     COMPACT,
     {code: {"Exchange": code, "Country": country} for code, country in STARTER_COUNTRIES.items()},
 )
-SHARE_HOLDERS = TopicSpec("share-holders", COMPACT)
+# The list of a client with hundreds of thousands of positions is one record, which compresses well.
+SHARE_HOLDERS = TopicSpec(
+    "share-holders", COMPACT | {"max.message.bytes": str(8 << 20), "compression.type": "zstd"}
+)
 WEEKLY_EMAILS = TopicSpec("weekly-emails", COMPACT)
 RUN_REQUESTS = TopicSpec("run-requests", {"cleanup.policy": "delete"})
 RUN_COMMANDS = TopicSpec("run-commands", COMPACT)
@@ -55,6 +58,8 @@ DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": 
 # the store fits into the topics that it is passed on to.
 STORED_BYTES = 2 << 20
 PASSED_ON_BYTES = STORED_BYTES + (64 << 10)
+# What producers of letters may send: the topics decide, also where their limits were raised.
+PRODUCED_BYTES = 64 << 20
 # What a letter adds to its record: its own headers, with the error.
 LETTER_BYTES = 8_192
 # Nothing is compacted for a day, so that every step of a letter's life is read; a closed letter is
@@ -65,13 +70,20 @@ _LETTERS = COMPACT | {
     "delete.retention.ms": str(DAY_MS),
     "segment.ms": str(DAY_MS // 4),
 }
-DEAD_LETTERS = TopicSpec("dead-letters", _LETTERS | {"max.message.bytes": str(STORED_BYTES)})
+# Letters are delayed by the broker's clock, since that of a consumer may be wrong.
+DEAD_LETTERS = TopicSpec(
+    "dead-letters",
+    _LETTERS | {"max.message.bytes": str(STORED_BYTES), "message.timestamp.type": "LogAppendTime"},
+)
 PARKING_LOT = TopicSpec("parking-lot", _LETTERS | {"max.message.bytes": str(PASSED_ON_BYTES)})
+# The only copy of what was retried: for as long as Kafka, by default, remembers a group's offsets,
+# and however much there is, whatever the broker's own default says.
 RETRIES = TopicSpec(
     "retries",
     {
         "cleanup.policy": "delete",
         "retention.ms": str(7 * DAY_MS),
+        "retention.bytes": "-1",
         "max.message.bytes": str(PASSED_ON_BYTES),
     },
 )

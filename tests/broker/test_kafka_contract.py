@@ -12,6 +12,7 @@ from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic
 from tests.support.kafka_contract.cluster import Cluster, of
 from tests.support.kafka_contract.reading import ReadingContract, WatermarksContract
+from tests.support.kafka_contract.topics import TopicsContract
 from tests.support.kafka_contract.transactions import (
     GroupsContract,
     PlacementContract,
@@ -72,3 +73,7 @@ class TestTransactions(TransactionsContract):
 
 class TestPlacement(PlacementContract):
     """Placement of keys."""
+
+
+class TestTopics(TopicsContract):
+    """Ids and settings of topics."""

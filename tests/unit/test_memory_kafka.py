@@ -10,6 +10,7 @@ from shardpost.kafka.memory.broker import running
 from shardpost.settings import Settings
 from tests.support.kafka_contract.cluster import Cluster
 from tests.support.kafka_contract.reading import ReadingContract, WatermarksContract
+from tests.support.kafka_contract.topics import TopicsContract
 from tests.support.kafka_contract.transactions import (
     GroupsContract,
     PlacementContract,
@@ -57,3 +58,7 @@ class TestTransactions(TransactionsContract):
 
 class TestPlacement(PlacementContract):
     """Placement of keys."""
+
+
+class TestTopics(TopicsContract):
+    """Ids and settings of topics."""

@@ -1,9 +1,6 @@
-"""Which offsets a run reads, and when it must refuse to."""
+"""Which offsets a run reads, and what is wrong with them."""
 
-import pytest
-
-from shardpost.errors import ShardpostError
-from shardpost.holders.model.offset_ranges import ranges_to_read, retries_to_read
+from shardpost.holders.model.offset_ranges import gaps, ranges_to_read, retries_to_read
 from shardpost.kafka.offset_ranges import OffsetRange, ends
 
 
@@ -22,13 +19,26 @@ def test_a_later_run_reads_what_came_after_and_a_new_partition_whole() -> None:
     assert ends(marks) == {"positions": {0: 9, 1: 4, 2: 3}}
 
 
-def test_records_deleted_before_being_read_are_refused_and_all_named() -> None:
-    marks = {"positions": {0: (6, 9), 1: (0, 4)}, "clients": {0: (0, 2)}}
-    read = {"positions": {0: 5, 1: 4}, "clients": {0: 7}}
-    with pytest.raises(ShardpostError) as refused:
-        ranges_to_read(read, marks)
-    assert "positions[0]: offsets 5 to 5 were deleted before being read" in str(refused.value)
-    assert "clients[0]: read up to 7, but it ends at 2" in str(refused.value)
+def test_records_deleted_before_being_read_and_ends_that_went_back_are_all_named() -> None:
+    marks = {"positions": {0: (6, 9), 1: (0, 4), 2: (7, 9)}, "clients": {0: (0, 2)}}
+    read = {"positions": {0: 5, 1: 4, 2: 3}, "clients": {0: 7, 1: 8}}
+    found = gaps(read, marks)
+    assert found.deleted == {
+        "positions": [
+            "positions[0]: offsets 5 to 5 were deleted before being read",
+            "positions[2]: offsets 3 to 6 were deleted before being read",
+        ]
+    }
+    assert found.shorter == {
+        "clients": [
+            "clients[0]: read up to 7, but it ends at 2",
+        ]
+    }
+    assert found.absent == {"clients": ["clients[1] was read, but is not there"]}
+    assert ranges_to_read({"positions": read["positions"]}, {"positions": marks["positions"]}) == [
+        OffsetRange("positions", 0, 6, 9),
+        OffsetRange("positions", 2, 7, 9),
+    ]
 
 
 def test_retries_that_were_deleted_are_named_and_stop_nothing() -> None:

@@ -5,12 +5,15 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
-from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     OffsetSpec,
     PartitionMetadata,
+    TopicDescription,
     TopicMetadata,
 )
 
@@ -37,7 +40,7 @@ class MemoryAdmin:
         return broker_at(self._address)
 
     def list_topics(self, timeout: float = -1) -> ClusterMetadata:
-        """Return all topics with their partitions; each of these has a leader."""
+        """Return all topics with their partitions, and whether each of these has a leader."""
         del timeout
         found = ClusterMetadata()
         with self._broker.changed:
@@ -53,6 +56,31 @@ class MemoryAdmin:
     def _create(self, topic: NewTopic) -> None:
         count = max(1, topic.num_partitions)
         self._broker.create_topic(topic.topic, count, topic.config or {})
+
+    def delete_topics(self, topics: list[str], **_: Any) -> dict[str, "Future[None]"]:
+        """Delete topics; return a future of each."""
+        return {topic: _done(self._broker.delete_topic, topic) for topic in topics}
+
+    def describe_topics(
+        self, topics: TopicCollection, **_: Any
+    ) -> dict[str, "Future[TopicDescription]"]:
+        """Return a future of what each topic is: its name and its id."""
+        return {name: _done(self._described, name) for name in topics.topic_names}
+
+    def _described(self, name: str) -> TopicDescription:
+        with self._broker.changed:
+            return TopicDescription(name, self._broker.topic(name).id, False, [])
+
+    def describe_configs(
+        self, resources: list[ConfigResource], **_: Any
+    ) -> dict[ConfigResource, "Future[dict[str, ConfigEntry]]"]:
+        """Return a future of the effective configuration of each topic."""
+        return {one: _done(self._configured, one.name) for one in resources}
+
+    def _configured(self, name: str) -> dict[str, ConfigEntry]:
+        with self._broker.changed:
+            config = self._broker.topic(name).effective_config
+            return {key: ConfigEntry(key, value) for key, value in config.items()}
 
     def list_offsets(
         self,
@@ -83,7 +111,8 @@ def _done(function: Callable[..., T], *args: object) -> "Future[T]":
 def _metadata(name: str, topic: Topic) -> TopicMetadata:
     found = TopicMetadata()
     found.topic = name
-    for number in range(len(topic.logs)):
+    for number, log in enumerate(topic.logs):
         found.partitions[number] = PartitionMetadata()
-        found.partitions[number].id, found.partitions[number].leader = number, 1
+        found.partitions[number].id = number
+        found.partitions[number].leader = 1 if log.has_leader else -1
     return found

@@ -1,12 +1,13 @@
 """A Kafka broker in memory, and the addresses under which clients of this process find one."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Condition
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Uuid
 
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.memory.coordinator import Coordinator
@@ -17,14 +18,35 @@ from shardpost.kafka.records import NOW
 SCHEME = "memory://"
 MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default
 BATCH_BYTES = 70  # what a batch of one record takes besides key, value and headers
+# Kafka's defaults, as far as Shardpost asks for them.
+DEFAULT_CONFIG = {
+    "cleanup.policy": "delete",
+    "delete.retention.ms": "86400000",
+    "max.message.bytes": str(MAX_MESSAGE_BYTES),
+    "message.timestamp.type": "CreateTime",
+    "min.compaction.lag.ms": "0",
+    "retention.ms": "604800000",
+}
+
+
+def _new_id() -> Uuid:
+    """Return an id that no other topic has."""
+    bits = uuid.uuid4().int
+    return Uuid(*(half - (1 << 63) for half in (bits >> 64, bits & ((1 << 64) - 1))))
 
 
 @dataclass
 class Topic:
-    """A topic's partitions and settings."""
+    """A topic's partitions, settings and id."""
 
     logs: list[PartitionLog]
     config: Mapping[str, str] = field(default_factory=dict)
+    id: Uuid = field(default_factory=_new_id)
+
+    @property
+    def effective_config(self) -> dict[str, str]:
+        """Its settings, with the defaults of the others."""
+        return {**DEFAULT_CONFIG, **self.config}
 
     def stored(self, record: Stored, now: int) -> Stored:
         """Return a record with the timestamp that it gets; KafkaException if it is too large."""
@@ -61,11 +83,23 @@ class MemoryBroker:
                 raise refused(KafkaError.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             self.topics[name] = Topic([PartitionLog() for _ in range(partitions)], config)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and what groups have committed of it; KafkaException if there is none."""
+        with self.changed:
+            self.topic(name)
+            del self.topics[name]
+            self.coordinator.forget(name)
+            self.changed.notify_all()
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic; KafkaException if there is none of that name."""
+        if name not in self.topics:
+            raise refused(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return self.topics[name]
+
     def log(self, partition: TopicPartition) -> PartitionLog:
         """Return the log of a partition; KafkaException if there is none."""
-        if partition.topic not in self.topics:
-            raise refused(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        logs = self.topics[partition.topic].logs
+        logs = self.topic(partition.topic).logs
         if not 0 <= partition.partition < len(logs):
             raise refused(KafkaError._UNKNOWN_PARTITION)
         return logs[partition.partition]

@@ -103,6 +103,12 @@ class Coordinator:
         """Commit offsets outside of transactions."""
         self._committed |= offsets
 
+    def forget(self, topic: str) -> None:
+        """Forget what all groups have committed of a topic, which was deleted."""
+        self._committed = {
+            at: offset for at, offset in self._committed.items() if at.partition.topic != topic
+        }
+
     def committed(self, wanted: GroupPartition) -> GroupOffset | None:
         """Return what the group has committed of the partition."""
         return self._committed.get(wanted)

@@ -56,11 +56,15 @@ class Entry(NamedTuple):
 
 @dataclass
 class PartitionLog:
-    """One partition's entries by ascending offsets, which may have holes."""
+    """One partition's entries by ascending offsets, which may have holes.
+
+    Whether it has a leader only the admin client says: all others find one.
+    """
 
     low: int = 0
     end: int = 0
     entries: list[Entry] = field(default_factory=list)
+    has_leader: bool = True
     # {open transaction: its first offset}
     open: dict[Transaction, int] = field(default_factory=dict)
 

@@ -16,6 +16,7 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
+from tests.support.recreated_topic import recreate_topic
 
 Keys = list[tuple[bytes | None, bytes | None]]
 
@@ -46,6 +47,10 @@ class Cluster:
         client.create_topics([new])[name].result(20)
         watermarks(self.settings, {name: partitions}, committed=True)  # it has a leader
         return TopicPartition(name, 0)
+
+    def recreate(self, partition: TopicPartition) -> None:
+        """Delete a topic, and create one of the same name, with one partition."""
+        recreate_topic(self.settings, partition.topic)
 
     def put(self, partition: TopicPartition, *records: tuple[bytes | None, bytes | None]) -> None:
         """Produce (key, value) outside of transactions."""

@@ -1,0 +1,84 @@
+"""The check of topics that are stores, before they are used.
+
+What a store was is kept in a file, `stores/<topic>.json` in SHARDPOST_HOME, since its first use
+there: so that one which was recreated, emptied or cut off since is noticed.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.offsets import partition_counts, watermarks
+from shardpost.kafka.topic_configs import topic_configs
+from shardpost.kafka.topic_ids import topic_ids
+from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
+from shardpost.topics.store_topic import KnownStore, StoreTopic
+
+
+def require_stores(settings: Settings, *names: TopicName) -> None:
+    """Refuse, by name, a store that is not compacted only, or has lost records since its first use.
+
+    ShardpostError says what was found, and the way out.
+    """
+    paths = {topic: _path(settings, topic) for topic in map(settings.topic, names)}
+    # First: another process may write down a later end.
+    known = {topic: _read(path) for topic, path in paths.items()}
+    for store in describe_stores(settings, list(paths)):
+        store.require_compacted()
+        _require_what_it_was(store, known[store.name], paths[store.name])
+
+
+def describe_stores(settings: Settings, topics: Sequence[str]) -> list[StoreTopic]:
+    """Return each topic as it is now; ShardpostError for one that does not exist."""
+    counts = partition_counts(settings, list(topics))
+    ids, configs = topic_ids(settings, topics), topic_configs(settings, topics)
+    found = watermarks(settings, counts, committed=False)
+    return [
+        StoreTopic(
+            topic,
+            ids.get(topic, ""),  # none of a broker that knows no ids
+            str(configs[topic]["cleanup.policy"]),
+            *zip(*(found[topic][partition] for partition in range(counts[topic])), strict=True),
+        )
+        for topic in topics
+    ]
+
+
+def _path(settings: Settings, topic: str) -> Path:
+    return settings.home / "stores" / f"{topic}.json"
+
+
+def _require_what_it_was(store: StoreTopic, before: KnownStore | None, path: Path) -> None:
+    known = before or KnownStore(store.topic_id, store.low, store.high)
+    if lost := store.what_is_lost(known):
+        raise ShardpostError(
+            f"topic {store.name}: {lost}. What it held is lost. If that is intended, remove {path}:"
+            " then it is taken as it is now"
+        )
+    known = replace(known, high=store.high)
+    _write(path, known.merged(_read(path)))
+
+
+def _read(path: Path) -> KnownStore | None:
+    try:
+        form = json.loads(path.read_text())
+        return KnownStore(str(form["topic_id"]), tuple(form["low"]), tuple(form["high"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ShardpostError(f"{path}: cannot be read: {error!r}") from None
+
+
+def _write(path: Path, known: KnownStore) -> None:
+    """Write the file, unless it is so already; at once, for whoever reads it meanwhile."""
+    text = json.dumps(asdict(known))
+    if path.exists() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,0 +1,60 @@
+"""Ids and effective settings of topics."""
+
+import pytest
+
+from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka.topic_configs import topic_configs
+from shardpost.kafka.topic_ids import RecreatedTopicError, require_same_topics, topic_ids
+from tests.support.job_process import wait_for
+from tests.support.kafka_contract.cluster import Cluster, of
+
+
+class TopicsContract:
+    """`topic_ids` and `topic_configs`."""
+
+    def test_a_topic_keeps_its_id_and_each_has_another(self, cluster: Cluster) -> None:
+        one, two = cluster.topic().topic, cluster.topic().topic
+        found = topic_ids(cluster.settings, [one, two])
+        assert set(found) == {one, two}
+        assert found[one] != found[two]
+        assert topic_ids(cluster.settings, [one, two]) == found
+        require_same_topics(found, found, advice="")
+
+    def test_a_topic_that_was_deleted_and_recreated_has_another_id_and_is_refused(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        before = topic_ids(cluster.settings, [topic.topic])
+        cluster.recreate(topic)
+        after = topic_ids(cluster.settings, [topic.topic])
+        with pytest.raises(RecreatedTopicError) as refused:
+            require_same_topics(before, after, advice="Do this.")
+        assert str(refused.value) == (
+            f"topic {topic.topic}: expected the id {before[topic.topic]}, found"
+            f" {after[topic.topic]}: it was deleted and recreated, or is that of another cluster."
+            " Do this."
+        )
+
+    def test_a_topic_that_does_not_exist_has_no_id(self, cluster: Cluster) -> None:
+        with pytest.raises(KafkaUnreachableError, match="opic"):
+            topic_ids(cluster.impatient, ["nowhere"])
+
+    def test_a_recreated_topic_is_empty_and_groups_have_committed_nothing_of_it(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic()
+        cluster.put(topic, (b"a", b"1"))
+        with cluster.group("readers") as group:
+            group.commit(offsets=[of(topic, 1)], asynchronous=False)
+        cluster.recreate(topic)
+        assert cluster.read(topic) == []
+        with cluster.group("readers") as group:
+            wait_for(lambda: group.committed([of(topic)], timeout=20)[0].offset < 0, "the group")
+
+    def test_settings_of_a_topic_are_those_given_and_defaults(self, cluster: Cluster) -> None:
+        topic = cluster.topic(cleanup_policy="compact", min_compaction_lag_ms="7").topic
+        plain = cluster.topic().topic
+        found = topic_configs(cluster.settings, [topic, plain])
+        names = ("cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms")
+        assert [found[topic][name] for name in names] == ["compact", "7", "86400000"]
+        assert [found[plain][name] for name in names] == ["delete", "0", "86400000"]
