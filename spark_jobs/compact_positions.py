@@ -2,12 +2,17 @@
 
 Read: exactly the offsets after the last snapshot, retries too. Transform: decode, fold, adder and
 subtractor. Write: every table, then the row in `snapshots` that makes all of it visible, then the
-difference to `share-holders`, and rejected records to `dead-letters`.
+difference to `share-holders`, and rejected records to `dead-letters`. With `--reconcile`, what the
+inputs do not hold any more is closed.
 """
+
+from functools import partial
 
 from shardpost.holders.compaction import compact
 from shardpost.spark import job
 
 if __name__ == "__main__":
-    arguments = job.parser(__doc__).parse_args()
-    job.run(compact, result=arguments.result)
+    parser = job.parser(__doc__)
+    parser.add_argument("--reconcile", action="store_true", help="close what is not held any more")
+    arguments = parser.parse_args()
+    job.run(partial(compact, reconcile=arguments.reconcile), result=arguments.result)

@@ -5,25 +5,44 @@ from typing import Any
 
 import click
 
-from shardpost.errors import DONE
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.errors import COULD_NOT
+from shardpost.holders.job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.settings import load
 from shardpost.spark.submit import submit
 
 
 @click.command()
+@click.option(
+    "--reconcile",
+    is_flag=True,
+    help="Then read all that the inputs hold, and close what they do not hold any more: where"
+    " tombstones were lost, or a topic was recreated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
-def command(as_json: bool) -> int:
-    """Catch up with the input topics, commit one snapshot, publish the changes."""
-    code, result = submit(load(), COMPACT_POSITIONS, [])
-    if code != DONE or result is None:
-        return code or 1
+def command(reconcile: bool, as_json: bool) -> int:
+    """Catch up with the input topics, commit one snapshot, publish the changes.
+
+    Exit code 3, and nothing changed, if tombstones may have been lost: reconcile then.
+    """
+    if reconcile:
+        code, result = submit(load(), RECONCILE_POSITIONS, ["--reconcile"])
+    else:
+        code, result = submit(load(), COMPACT_POSITIONS, [])
+    if result is None:
+        return code or COULD_NOT
     if as_json:
         click.echo(json.dumps(result))
     else:
         click.echo(_in_words(result))
     if result["rejected"]:
         click.echo(f"{result['rejected']} records rejected", err=True)
+    if result["reconciled"]:
+        click.echo(f"{result['reconciled']} keys closed: not in the topics any more", err=True)
+    if result["too_large"]:
+        click.echo(
+            f"{result['too_large']} too large for a record of share-holders: see the clients above",
+            err=True,
+        )
     return code
 
 

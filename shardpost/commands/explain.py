@@ -7,6 +7,7 @@ import click
 from shardpost.commands.options import AS_JSON, SNAPSHOT, Key
 from shardpost.commands.text_table import text_table
 from shardpost.holders.model.explain import Transition
+from shardpost.printable import one_line
 
 HEADING = ("position", "change", "record", "timestamp", "why")
 
@@ -25,7 +26,7 @@ def command(client: str, position: str | None, number: int | None, as_json: bool
 
     found = tables.explain(client, position, number)
     if not found:
-        click.echo(_no_record(client, position), err=True)
+        click.echo(one_line(_no_record(client, position)), err=True)
     if as_json:
         click.echo(json.dumps([transition.as_json() for transition in found]))
     elif found:

@@ -14,7 +14,16 @@ from shardpost.settings import Settings
 
 _RECORD = ", ".join(
     f"h.{name}"
-    for name in ("key", "seq", "snapshot", '"partition"', "offset", "timestamp", *RETRY_NAMES)
+    for name in (
+        "key",
+        "seq",
+        "snapshot",
+        "kind",
+        '"partition"',
+        "offset",
+        "timestamp",
+        *RETRY_NAMES,
+    )
 )
 _DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
 # A subquery and no list: DataFusion's parser overflows its stack at tens of thousands of literals.
@@ -74,7 +83,7 @@ def _record(row: dict[str, Any], topic: str) -> dict[str, Any]:
     )
     return {
         "key": row["key"],
-        "order": order_of(row["seq"], row["snapshot"], retry_offset),
+        "order": order_of(row["seq"], row["snapshot"], retry_offset, row["kind"]),
         "snapshot": row["snapshot"],
         "coordinates": coordinates,
         "timestamp": row["timestamp"],

@@ -1,24 +1,29 @@
 """What a compaction reads: the new records of its inputs and of their retry topics."""
 
 import logging
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.offset_ranges import ranges_to_read, retries_to_read
+from shardpost.holders.model.compacted_topics import (
+    Compaction,
+    compaction_of,
+    require_all_partitions,
+    require_no_gaps,
+    require_only_compacted,
+    require_records,
+)
+from shardpost.holders.model.offset_ranges import gaps, ranges_to_read, retries_to_read
+from shardpost.holders.model.record_order import require_orderable
+from shardpost.holders.model.unread import Look, Reconciliation, Unread
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange, Offsets, Watermarks, ends, total_size
+from shardpost.kafka.topic_configs import topic_configs
+from shardpost.kafka.topic_ids import changed_topics, require_same_topics, topic_ids
 from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
 from shardpost.topics import declared
 
 log = logging.getLogger(__name__)
-
-
-class Unread(NamedTuple):
-    """The ranges that no snapshot has read yet, and the ends of all topics that are read."""
-
-    ranges: list[OffsetRange]
-    ends: Offsets
 
 
 def input_topics(settings: Settings) -> list[str]:
@@ -31,19 +36,40 @@ def retry_topics(settings: Settings) -> list[str]:
     return sorted(set(map(settings.retry_rules.retry_topic, input_topics(settings))))
 
 
-def unread(settings: Settings, counts: Mapping[str, int], last: Snapshot | None) -> Unread:
-    """Return what came after that snapshot; `counts` is {topic: partitions}, of retry topics too.
+def unread(settings: Settings, look: Look) -> Unread:
+    """Return what came after the last snapshot.
 
-    The ends of retries are asked for first: so the origin of each is below the ends of the inputs.
+    ShardpostError, naming every topic concerned, if holders would be wrong: records were deleted
+    before being read, or a topic is another one. A look that reconciles takes the latter as a new
+    generation, and refuses topics of which Kafka deletes more than compaction does.
+
+    The ids of topics are asked for first: `require_same` says if one was recreated since. The ends
+    of retries are asked for before those of the inputs: so the origin of each is below those.
     """
-    read = last.end_offsets if last else {}
-    of_retries = _watermarks(settings, counts, retry_topics(settings))
-    of_inputs = _watermarks(settings, counts, input_topics(settings))
-    ranges = ranges_to_read(read, of_inputs)
-    retries, deleted = retries_to_read(read, of_retries)
-    for lost in deleted:
-        log.warning("%s were deleted before being read: corrections in them have no effect", lost)
-    return Unread(ranges + retries, ends({**of_inputs, **of_retries}))
+    topics, retries = input_topics(settings), retry_topics(settings)
+    ids = topic_ids(settings, [*topics, *retries])
+    of_retries = _watermarks(settings, look.counts, retries)
+    of_inputs = _watermarks(settings, look.counts, topics)
+    compactions = _compactions(settings, topics)
+    restarted = _restarted(look, ids, of_inputs, compactions)
+    ranges = ranges_to_read(_without(look.read, restarted), of_inputs)
+    found = Unread(
+        ranges + _retries(look, ids, of_retries),
+        ends({**of_inputs, **of_retries}),
+        ids,
+        look.generations({name for name, topic in _inputs(settings) if topic in restarted}),
+        compactions,
+        _reconciliation(look, of_inputs, compactions, restarted),
+    )
+    for name, topic in _inputs(settings):
+        require_orderable(topic, found.generations.get(name, 0), found.ends)
+    return found
+
+
+def require_same(settings: Settings, found: Unread) -> None:
+    """Raise RecreatedTopicError if a topic was deleted and recreated since it was found unread."""
+    advice = "That happened while it was read: nothing was changed. Run `shardpost compact` again"
+    require_same_topics(found.topic_ids, topic_ids(settings, list(found.topic_ids)), advice=advice)
 
 
 def unread_originals(settings: Settings, last: Snapshot | None) -> int:
@@ -57,3 +83,75 @@ def unread_originals(settings: Settings, last: Snapshot | None) -> int:
 def _watermarks(settings: Settings, counts: Mapping[str, int], topics: list[str]) -> Watermarks:
     of_topics = {topic: counts[topic] for topic in topics}
     return offsets.watermarks(settings, of_topics, committed=True)
+
+
+def _compactions(settings: Settings, topics: list[str]) -> dict[str, Compaction]:
+    configs = topic_configs(settings, topics)
+    return {topic: compaction_of(configs[topic]) for topic in topics}
+
+
+def _restarted(
+    look: Look,
+    ids: Mapping[str, str],
+    of_inputs: Watermarks,
+    compactions: Mapping[str, Compaction],
+) -> set[str]:
+    """Return the inputs that are other topics than those that were read.
+
+    ShardpostError if there is one, or anything else is wrong, and the look is not to reconcile.
+    """
+    changed = changed_topics(look.known_ids, _of(ids, of_inputs)) | look.never_read(of_inputs)
+    found = gaps(_without(look.read, changed), of_inputs)
+    require_all_partitions(found.absent, {*look.known_ids} & {*ids})
+    if look.reconcile:
+        require_only_compacted(compactions)
+    else:
+        wrong = [*found.deleted.items(), *found.shorter.items(), *found.absent.items()]
+        problems = [*changed.values(), *(text for _, texts in wrong for text in texts)]
+        concerned = {*changed, *(topic for topic, _ in wrong)}
+        require_no_gaps(problems, {topic: compactions[topic] for topic in concerned})
+    restarted = {*changed, *found.shorter, *found.absent}
+    require_records(restarted, look.read, of_inputs)
+    for topic in sorted(restarted):
+        log.warning("%s: another topic than the one that was read: a new generation", topic)
+    return restarted
+
+
+def _reconciliation(
+    look: Look,
+    of_inputs: Watermarks,
+    compactions: Mapping[str, Compaction],
+    restarted: Collection[str],
+) -> Reconciliation | None:
+    """Return what is to be reconciled; None if nothing is: before the first snapshot, too."""
+    if not look.reconcile or look.last is None:
+        return None
+    closes_at = {
+        topic: look.closes_at(compaction.retention, restarted=topic in restarted)
+        for topic, compaction in compactions.items()
+    }
+    return Reconciliation(ranges_to_read({}, of_inputs), closes_at)
+
+
+def _retries(look: Look, ids: Mapping[str, str], of_retries: Watermarks) -> list[OffsetRange]:
+    """Return the ranges of retry topics; of one that was recreated, all of it."""
+    changed = changed_topics(look.known_ids, _of(ids, of_retries))
+    ranges, deleted = retries_to_read(_without(look.read, changed), of_retries)
+    for text in changed.values():
+        log.warning("%s: it is read from its beginning", text)
+    for lost in deleted:
+        log.warning("%s were deleted before being read: corrections in them have no effect", lost)
+    return ranges
+
+
+def _inputs(settings: Settings) -> list[tuple[TopicName, str]]:
+    """Return the names of the inputs in the contract, and in this installation."""
+    return [(topic.name, settings.topic(topic.name)) for topic in declared.INPUTS]
+
+
+def _of(ids: Mapping[str, str], topics: Collection[str]) -> dict[str, str]:
+    return {topic: id_ for topic, id_ in ids.items() if topic in topics}
+
+
+def _without(read: Offsets, topics: Collection[str]) -> Offsets:
+    return {topic: at for topic, at in read.items() if topic not in topics}

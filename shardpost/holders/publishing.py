@@ -1,62 +1,142 @@
 """Publishing the difference between the last published snapshot and the newest to `share-holders`.
 
 One transactional id per partition, `<topic>/publish/<partition>`: older producers are fenced first,
-only then the number of the published snapshot is read, and the difference goes out in one
-transaction with the new number, which is the metadata of an offset commit. So a stopped run that
-wakes up later cannot overwrite newer values.
+only then the number of the published snapshot is read, and the difference goes out in bounded
+transactions. The last one holds the new number, as metadata of an offset commit. So a stopped run
+that wakes up later cannot overwrite newer values; and what a run that was killed between two
+transactions had written is written again, since each record is a client's whole list.
 """
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from shardpost.delta.query import at_snapshot, query, stream
+from shardpost.delta import snapshots
+from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import combined
+from shardpost.holders.holder_records import HolderRecords
 from shardpost.holders.model.tables import SHARE_HOLDERS
 from shardpost.kafka import clients, offsets
+from shardpost.kafka.batches import in_batches, queue_config
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_configs import TopicConfig
+from shardpost.kafka.topic_limits import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
+from shardpost.steps import step
 
 log = logging.getLogger(__name__)
 
 GROUP = "shardpost-publish"
 MAX_CONCURRENT = 4
-# A first publish is one transaction, however many clients there are: the most that a broker allows
-# by default (transaction.max.timeout.ms). A dead producer blocks readers only until the next run.
-TRANSACTION_TIMEOUT_MS = 900_000
 
 
-def publish(settings: Settings, snapshot: Snapshot) -> int:
-    """Publish what changed since each partition's published snapshot; return how many records.
+class Publication(NamedTuple):
+    """How many records were published, and how many lists were too large for theirs."""
+
+    records: int = 0
+    too_large: int = 0
+
+
+class Published(NamedTuple):
+    """What a partition was published at.
+
+    `largest` is how large a record could be, if a list was too large for one since all were
+    published; else None. `run` made the snapshot; None where an older version published it.
+    """
+
+    snapshot: int = 0
+    largest: int | None = None
+    run: str | None = None
+
+    def if_of(self, runs: Mapping[int, str]) -> "Published":
+        """Return the same, or the beginning if that snapshot is none of {number: run}.
+
+        Then the tables were restored: what was published since is not in them.
+        """
+        is_newer = self.snapshot > max(runs, default=0)
+        is_another = self.run is not None and runs.get(self.snapshot, self.run) != self.run
+        return Published() if is_newer or is_another else self
+
+    def since(self, largest: int) -> int:
+        """Return the number of the snapshot whose later changes are to be published.
+
+        0, for all holders, where a list was too large and larger ones are possible now.
+        """
+        return 0 if self.largest is not None and self.largest < largest else self.snapshot
+
+    def then(self, snapshot: Snapshot, since: int, largest: int | None) -> "Published":
+        """Return what it is at after a publication; `largest` is None if no list was too large."""
+        known = [at for at in (self.largest if since else None, largest) if at is not None]
+        return Published(snapshot.number, min(known, default=None), snapshot.run)
+
+    def as_metadata(self) -> str:
+        """Return the form in which it is committed."""
+        form = self._asdict()
+        return json.dumps({name: value for name, value in form.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class _Publishing:
+    """A snapshot that is published, and the settings of the topic that are in force."""
+
+    settings: Settings
+    snapshot: Snapshot
+    topic: str
+    config: TopicConfig
+
+    @property
+    def largest(self) -> int:
+        return largest_batch(self.config)
+
+
+def publish(settings: Settings, snapshot: Snapshot) -> Publication:
+    """Publish what changed since each partition's published snapshot.
 
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
-    published = published_numbers(settings)
-    behind = [shard for shard, number in published.items() if number < snapshot.number]
-    oldest = min((published[shard] for shard in behind), default=snapshot.number)
-    if not behind or not _has_changes(settings, snapshot, oldest):
-        return 0
+    topic = settings.topic("share-holders")
+    published = published_snapshots(settings)
+    runs = _runs(settings, snapshot)
+    publishing = _Publishing(settings, snapshot, topic, topic_config(settings, topic))
+    behind = {
+        shard: since
+        for shard, state in published.items()
+        if (since := state.if_of(runs).since(publishing.largest)) < snapshot.number
+    }
+    if not behind or not _has_changes(settings, snapshot, min(behind.values())):
+        return Publication()
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        counts = pool.map(lambda shard: _publish_shard(settings, snapshot, shard), behind)
-        return sum(counts)
+        futures = [pool.submit(_publish_shard, publishing, shard) for shard in behind]
+    failures = [error for future in futures if isinstance(error := future.exception(), Exception)]
+    if failures:
+        raise combined(failures)
+    done = [future.result() for future in futures]
+    return Publication(sum(one.records for one in done), sum(one.too_large for one in done))
 
 
-def published_numbers(settings: Settings) -> dict[int, int]:
-    """Return {partition: number of the snapshot published last}; 0 where none was."""
+def published_snapshots(settings: Settings) -> dict[int, Published]:
+    """Return {partition: what it was published at}."""
     topic = settings.topic("share-holders")
     count = offsets.partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, GROUP)) as reader:
         found = offsets.committed_metadata(settings, reader, partitions)
-    return {partition.partition: _number(metadata) for partition, metadata in found.items()}
+    return {partition.partition: _published(metadata) for partition, metadata in found.items()}
 
 
-def _number(metadata: str | None) -> int:
-    return int(json.loads(metadata)["snapshot"]) if metadata else 0
+def _published(metadata: str | None) -> Published:
+    return Published(**json.loads(metadata)) if metadata else Published()
+
+
+def _runs(settings: Settings, snapshot: Snapshot) -> dict[int, str]:
+    """Return {number: run} of the snapshots in the table, and of that one."""
+    return {snapshot.number: snapshot.run} | snapshots.runs(settings)
 
 
 def _has_changes(settings: Settings, snapshot: Snapshot, since: int) -> bool:
@@ -65,66 +145,42 @@ def _has_changes(settings: Settings, snapshot: Snapshot, since: int) -> bool:
     return bool(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)).num_rows)
 
 
-def _publish_shard(settings: Settings, snapshot: Snapshot, shard: int) -> int:
-    partition = TopicPartition(settings.topic("share-holders"), shard)
-    problem = f"{partition}: could not publish snapshot {snapshot.number}"
-    writer = Transactions(
-        settings,
-        f"{partition.topic}/publish/{shard}",
-        fenced=f"{problem}: fenced by a newer compaction, which publishes it",
-        failed=f"{problem}: {{reason}}; the next compaction publishes it",
-        **{"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS},
-    )
+def _publish_shard(publishing: _Publishing, shard: int) -> Publication:
+    settings, snapshot, largest = publishing.settings, publishing.snapshot, publishing.largest
+    partition = TopicPartition(publishing.topic, shard)
+    writer = _writer(publishing, partition)
     with closing(clients.consumer(settings, GROUP)) as reader, closing(writer):
         writer.open()
-        metadata = offsets.committed_metadata(settings, reader, [partition])[partition]
-        since = _number(metadata)
+        before = _published(offsets.committed_metadata(settings, reader, [partition])[partition])
+        # Read after that: a newer run commits its snapshot before it publishes it.
+        valid = before.if_of(_runs(settings, snapshot))
+        if valid != before:
+            log.warning(
+                "%s: snapshot %d was published, but is not in these tables: publishing all again",
+                *(partition, before.snapshot),
+            )
+        since = valid.since(largest)
         if since >= snapshot.number:
-            return 0
-        changes = _Changes(settings, snapshot, partition, since)
-        number = json.dumps({"snapshot": snapshot.number})
-        consumed = Consumed(reader, partition, snapshot.number, number)
-        # `check` first waits until Kafka has all records: longer than a commit may take.
-        writer.write(changes, consumed, check=changes.log_count)
-    return changes.count
+            return Publication()
+        found = HolderRecords(settings, snapshot, partition, largest)
+        for batch in in_batches(found.since(since)):
+            consumed = None
+            if batch.is_last:
+                after = valid.then(snapshot, since, largest if found.too_large else None)
+                metadata = after.as_metadata()
+                consumed = Consumed(reader, partition, snapshot.number, metadata)
+            writer.write(batch.records, consumed)
+            step("batch published")
+    log.info("%s: published %d records", partition, found.count)
+    return Publication(found.count, found.too_large)
 
 
-class _Changes:
-    """The records of one partition, queried again whenever a transaction has to be retried."""
-
-    def __init__(
-        self, settings: Settings, snapshot: Snapshot, partition: TopicPartition, since: int
-    ) -> None:
-        self._settings, self._snapshot = settings, snapshot
-        self._partition, self._since = partition, since
-        self.count = 0
-
-    def __iter__(self) -> Iterator[Outgoing]:
-        self.count = 0
-        sql = (
-            "SELECT client, positions FROM share_holders"  # noqa: S608 - numbers
-            f" WHERE shard = {self._partition.partition} AND snapshot > {self._since}"
-        )
-        for batch in stream(self._settings, sql, at_snapshot(self._snapshot, SHARE_HOLDERS)):
-            self.count += batch.num_rows
-            for client, positions in zip(
-                batch["client"].to_pylist(), batch["positions"].to_pylist(), strict=True
-            ):
-                yield Outgoing(
-                    self._partition.topic,
-                    client.encode(),
-                    _value(client, positions),
-                    headers=[],
-                    partition=self._partition.partition,
-                )
-
-    def log_count(self) -> None:
-        """Log how many records there are."""
-        log.info("%s: publishing %d records", self._partition, self.count)
-
-
-def _value(client: str, positions: list[str]) -> bytes | None:
-    if not positions:
-        return None
-    form = {"Client": client, "Positions": positions}
-    return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
+def _writer(publishing: _Publishing, partition: TopicPartition) -> Transactions:
+    problem = f"{partition}: could not publish snapshot {publishing.snapshot.number}"
+    return Transactions(
+        publishing.settings,
+        f"{partition.topic}/publish/{partition.partition}",
+        fenced=f"{problem}: fenced by a newer compaction, which publishes it",
+        failed=f"{problem}: {{reason}}; the next compaction publishes it",
+        **producer_config(publishing.config) | queue_config(publishing.largest),
+    )

@@ -1,41 +1,50 @@
 """Sending the records that a compaction rejected to `dead-letters`, each once.
 
-The snapshot up to which they were sent is committed to Kafka, as an offset in the transaction of
-the letters: a run that is killed at any point sends nothing twice. Kafka deletes offsets after some
-days, and a letter that is sent again would bring back one that a person has discarded: so the
-number is then kept in the log of the table `snapshots` as well. That log also shows, without Kafka,
-that there is nothing to send.
+They go in bounded transactions, in the order of snapshots and coordinates, and each transaction
+holds how far it came: the snapshot up to which all were sent, as an offset of a group, and the
+place of the last letter after it, as its metadata. So a run that is killed at any point sends
+nothing twice. Kafka deletes offsets after some days, and a letter that is sent again would bring
+back one that a person has discarded: so the number is then kept in the log of the table `snapshots`
+as well. That log also shows, without Kafka, that there is nothing to send.
 """
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from shardpost.dead_letters.model import letters
-from shardpost.delta import table_log
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, query, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders.inputs import retry_topics
+from shardpost.holders.model.rejected_places import Place, PlaceRange, place_ranges
 from shardpost.holders.model.tables import REJECTED_RECORDS
 from shardpost.kafka import clients, offsets
+from shardpost.kafka.batches import queue_config
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record, batch_bytes
+from shardpost.kafka.topic_limits import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
 from shardpost.steps import step
-from shardpost.topics.declared import LETTER_BYTES, PASSED_ON_BYTES, STORED_BYTES
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 log = logging.getLogger(__name__)
 
 GROUP = "shardpost-rejected"
 # The Delta application transaction whose version is the snapshot up to which letters were sent.
 SENT = "rejected letters"
-# One transaction, however many letters there are: the most that a broker allows by default.
-TRANSACTION_TIMEOUT_MS = 900_000
+# Rows that are decoded together: each may have a megabyte.
+ROWS_AT_ONCE = 128
+BATCH_ROWS = 10_000  # of numbers alone
 
 
 def send(settings: Settings, snapshot: Snapshot) -> int:
@@ -45,103 +54,170 @@ def send(settings: Settings, snapshot: Snapshot) -> int:
     """
     if not snapshot.counts.rejected:
         return 0
-    snapshots = DeltaTable(path_of(settings, SNAPSHOTS))
-    sent = snapshots.transaction_version(SENT) or 0
-    waiting = _count(settings, snapshot, sent)
-    if not waiting:
+    table = DeltaTable(path_of(settings, SNAPSHOTS))
+    sent = table.transaction_version(SENT) or 0
+    if not _any_after(settings, snapshot, sent):
         return 0
-    tables = str(snapshots.metadata().id)
-    count = _send(settings, snapshot, sent, tables, is_long=waiting > settings.retry_batch)
+    count = _Sending(settings, snapshot, str(table.metadata().id)).send(sent)
     step("letters sent")
-    table_log.commit(settings, SNAPSHOTS, snapshots.version(), (), (), {SENT: snapshot.number})
+    table_log.commit(settings, SNAPSHOTS, table.version(), (), (), {SENT: snapshot.number})
     return count
 
 
-def _send(settings: Settings, snapshot: Snapshot, sent: int, tables: str, *, is_long: bool) -> int:
-    """Fence older runs, then read how far they sent, then write the letters with the new number.
+def _any_after(settings: Settings, snapshot: Snapshot, sent: int) -> bool:
+    sql = f"SELECT 1 FROM rejected_records WHERE snapshot > {sent} LIMIT 1"  # noqa: S608 - a number
+    return bool(query(settings, sql, at_snapshot(snapshot, REJECTED_RECORDS)).num_rows)
+
+
+class _Sent(NamedTuple):
+    """How far letters were sent: all up to a snapshot, and those up to a place after it."""
+
+    snapshot: int
+    after: Place | None = None
+
+    @property
+    def metadata(self) -> str | None:
+        return json.dumps({"after": self.after}) if self.after else None
+
+
+class _Sending:
+    """Sends the rejected records of a snapshot and of those before it.
 
     `tables` identifies these tables: others may be made of the same topics.
     """
-    topic = settings.topic("dead-letters")
-    more = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS} if is_long else {}
-    writer = Transactions(
-        settings,
-        f"{topic}/rejected/{tables}",
-        fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
-        failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction sends"
-        " them",
-        **{"message.max.bytes": PASSED_ON_BYTES} | more,
-    )
-    reader = clients.consumer(settings, f"{GROUP}-{tables}")
-    with closing(reader), closing(writer):
-        writer.open()
-        since = max(sent, offsets.committed(settings, reader, TopicPartition(topic, 0)) or 0)
-        if since >= snapshot.number:
-            return 0
-        found = _Letters(settings, snapshot, since)
-        writer.write(found, Consumed(reader, TopicPartition(topic, 0), snapshot.number))
-    log.info("%s: %d letters of snapshots %d to %d", topic, found.count, since + 1, snapshot.number)
-    return found.count
 
-
-class _Letters:
-    """Letters of rejected records, read again whenever a transaction has to be retried."""
-
-    def __init__(self, settings: Settings, snapshot: Snapshot, since: int) -> None:
-        self._settings, self._snapshot, self._since = settings, snapshot, since
+    def __init__(self, settings: Settings, snapshot: Snapshot, tables: str) -> None:
+        self._settings, self._snapshot, self._tables = settings, snapshot, tables
+        self._topic = settings.topic("dead-letters")
+        self._partitions = offsets.partition_counts(settings, [self._topic])[self._topic]
+        self._config = topic_config(settings, self._topic)
         self._retries = frozenset(retry_topics(settings))
-        topic = settings.topic("dead-letters")
-        self._partitions = offsets.partition_counts(settings, [topic])[topic]
-        self.count = 0
 
-    def __iter__(self) -> Iterator[Outgoing]:
-        self.count = 0
-        for row in _rows(self._settings, self._snapshot, self._since):
-            record = _record(row)
-            if _size(record) > STORED_BYTES - LETTER_BYTES:
-                log.warning(
-                    "%s: too large for a letter (%d bytes): only the table rejected_records has it",
-                    *(record.coordinates, _size(record)),
-                )
-                continue
-            self.count += 1
-            yield self._letter(record, row["reason"])
-        step("letters written")
+    def send(self, sent: int) -> int:
+        """Fence older runs, then read how far they sent, then send the rest, batch by batch."""
+        place = TopicPartition(self._topic, 0)
+        count = 0
+        reader = clients.consumer(self._settings, f"{GROUP}-{self._tables}")
+        with closing(reader), closing(self._writer()) as writer:
+            writer.open()
+            before = self._sent(reader, sent)
+            if before.snapshot >= self._snapshot.number:
+                return 0
+            for range_ in self._ranges(before):
+                found = [self._letter(row) for row in self._rows(range_)]
+                after = _Sent(before.snapshot, range_.last)
+                if range_.is_last:
+                    after = _Sent(self._snapshot.number)
+                consumed = Consumed(reader, place, after.snapshot, after.metadata)
+                writer.write(found, consumed, check=_written)
+                count += len(found)
+                step("letters committed")
+        numbers = (before.snapshot + 1, self._snapshot.number)
+        log.info("%s: %d letters of snapshots %d to %d", self._topic, count, *numbers)
+        return count
 
-    def _letter(self, record: Record, reason: str) -> Outgoing:
-        error, at = f"{letters.UNDECODABLE}: {reason}", self._snapshot.committed_at
-        letter = letters.failure(record, letters.error_text(error), at, self._retries)
-        return letters.as_record(
-            letter, record, self._settings.topic("dead-letters"), self._partitions
+    def _writer(self) -> Transactions:
+        topic = self._topic
+        return Transactions(
+            self._settings,
+            f"{topic}/rejected/{self._tables}",
+            fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
+            failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
+            " sends them",
+            **producer_config(self._config) | queue_config(largest_batch(self._config)),
         )
 
+    def _sent(self, reader: "Consumer", sent: int) -> _Sent:
+        """Return how far letters were sent, by Kafka or else by the table.
 
-def _count(settings: Settings, snapshot: Snapshot, since: int) -> int:
-    sql = f"SELECT count(*) AS n FROM rejected_records WHERE snapshot > {since}"  # noqa: S608
-    found = query(settings, sql, at_snapshot(snapshot, REJECTED_RECORDS))
-    return int(found["n"][0].as_py())
+        That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.
+        """
+        found = offsets.committed_with_metadata(
+            self._settings, reader, TopicPartition(self._topic, 0)
+        )
+        if found is None or found.offset < sent:
+            return _Sent(sent)
+        newest = max(self._snapshot.number, *snapshots.runs(self._settings))
+        if found.offset > newest:
+            log.warning(
+                "%s: letters were sent up to snapshot %d, but the newest is %d: the tables were"
+                " restored; sending those after snapshot %d",
+                *(self._topic, found.offset, newest, sent),
+            )
+            return _Sent(sent)
+        after = json.loads(found.metadata)["after"] if found.metadata else None
+        return _Sent(found.offset, Place(*after) if after else None)
+
+    def _ranges(self, sent: _Sent) -> Iterator[PlaceRange]:
+        """Yield the ranges of what is to be sent, each small enough for one transaction.
+
+        Sorted here: DataFusion takes long to sort what it is given in very many small batches.
+        """
+        condition = sent.after.sql_of_later() if sent.after else f"snapshot > {sent.snapshot}"
+        sql = (
+            'SELECT snapshot, topic, "partition", "offset",'  # noqa: S608 - our own
+            f" {_bytes_of('key')} + {_bytes_of('value')} AS bytes,"
+            " coalesce(cardinality(headers), 0) AS headers"
+            f" FROM rejected_records WHERE {condition}"
+        )
+        at = at_snapshot(self._snapshot, REJECTED_RECORDS)
+        found = [
+            batch.set_column(1, "topic", batch["topic"].cast(pa.string()))
+            for batch in stream(self._settings, sql, at, ROWS_AT_ONCE)
+        ]
+        if not found:
+            return iter(())
+        ordered = pa.Table.from_batches(found).sort_by(
+            [(name, "ascending") for name in Place._fields]
+        )
+        rows = (
+            row
+            for batch in ordered.to_batches(BATCH_ROWS)
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        )
+        return place_ranges((Place(*row[:4]), row[4], row[5]) for row in rows)
+
+    def _rows(self, range_: PlaceRange) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a range, in order."""
+        sql = (
+            'SELECT topic, "partition", "offset", CAST("timestamp" AS BIGINT) AS at,'  # noqa: S608
+            " key, value, headers, reason"
+            f" FROM rejected_records WHERE {range_.sql()}"
+            ' ORDER BY snapshot, topic, "partition", "offset"'
+        )
+        at = at_snapshot(self._snapshot, REJECTED_RECORDS)
+        for batch in stream(self._settings, sql, at, ROWS_AT_ONCE):
+            for number in range(batch.num_rows):  # one at a time: values may be large
+                yield {name: batch[name][number].as_py() for name in batch.schema.names}
+
+    def _letter(self, row: dict[str, Any]) -> Outgoing:
+        record = _record(row)
+        error, at = f"{letters.UNDECODABLE}: {row['reason']}", self._snapshot.committed_at
+        letter = letters.failure(record, letters.error_text(error), at, self._retries)
+        made = letters.as_record(letter, record, self._topic, self._partitions)
+        fitting = letters.fitting(made, largest_batch(self._config))
+        if fitting is not made:
+            log.warning(
+                "%s: too large for a letter (%d bytes): only the table rejected_records has its"
+                " value",
+                *(record.coordinates, batch_bytes(made)),
+            )
+        return fitting
 
 
-def _rows(settings: Settings, snapshot: Snapshot, since: int) -> Iterator[dict[str, Any]]:
-    sql = (
-        'SELECT topic, "partition", "offset", key, value, headers, reason'  # noqa: S608 - a number
-        f" FROM rejected_records WHERE snapshot > {since}"
-    )
-    for batch in stream(settings, sql, at_snapshot(snapshot, REJECTED_RECORDS)):
-        for number in range(batch.num_rows):  # one at a time: values may be large
-            yield {name: batch[name][number].as_py() for name in batch.schema.names}
+def _bytes_of(column: str) -> str:
+    """Return the SQL of the length of a binary column; octet_length takes text only."""
+    return f"coalesce(octet_length(encode({column}, 'hex')) / 2, 0)"
+
+
+def _written() -> None:
+    step("letters written")
 
 
 def _record(row: dict[str, Any]) -> Record:
-    """Return a rejected record as it was read, without its timestamp, which no letter has."""
+    """Return a rejected record as it was read; the table has its time in microseconds."""
     headers = [(header["key"], header["value"]) for header in row["headers"] or []]
     return Record(
-        *(row["key"], row["value"], headers, 0),
+        *(row["key"], row["value"], headers, row["at"] // 1000),
         *(row["topic"], row["partition"], row["offset"]),
     )
-
-
-def _size(record: Record) -> int:
-    """Return the bytes of key, value, and the headers that a letter keeps of them."""
-    own = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return 2 * len(record.key or b"") + len(record.value or b"") + min(own, letters.HEADERS_BYTES)

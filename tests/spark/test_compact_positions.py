@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pytest
@@ -17,7 +17,7 @@ from shardpost.delta.query import path_of, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import POSITION_EVENTS, REJECTED_RECORDS
 from shardpost.holders.spark import compaction_run
-from shardpost.kafka import clients
+from shardpost.kafka import clients, offsets
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from tests.support.compacting import agree, run, starter
@@ -59,6 +59,16 @@ class Again:
     value: bytes | None
 
 
+@dataclass(frozen=True)
+class Growth:
+    """Twice as many partitions of `positions`, from the next record on; once between two runs.
+
+    Of more, a run cannot tell in which order a key had its partitions (decision 0003).
+    """
+
+
+MAX_PARTITIONS = 16
+
 VALUES = strategies.one_of(
     strategies.builds(lambda c, e: position("", c, e).value, CLIENTS, EXCHANGES),
     strategies.sampled_from([None, b'{"Country":"US"}', *BAD]),
@@ -68,6 +78,7 @@ RECORDS = strategies.one_of(
     strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
     strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
     strategies.builds(closed, KEYS, timestamp_ms=TIMES),
+    strategies.builds(Growth),
     strategies.builds(
         exchange, EXCHANGES, strategies.sampled_from(["US", "GB", None]), timestamp_ms=TIMES
     ),
@@ -95,8 +106,12 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
 )
 @example(
     [
-        [Raw("positions", b"1", b"{"), Again(0, GOOD), Again(0, b"{"), Raw("positions", b"2", b"")],
-        [Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
+        [
+            *(Raw("positions", b"moved", b"{"), position("moved", "client1", "NASDAQ")),
+            *(Raw("positions", b"1", b"{"), Again(0, GOOD), Again(0, b"{")),
+            Raw("positions", b"2", b""),
+        ],
+        [Growth(), Again(3, GOOD), Again(0, GOOD), Again(1, None), closed("2"), Again(1, GOOD)],
         [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
     ],
     [0, compaction_run.MAX_BROADCAST_KEYS, 0],
@@ -106,26 +121,50 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
     strategies.lists(strategies.sampled_from([0, compaction_run.MAX_BROADCAST_KEYS]), min_size=4),
 )
 def test_any_history_cut_into_any_runs_equals_the_fold(
-    fresh: Callable[[], Settings], history: list[list[Raw | Again]], limits: list[int]
+    fresh: Callable[[], Settings], history: list[list[Raw | Again | Growth]], limits: list[int]
 ) -> None:
     settings = fresh()
     fold = Fold()
     fold.add(starter())
     sent: list[Raw] = []
     places: dict[int, tuple[int, int]] = {}
+    partitions = settings.partitions
     for records, at_most in zip(history, limits, strict=False):
+        most = 2 * partitions
         for _, some in groupby(records, type):
             together = [*some]
             if again := [one for one in together if isinstance(one, Again)]:
                 fold.add(retried(settings, again, sent, places))
+            elif isinstance(together[0], Growth):
+                partitions = grown(settings, partitions, most)
             else:
-                new = [one for one in together if isinstance(one, Raw)]
+                raw = [one for one in together if isinstance(one, Raw)]
+                new = [placed(one, partitions) for one in raw]
                 places |= produce(settings, new)
                 sent += new
                 fold.add(new)
         with planned_for(at_most):
             run(settings)
         agree(settings, fold)
+
+
+def grown(settings: Settings, partitions: int, most: int) -> int:
+    """Double the partitions of `positions`, up to a bound; return how many there are."""
+    if partitions >= min(most, MAX_PARTITIONS):
+        return partitions
+    topic = settings.topic("positions")
+    admin = clients.admin(settings)  # it has to outlive what it does
+    more = admin.create_partitions([NewPartitions(topic, 2 * partitions)])
+    more[topic].result(30)
+    offsets.watermarks(settings, {topic: 2 * partitions}, committed=True)  # they have leaders
+    return 2 * partitions
+
+
+def placed(record: Raw, partitions: int) -> Raw:
+    """Return a record of `positions` with its partition; a producer may not know the new ones."""
+    if record.topic != "positions":
+        return record
+    return replace(record, partition=partition_of(record.key or b"", partitions))
 
 
 def retried(
@@ -276,13 +315,7 @@ def test_with_added_partitions_the_newer_one_of_a_key_wins(
 
 
 def produce_when_seven(settings: Settings, records: list[Raw]) -> None:
-    produce(
-        settings,
-        [
-            Raw(r.topic, r.key, r.value, r.timestamp_ms, partition_of(r.key or b"", 7))
-            for r in records
-        ],
-    )
+    produce(settings, [placed(record, 7) for record in records])
 
 
 def test_another_number_of_partitions_of_share_holders_is_refused(

@@ -3,7 +3,7 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.record_order import seq_of
+from shardpost.holders.model.record_order import MAX_GENERATION, seq_of
 from shardpost.holders.spark import record_order
 from shardpost.kafka.partitioning import partition_of
 from shardpost.spark import kafka_partitioning
@@ -14,15 +14,15 @@ KEYS = ["", "1", "ab", "abc", "größe", "客户", "x" * 1000, *(f"client{n}" fo
 def test_partitions_and_seqs_are_equal_in_spark_and_python(spark: SparkSession) -> None:
     rows = [(key, number % 7, number) for number, key in enumerate(KEYS)]
     frame = spark.createDataFrame(rows, "key STRING, partition INT, offset BIGINT")
+    coordinates = F.col("key"), F.col("partition"), F.col("offset")
     found = frame.select(
-        "key",
-        "partition",
-        "offset",
+        *coordinates,
         kafka_partitioning.partition_of(spark, F.col("key"), 7).alias("home"),
-        record_order.seq_of(spark, F.col("key"), F.col("partition"), F.col("offset"), 7).alias(
-            "seq"
-        ),
+        record_order.seq_of(spark, coordinates, 7, 0).alias("first"),
+        record_order.seq_of(spark, coordinates, 7, MAX_GENERATION).alias("last"),
     ).collect()
     for row in found:
         assert row["home"] == partition_of(row["key"], 7)
-        assert row["seq"] == seq_of(row["key"], row["partition"], row["offset"], 7)
+        own = row["key"], row["partition"], row["offset"], 7
+        assert row["first"] == seq_of(*own)
+        assert row["last"] == seq_of(*own, MAX_GENERATION)

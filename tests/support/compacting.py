@@ -12,9 +12,9 @@ from shardpost.topics.declared import STARTER_COUNTRIES
 from tests.support.reference import Fold, Raw, exchange, published
 
 
-def run(settings: Settings) -> dict[str, object]:
+def run(settings: Settings, *, reconcile: bool = False) -> dict[str, object]:
     """Run one compaction in this process."""
-    code, result = compact(settings)
+    code, result = compact(settings, reconcile=reconcile)
     assert code == 0
     return result
 

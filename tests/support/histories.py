@@ -49,7 +49,12 @@ class Record:
 
     @property
     def order(self) -> tuple[int, float, float]:
-        """Return what sorts the records of a key: their origins, and of one the retries."""
+        """Return what sorts the records of a key: their origins, and of one the retries.
+
+        Above them is what closed the key in the place of that origin.
+        """
+        if self.kind is RecordKind.RECONCILED:
+            return self.seq, float("inf"), 1
         if self.retry_offset is None:
             return self.seq, float("inf"), 0
         return self.seq, self.snapshot, self.retry_offset
@@ -93,6 +98,11 @@ def retry(record: Record, origin: int) -> Record:
     return replace(record, origin=origin)
 
 
+def reconcile(key: str, hour: int = 0) -> Record:
+    """Return what closes a key whose highest record is gone, of either topic."""
+    return Record(key, hour, RecordKind.RECONCILED)
+
+
 def country_of(exchange: str, country: str | None, hour: int = 0) -> Record:
     """Return a record of `exchanges`."""
     return Record(exchange, hour, country=country)
@@ -131,8 +141,19 @@ def _numbered(parts: Iterable[Sequence[Record]]) -> list[Record]:
 
 
 def _placed(record: Record, before: Sequence[Record]) -> Record:
-    """Return a retry in the place of its origin; one of nothing becomes an original."""
-    originals = [r for r in before if r.key == record.key and r.retry_offset is None]
+    """Return a retry in the place of its origin; one of nothing becomes an original.
+
+    What closes a key is in the place of its highest record; of a key without any it is a tombstone.
+    """
+    if record.kind is RecordKind.RECONCILED:
+        known = [r.seq for r in before if r.key == record.key]
+        kind = RecordKind.RECONCILED if known else RecordKind.TOMBSTONE
+        return replace(record, kind=kind, seq=max(known, default=record.seq))
+    originals = [
+        r
+        for r in before
+        if r.key == record.key and r.retry_offset is None and r.kind is not RecordKind.RECONCILED
+    ]
     if record.origin is None or not originals:
         return record
     origin = originals[-1 - record.origin % len(originals)]

@@ -2,7 +2,8 @@
 
 from hypothesis import strategies
 
-from tests.support.histories import Batch, Record, close, country_of, put, reject, retry
+from shardpost.holders.model.record_kind import RecordKind
+from tests.support.histories import Batch, Record, close, country_of, put, reconcile, reject, retry
 
 HOURS = strategies.integers(0, 9)
 KEYS = strategies.sampled_from(["1", "2", "10", "it's"])
@@ -16,18 +17,21 @@ def some_are_retries(
     records: strategies.SearchStrategy[Record],
 ) -> strategies.SearchStrategy[Record]:
     """Make some of the records retries of records before them, good, rejected and tombstones."""
-    return strategies.one_of(records, records, strategies.builds(retry, records, BACK))
+    of_the_topic = records.filter(lambda record: record.kind is not RecordKind.RECONCILED)
+    return strategies.one_of(records, records, strategies.builds(retry, of_the_topic, BACK))
 
 
 POSITION_RECORDS = strategies.one_of(
     strategies.builds(put, KEYS, CLIENTS, EXCHANGES, HOURS),
     strategies.builds(close, KEYS, HOURS),
     strategies.builds(reject, KEYS, HOURS),
+    strategies.builds(reconcile, KEYS, HOURS),
 )
 EXCHANGE_RECORDS = strategies.one_of(
     strategies.builds(country_of, EXCHANGES, COUNTRIES, HOURS),
     strategies.builds(close, EXCHANGES, HOURS),
     strategies.builds(reject, EXCHANGES, HOURS),
+    strategies.builds(reconcile, EXCHANGES, HOURS),
 )
 BATCHES = strategies.builds(
     Batch,

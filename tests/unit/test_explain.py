@@ -25,6 +25,7 @@ from tests.support.histories import (
     history_of,
     holders_of,
     put,
+    reconcile,
     reject,
     retry,
 )
@@ -36,7 +37,7 @@ GB = country_of("LON", "GB")
 
 def common(record: Record, topic: str) -> tuple[str, Order, int, Coordinates, datetime]:
     """Return the fields that records of both topics have."""
-    order = order_of(record.seq, record.snapshot, record.retry_offset)
+    order = order_of(record.seq, record.snapshot, record.retry_offset, record.kind)
     offset = record.retry_offset
     at = (topic, 0, record.seq) if offset is None else ("retries", 0, offset)
     return record.key, order, record.snapshot, Coordinates(*at), record.timestamp
@@ -191,6 +192,31 @@ def test_of_two_corrections_the_later_one_counts() -> None:
         ("put", "retries@1"),
         ("took", "retries@2"),
     ]
+
+
+def test_what_a_reconciliation_closed_is_named_as_that_with_the_record_that_is_gone() -> None:
+    batches = Batch([put("1", "client1", "NASDAQ", 1)], [US]), Batch([reconcile("1", 5)])
+    why = "the topic did not hold this record any more: compact --reconcile closed it"
+    assert explained("client1", *batches) == [
+        ("1", "put", "positions@0", "exchange NASDAQ is in US"),
+        ("1", "reconciled", "positions@0", why),
+    ]
+
+
+def test_a_correction_of_what_a_reconciliation_closed_has_no_effect() -> None:
+    late = retry(put("1", "client1", "NASDAQ", 7), origin=0)
+    batches = Batch([reject("1", 1)], [US]), Batch([reconcile("1", 5)]), Batch([late])
+    assert [row[1:3] for row in explained("client1", *batches)] == [
+        ("not counted", "positions@0"),
+        ("no effect", "retries@2"),
+    ]
+
+
+def test_a_record_after_a_reconciliation_opens_the_position_again() -> None:
+    opened, again = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 6)
+    batches = Batch([opened], [US]), Batch([reconcile("1", 5)]), Batch([again])
+    assert [row[1] for row in explained("client1", *batches)] == ["put", "reconciled"]
+    assert [row[1:3] for row in explained("client2", *batches)] == [("put", "positions@2")]
 
 
 def test_the_json_form_has_the_fields_of_the_contract() -> None:

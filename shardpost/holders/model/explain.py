@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from shardpost.holders.model.position_id_order import position_sort_key
-from shardpost.holders.model.record_order import Order, is_retry
+from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
 from shardpost.kafka.coordinates import Coordinates
 
 AnyRecord = TypeVar("AnyRecord", bound="HistoryRecord")
@@ -26,13 +26,15 @@ class Change(StrEnum):
     """What a record did to a position of a client.
 
     PUT it among those that the client holds, TOOK it from them; or the position never counted for
-    the client; or a correction was to give it to the client, and has no effect.
+    the client; or a correction was to give it to the client, and has no effect. A reconciliation
+    took it, since the topic did not hold its record any more.
     """
 
     PUT = "put"
     TOOK = "took"
     NOT_COUNTED = "not counted"
     NO_EFFECT = "no effect"
+    RECONCILED = "reconciled"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class HistoryRecord:
     def is_retry(self) -> bool:
         """Whether it is a correction."""
         return is_retry(self.order)
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Whether it is none of the topic: a reconciliation closed the key in its place."""
+        return is_reconciled(self.order)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,8 @@ class _State:
     def why(self, client: str) -> str:
         """Say why the position does or does not count for that client."""
         if self.latest is None or self.latest.client is None:
+            if self.latest and self.latest.is_reconciled:
+                return "the topic did not hold this record any more: compact --reconcile closed it"
             return "it is closed"
         if self.latest.client != client:
             return f"it is {self.latest.client}'s"
@@ -190,7 +199,8 @@ def transitions(
         after = state.holder
         if before == after:
             continue
-        for client, change in ((before, Change.TOOK), (after, Change.PUT)):
+        took = Change.RECONCILED if record.is_reconciled else Change.TOOK
+        for client, change in ((before, took), (after, Change.PUT)):
             if client is not None:
                 found.append(
                     _transition(client, position[0].key, change, record, state.why(client))

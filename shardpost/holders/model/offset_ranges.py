@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offset_ranges import OffsetRange, Offsets, Watermarks
 
@@ -26,31 +25,46 @@ class _Unread(NamedTuple):
         return OffsetRange(*self.partition, self.first, self.low)
 
 
-def ranges_to_read(read: Offsets, watermarks: Watermarks) -> list[OffsetRange]:
-    """Return the non-empty ranges after what was read.
+class Gaps(NamedTuple):
+    """What is wrong with the inputs' offsets, in words, by topic.
 
-    A partition that was never read is read from its low watermark. ShardpostError, naming every
-    such partition, if records were deleted before being read or a topic was deleted and recreated:
-    holders would be wrong.
+    `deleted`: records were deleted before being read. `shorter`: a partition ends before the offset
+    up to which it was read. `absent`: a partition that was read is not there any more.
     """
-    found, lost = [], []
+
+    deleted: dict[str, list[str]]
+    shorter: dict[str, list[str]]
+    absent: dict[str, list[str]]
+
+
+def gaps(read: Offsets, watermarks: Watermarks) -> Gaps:
+    """Return what is wrong; with that the tables cannot simply catch up: holders would be wrong."""
+    found = Gaps({}, {}, {})
     for unread in _unread(read, watermarks):
+        topic = unread.partition.topic
         if unread.first < unread.low:
-            lost.append(f"{unread.deleted} were deleted before being read")
+            text = f"{unread.deleted} were deleted before being read"
+            found.deleted.setdefault(topic, []).append(text)
         elif unread.first > unread.end:
-            lost.append(
-                f"{unread.partition}: read up to {unread.first}, but it ends at {unread.end}"
-            )
-        elif unread.first < unread.end:
-            found.append(unread.range)
-    if lost:
-        raise ShardpostError(
-            f"the tables cannot catch up with the input topics: {'; '.join(lost)}. Records were"
-            " deleted, or the topic was deleted and recreated: compact into empty tables (another"
-            " SHARDPOST_TABLES) and an empty topic share-holders (another"
-            " SHARDPOST_TOPIC_SHARE_HOLDERS)"
-        )
+            text = f"{unread.partition}: read up to {unread.first}, but it ends at {unread.end}"
+            found.shorter.setdefault(topic, []).append(text)
+    for topic, partitions in watermarks.items():
+        for partition in read.get(topic, {}).keys() - partitions.keys():
+            text = f"{TopicPartition(topic, partition)} was read, but is not there"
+            found.absent.setdefault(topic, []).append(text)
     return found
+
+
+def ranges_to_read(read: Offsets, watermarks: Watermarks) -> list[OffsetRange]:
+    """Return the non-empty ranges after what was read, as far as they are there.
+
+    A partition that was never read is read from its low watermark.
+    """
+    return [
+        unread._replace(first=max(unread.first, unread.low)).range
+        for unread in _unread(read, watermarks)
+        if max(unread.first, unread.low) < unread.end
+    ]
 
 
 def retries_to_read(

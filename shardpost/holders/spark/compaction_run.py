@@ -1,14 +1,19 @@
 """What all steps of one compaction share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.delta.snapshot import Snapshot
+from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.model.tables import INPUTS, InputTables
+from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
+from shardpost.spark import kafka_source
+from shardpost.spark.kafka_source import ReadRanges
 from shardpost.topic_names import TopicName
 
 # Up to so many new records, their keys are broadcast rather than tables shuffled.
@@ -28,14 +33,16 @@ class InputTopic:
 class CompactionRun:
     """A run after the snapshot `last`, None for the first one.
 
-    `partitions` is {topic: number of partitions}; `offsets` is how many offsets the run reads.
+    `partitions` is {topic: number of partitions}; `unread` is what the run reads, and `read_ranges`
+    what reads it.
     """
 
     settings: Settings
     tables: TableWriter
     last: Snapshot | None
     partitions: Mapping[str, int]
-    offsets: int
+    unread: Unread
+    read_ranges: ReadRanges = kafka_source.read_ranges
 
     @property
     def spark(self) -> SparkSession:
@@ -55,7 +62,7 @@ class CompactionRun:
     @property
     def broadcast_keys(self) -> bool:
         """Whether keys of new records are so few that they are broadcast, into few files."""
-        return self.offsets <= MAX_BROADCAST_KEYS
+        return self.unread.size <= MAX_BROADCAST_KEYS
 
     @property
     def inputs(self) -> list[InputTopic]:
@@ -63,6 +70,19 @@ class CompactionRun:
         return [
             InputTopic(name, self.settings.topic(name), tables) for name, tables in INPUTS.items()
         ]
+
+    def generation(self, source: InputTopic) -> int:
+        """Return how many times the topic of an input was recreated."""
+        return self.unread.generations.get(source.name, 0)
+
+    def is_in_current_partition(self, source: InputTopic, seq: int) -> bool:
+        """Tell whether a record with that seq is where Kafka now puts its key."""
+        partitions = self.partitions[source.topic]
+        return is_in_current_partition(seq, partitions, self.generation(source))
+
+    def records_of(self, ranges: Sequence[OffsetRange]) -> DataFrame:
+        """Return the records in ranges of one topic, with the columns of kafka_source.py."""
+        return self.read_ranges(self.spark, self.settings, ranges)
 
     def set_shuffle_partitions(self) -> None:
         """Choose Spark's parallelism for an increment, or for reprocessing."""

@@ -1,16 +1,17 @@
 """Retries of records of the inputs, found among all records of the retry topics.
 
 A retry says in its headers (dead_letters/model/letters.py) where its origin is. In the order of the
-key it has the coordinates of its origin; its own are in the columns RETRY_NAMES. There are few
-retries: they are read into a frame of their own, apart from the records of the inputs.
+key it has the coordinates of its origin, and the `seq` that the history has of it; its own
+coordinates are in the columns RETRY_NAMES. There are few retries: they are read into a frame of
+their own, apart from the records of the inputs.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -19,8 +20,6 @@ from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.tables import RETRY_NAMES
 from shardpost.holders.spark.decoding import MAX_QUOTED
 from shardpost.kafka.offset_ranges import OffsetRange
-from shardpost.settings import Settings
-from shardpost.spark.kafka_source import read_ranges
 
 COORDINATES = ("partition", "offset")
 
@@ -28,8 +27,8 @@ COORDINATES = ("partition", "offset")
 class Matched(NamedTuple):
     """Retries by whether their origin was found.
 
-    `usable` are records as kafka_source.read_ranges returns them, with the coordinates of their
-    origin, and RETRY_NAMES. `rejected` are rows of a history.
+    `usable` are records as kafka_source.read_ranges returns them, with the coordinates and the seq
+    of their origin, and RETRY_NAMES. `rejected` are rows of a history.
     """
 
     usable: DataFrame
@@ -63,27 +62,35 @@ class Corrections:
             }
         )
         origins = self._origins(history, retries)
-        checked = retries.join(F.broadcast(origins), [*COORDINATES], "left").withColumn(
-            "reason", _reason(self.topic)
+        checked = (
+            retries.join(F.broadcast(origins), [*COORDINATES], "left")
+            .withColumn("origin", _own_origin())
+            .withColumn("reason", _reason(self.topic))
         )
-        usable = checked.where("reason IS NULL").drop("reason", "origin_key", "is_there")
-        return Matched(usable, _rejected(checked))
+        usable = checked.where("reason IS NULL").withColumn("seq", F.col("origin.seq"))
+        return Matched(usable.drop("reason", "origin", "origins"), _rejected(checked))
 
     def _origins(self, history: DataFrame, retries: DataFrame) -> DataFrame:
-        """Return (partition, offset, origin_key, is_there) of the records that are origins."""
+        """Return (partition, offset, origins) of the records that are origins.
+
+        `origins` is an array of (seq, key), the highest first: each generation of a topic that was
+        recreated may have a record there. The seq is that of the history: it must not be computed
+        again, since partitions may have been added to the topic after the record was read.
+        """
         between = F.col("offset").between(F.lit(self.lowest), F.lit(self.highest))
         key = F.coalesce("raw_key", F.col("key").cast("binary"))
+        is_record = F.col("kind") != RecordKind.RECONCILED.value
+        found = F.collect_list(F.struct("seq", key.alias("key")))
         return (
-            history.where(F.col("retry_offset").isNull() & between)
+            history.where(F.col("retry_offset").isNull() & is_record & between)
             .join(F.broadcast(retries.select(*COORDINATES)), [*COORDINATES], "left_semi")
-            .select(*COORDINATES, key.alias("origin_key"))
-            .withColumn("is_there", F.lit(True))
+            .groupBy(*COORDINATES)
+            .agg(F.sort_array(found, asc=False).alias("origins"))
         )
 
 
 def read_corrections(
-    spark: SparkSession,
-    settings: Settings,
+    read: Callable[[Sequence[OffsetRange]], DataFrame],
     ranges: Sequence[OffsetRange],
     origins: Collection[str],
 ) -> dict[str, Corrections]:
@@ -95,15 +102,11 @@ def read_corrections(
     topics = sorted({range_.topic for range_ in ranges})
     if not topics:
         return {}
-    read = [
-        _of_topic(
-            read_ranges(spark, settings, [range_ for range_ in ranges if range_.topic == topic]),
-            topic,
-            origins,
-        )
+    of_topics = [
+        _of_topic(read([range_ for range_ in ranges if range_.topic == topic]), topic, origins)
         for topic in topics
     ]
-    retries = reduce(DataFrame.union, read).persist(StorageLevel.MEMORY_AND_DISK)
+    retries = reduce(DataFrame.union, of_topics).persist(StorageLevel.MEMORY_AND_DISK)
     offset = _number(letters.ORIGIN_OFFSET)
     found = retries.groupBy("origin_topic").agg(
         F.count("*").alias("count"), F.min(offset).alias("low"), F.max(offset).alias("high")
@@ -126,23 +129,31 @@ def _of_topic(records: DataFrame, topic: str, origins: Collection[str]) -> DataF
     )
 
 
+def _own_origin() -> Column:
+    """Return the newest of `origins` that has the retry's key, else the newest; null if none."""
+    of_key = F.filter("origins", lambda origin: origin["key"].eqNullSafe(F.col("key")))
+    first = F.lit(1)
+    return F.coalesce(F.try_element_at(of_key, first), F.try_element_at("origins", first))
+
+
 def _reason(topic: str) -> Column:
     """Return why a retry is rejected, given the origin that was found; null if it is not."""
     partition, offset = _quoted(letters.ORIGIN_PARTITION), _quoted(letters.ORIGIN_OFFSET)
     origin = F.concat(F.lit(f"{topic}["), partition, F.lit("]@"), offset)
     no_record = F.concat(F.lit(f"expected the coordinates of a record of {topic}, found "), origin)
     other_key = F.concat(
-        *(F.lit("expected the key of "), origin, F.lit(", "), _quoted_key("origin_key")),
+        *(F.lit("expected the key of "), origin, F.lit(", "), _quoted_key("origin.key")),
         *(F.lit(", found "), _quoted_key("key")),
     )
-    return F.when(F.col("is_there").isNull(), no_record).when(
-        ~F.col("key").eqNullSafe(F.col("origin_key")), other_key
+    return F.when(F.col("origin").isNull(), no_record).when(
+        ~F.col("key").eqNullSafe(F.col("origin.key")), other_key
     )
 
 
 def _quoted_key(name: str) -> Column:
     text = F.col(name).cast("string")
-    known = F.when(F.is_valid_utf8(text), F.left(text, F.lit(MAX_QUOTED))).otherwise(F.hex(name))
+    other = F.hex(F.substring(name, 1, MAX_QUOTED // 2))
+    known = F.when(F.is_valid_utf8(text), F.left(text, F.lit(MAX_QUOTED))).otherwise(other)
     return F.coalesce(known, F.lit("none"))
 
 
@@ -174,4 +185,4 @@ def _number(name: str) -> Column:
 
 
 def _quoted(name: str) -> Column:
-    return F.coalesce(F.left(_text(name), F.lit(MAX_QUOTED)), F.lit("none"))
+    return F.coalesce(F.left(F.make_valid_utf8(_text(name)), F.lit(MAX_QUOTED)), F.lit("none"))

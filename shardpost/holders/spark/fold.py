@@ -13,8 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.model.record_order import OFFSET_BITS
 from shardpost.holders.spark.position_id_order import order_of
+
+# Below the partition, in one number with it.
+OFFSET_BITS = 48
 
 
 def latest_per_key(events: DataFrame, *, broadcast_keys: bool) -> DataFrame:
@@ -59,20 +61,38 @@ def latest_with_retries(rows: DataFrame) -> DataFrame:
 
 def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
     """Return events as rows of a table of latest records with those columns."""
-    is_open = (F.col("kind") != RecordKind.TOMBSTONE.value).alias("is_open")
+    is_open = (F.col("kind") == RecordKind.UPSERT.value).alias("is_open")
     return events.select(*(is_open if name == "is_open" else name for name in columns))
 
 
 def changes(latest: DataFrame, table: DataFrame, *, broadcast_keys: bool) -> DataFrame:
     """Return the rows of `latest` newer than the table's, with what the table has (`old_…`)."""
-    touched = _with_keys(table, latest.select("key"), broadcast_keys)
-    old = touched.select(
-        "key", *(F.col(name).alias(f"old_{name}") for name in _other_columns(table))
-    )
     newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
     # In the order of a retry that the table has, only a later retry of that origin can come.
     newer |= (F.col("seq") == F.col("old_seq")) & F.col("old_retry_offset").isNotNull()
-    return latest.join(old, "key", "left").where(newer)
+    return with_old(latest, table, broadcast_keys=broadcast_keys).where(newer)
+
+
+def with_old(latest: DataFrame, table: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+    """Return the rows of `latest`, with what the table has of their keys (`old_…`)."""
+    touched = _with_keys(table, latest.select("key"), broadcast_keys)
+    old = touched.select("key", *(F.col(name).alias(_old(name)) for name in _other_columns(table)))
+    return latest.join(old, "key", "left")
+
+
+def both_changes(first: DataFrame, then: DataFrame) -> DataFrame:
+    """Return the changes of a table by two steps as those of one: a key of both is changed once."""
+    old = [name for name in first.columns if name.startswith(_old(""))]
+    before = first.select("key", F.struct(*old).alias("before"))
+    kept = [F.col(name) for name in then.columns if name not in old]
+    earliest = [
+        F.when(F.col("before").isNotNull(), F.col("before")[name])
+        .otherwise(F.col(name))
+        .alias(name)
+        for name in old
+    ]
+    again = then.join(before, "key", "left").select(*kept, *earliest)
+    return first.join(then, "key", "left_anti").unionByName(again)
 
 
 def deltas_of_changes(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
@@ -140,6 +160,10 @@ def _deltas(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
     )
     each = changed.select(F.col("key").alias("position"), F.explode(sides).alias("side"))
     return each.where("side IS NOT NULL").select("side.client", "position", "side.delta")
+
+
+def _old(name: str) -> str:
+    return f"old_{name}"
 
 
 def _other_columns(frame: DataFrame) -> list[str]:

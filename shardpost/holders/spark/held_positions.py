@@ -1,4 +1,4 @@
-"""Who holds what at a snapshot, and their contacts, as frames.
+"""Who holds what at a snapshot, and their contacts, as frames; and who has unsubscribed since.
 
 This is all that other features may import from the holders.
 """
@@ -8,6 +8,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
 from shardpost.holders.model.tables import CLIENTS
@@ -38,6 +39,21 @@ def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> Dat
     """Return (client, name, email, subscribed) of every client that has a record."""
     clients = read(spark, settings, CLIENTS, snapshot.tables[CLIENTS.name]).where("is_open")
     return clients.select(F.col("key").alias("client"), "name", "email", "subscribed")
+
+
+def unsubscribed_since(settings: Settings, snapshot: Snapshot, since: int) -> frozenset[str]:
+    """Return the clients that a later snapshot than `since` knows as unsubscribed or deleted.
+
+    Without a JVM.
+    """
+    if snapshot.number <= since:
+        return frozenset()
+    sql = (
+        f"SELECT key FROM clients WHERE snapshot > {since:d}"  # noqa: S608 - a number
+        " AND NOT (is_open AND COALESCE(subscribed, false))"
+    )
+    found = query(settings, sql, at_snapshot(snapshot, CLIENTS))
+    return frozenset(found.column("key").to_pylist())
 
 
 def _in_order_of_ids() -> Column:

@@ -69,8 +69,26 @@ def upsert_latest(run: CompactionRun, table: Table, latest: DataFrame) -> Change
         (opened, retries), _ = totals_and_files(rows, _OPENED, _RETRIES)
         return Changes(rows, opened, retries)
     rows = fold.changes(latest, known, broadcast_keys=run.broadcast_keys)
-    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    return _upsert(run, table, rows)
+
+
+def close_latest(run: CompactionRun, table: Table, closing: DataFrame) -> Changes:
+    """Write rows that close their keys, whatever the table has of them; return what changed."""
+    known = run.tables.read_with_files(table)
+    return _upsert(run, table, fold.with_old(closing, known, broadcast_keys=run.broadcast_keys))
+
+
+def both_changes(first: Changes | None, then: Changes) -> Changes:
+    """Return the changes by two steps as those of one."""
+    if first is None:
+        return then
+    rows = fold.both_changes(first.rows, then.rows)
+    return Changes(rows, first.opened + then.opened, first.retries)
+
+
+def _upsert(run: CompactionRun, table: Table, changed: DataFrame) -> Changes:
+    rows = changed.persist(StorageLevel.MEMORY_AND_DISK)
     (opened, retries), files = totals_and_files(rows, _OPENED, _RETRIES)
-    new = rows.select(*latest.columns)
+    new = rows.select(*columns_of(table))
     run.tables.upsert(table, new, files, broadcast_keys=run.broadcast_keys)
     return Changes(rows, opened, retries)

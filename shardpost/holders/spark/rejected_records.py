@@ -1,4 +1,4 @@
-"""Records that changed nothing, reported in the log by their coordinates."""
+"""Records that changed nothing, or are gone, reported in the log by their coordinates."""
 
 import logging
 
@@ -42,3 +42,15 @@ def report_without_effect(topic: str, count: int, retried: DataFrame, changed: D
         origin = Coordinates(topic, partition, offset)
         log.warning("%s: corrects %s without effect", Coordinates(*retry), origin)
     log.warning("%s: %d corrections without effect: a later record counts", topic, count)
+
+
+def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
+    """Log up to MAX_NAMED records that are not in the topic any more, and the number of all.
+
+    `closing` are the rows of a history that close their keys.
+    """
+    some = closing.select("partition", "offset", "key").orderBy("partition", "offset")
+    for partition, offset, key in some.limit(MAX_NAMED).collect():
+        at = Coordinates(topic, partition, offset)
+        log.warning("%s: not in the topic any more: key %s is closed", at, one_line(key))
+    log.warning("%s: %d keys closed, whose records are not in the topic any more", topic, count)

@@ -1,42 +1,57 @@
 """One compaction: from offset ranges to new versions of all tables, and their snapshot.
 
-Each input, side by side: read and decode, append to its history, latest per key, upsert. Then the
-holders, by what changed of the positions; then the counts.
+Each input, side by side: read and decode, append to its history, latest per key, upsert; in a run
+that reconciles, then close what the topic does not hold any more. Then the holders, by what changed
+of the positions; then the counts.
 """
 
+import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from shardpost import __version__
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders.inputs import Unread
 from shardpost.holders.job import COMPACT_POSITIONS
-from shardpost.holders.spark.compaction_run import CompactionRun
+from shardpost.holders.model.unread import Look, Unread
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.holder_updates import update_holders
 from shardpost.holders.spark.latest import Changes
 from shardpost.holders.spark.table_writer import TableWriter
-from shardpost.holders.spark.topic_update import TopicUpdate, keep_rejected, update_topic
-from shardpost.kafka.offset_ranges import OffsetRange, total_size
+from shardpost.holders.spark.topic_update import (
+    TopicUpdate,
+    keep_rejected,
+    reconciled,
+    update_topic,
+)
 from shardpost.settings import Settings
-from shardpost.spark import session
+from shardpost.spark import client_source, kafka_source, session
+from shardpost.spark.kafka_source import ReadRanges
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RunCounts:
     """Records that a run rejected, retries that it read, and those that are now the latest.
 
-    Those `without_effect` are the other decodable ones.
+    Those `without_effect` are the other decodable ones. `reconciled` keys were closed, since their
+    topics do not hold them any more.
     """
 
     rejected: int = 0
     retries: int = 0
     applied: int = 0
     without_effect: int = 0
+    reconciled: int = 0
 
 
 class BuiltSnapshot(NamedTuple):
@@ -46,70 +61,97 @@ class BuiltSnapshot(NamedTuple):
     counts: RunCounts
 
 
-def build_snapshot(
-    settings: Settings,
-    partitions: Mapping[str, int],
-    last: Snapshot | None,
-    unread: Unread,
-    looked_at: datetime,
-) -> BuiltSnapshot:
+def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnapshot:
     """Write all tables up to the ends of what is unread; commit no snapshot.
 
-    `partitions` is {topic: number of partitions}, of the inputs, retry topics and share-holders.
+    TombstonesLostError if records may have been missed that are gone; then nothing was written, or
+    what was is undone by the next run.
     """
-    spark = session.start(COMPACT_POSITIONS.name)
-    tables = TableWriter.at_snapshot(spark, settings, last, run=str(uuid.uuid4()))
-    run = CompactionRun(settings, tables, last, partitions, total_size(unread.ranges))
+
+    def build(read_ranges: ReadRanges) -> BuiltSnapshot:
+        spark = session.start(COMPACT_POSITIONS.name)
+        _require_tombstones_kept(spark, settings, look.last, unread, read_ranges)
+        tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
+        run = CompactionRun(settings, tables, look.last, look.counts, unread, read_ranges)
+        return _build(run, look)
+
+    try:
+        return build(kafka_source.read_ranges)
+    except (PySparkException, Py4JError) as error:
+        if not kafka_source.is_beyond_timestamps(error):
+            raise
+        log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
+    return build(client_source.read_ranges)
+
+
+def _require_tombstones_kept(
+    spark: SparkSession,
+    settings: Settings,
+    last: Snapshot | None,
+    unread: Unread,
+    read_ranges: ReadRanges,
+) -> None:
+    """Raise TombstonesLostError if topics may have lost tombstones that no snapshot has read."""
+    if not last:
+        return
+    now = datetime.now(UTC)
+    counted = {
+        topic: read_ranges(spark, settings, unread.of_topic(topic)).count()
+        for topic in unread.may_have_lost(last.looked_at, now)
+    }
+    unread.require_tombstones_kept(counted, last.looked_at, now)
+
+
+def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
+    unread, last = run.unread, run.last
     run.set_shuffle_partitions()
-    updates, retries = _update_topics(run, unread.ranges)
+    updates, retries = _update_topics(run)
+    if last:  # compaction went on while it was read
+        read = {update.source.topic: update.read for update in updates}
+        unread.require_tombstones_kept(read, last.looked_at, datetime.now(UTC))
     done = _run_counts(updates, retries)
     for update in updates:
-        if update.rejected:
-            keep_rejected(run, update)
+        keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
     counts = _update_holders(run, next(changes, None), done.rejected)
     snapshot = Snapshot(
         number=run.number,
         committed_at=datetime.now(UTC),
-        looked_at=looked_at,
+        looked_at=look.at,
         end_offsets=unread.ends,
-        tables=dict(tables.versions),
+        tables=dict(run.tables.versions),
         counts=counts,
         code_version=__version__,
-        run=tables.run,
-        country=settings.country,
+        run=run.tables.run,
+        country=run.settings.country,
         shards=run.shards,
+        topic_ids=unread.topic_ids,
+        generations=unread.generations,
     )
     return BuiltSnapshot(snapshot, done)
 
 
-def _update_topics(
-    run: CompactionRun, ranges: Sequence[OffsetRange]
-) -> tuple[list[TopicUpdate], int]:
-    """Update the tables of all inputs that have anything new; return that, and how many retries."""
+def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
+    """Update the tables of all inputs; return what was done, and how many retries there were."""
     topics = [source.topic for source in run.inputs]
-    of_retries = [range_ for range_ in ranges if range_.topic not in topics]
-    corrections = read_corrections(run.spark, run.settings, of_retries, topics)
+    of_retries = [range_ for range_ in run.unread.ranges if range_.topic not in topics]
+    corrections = read_corrections(run.records_of, of_retries, topics)
+
+    def update(source: InputTopic) -> TopicUpdate:
+        return reconciled(run, update_topic(run, source, corrections.get(source.topic)))
+
     with ThreadPoolExecutor(len(topics)) as pool:  # of a few records, planning takes longest
-        updates = pool.map(
-            lambda source: update_topic(
-                run,
-                source,
-                [range_ for range_ in ranges if range_.topic == source.topic],
-                corrections.get(source.topic),
-            ),
-            run.inputs,
-        )
-        found = [update for update in updates if update]
-    return found, sum(one.count for one in corrections.values())
+        found = [*pool.map(update, run.inputs)]
+        return found, sum(one.count for one in corrections.values())
 
 
 def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
     return RunCounts(
         rejected=sum(update.rejected for update in updates),
         retries=retries,
-        applied=sum(update.changes.retries for update in updates),
+        applied=sum(update.changes.retries for update in updates if update.changes),
         without_effect=sum(update.without_effect for update in updates),
+        reconciled=sum(update.reconciled for update in updates),
     )
 
 

@@ -3,6 +3,7 @@
 Each write is for exactly one version, and fails if another run has written that one.
 """
 
+import itertools
 from collections.abc import Collection
 from urllib.parse import unquote
 
@@ -37,6 +38,7 @@ class TableWriter:
         self.versions = versions
         self.run = run
         self._settings = settings
+        self._writes = itertools.count()
 
     @classmethod
     def at_snapshot(
@@ -107,7 +109,8 @@ class TableWriter:
     def _write(self, table: Table, rows: DataFrame, coalesce: bool) -> delta_files.Written:
         if coalesce:
             rows = rows.coalesce(self.spark.sparkContext.defaultParallelism)
-        folder = f"{self.versions[table.name] + 1:08d}-{self.run}"
+        # A write without rows makes no version: the next one needs a folder of its own, too.
+        folder = f"{self.versions[table.name] + 1:08d}-{self.run}-{next(self._writes)}"
         return delta_files.write(self._settings, table, rows, folder)
 
     def _commit(self, table: Table, written: delta_files.Written, removed: Collection[str]) -> None:

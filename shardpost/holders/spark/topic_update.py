@@ -1,7 +1,6 @@
 """One input brought up to date: its history, then its table of latest records."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -14,12 +13,14 @@ from shardpost.holders.spark.corrections import Corrections
 from shardpost.holders.spark.history import Appended, append_corrections, append_originals
 from shardpost.holders.spark.latest import (
     Changes,
+    both_changes,
     latest_of_originals,
     latest_with_corrections,
     upsert_latest,
 )
+from shardpost.holders.spark.reconciliation import close_superseded
 from shardpost.holders.spark.rejected_records import report_rejected, report_without_effect
-from shardpost.kafka.offset_ranges import OffsetRange, total_size
+from shardpost.kafka.offset_ranges import total_size
 from shardpost.steps import step
 
 
@@ -27,25 +28,26 @@ from shardpost.steps import step
 class TopicUpdate:
     """The new records of a topic (rows of its history) and what they changed.
 
-    `without_effect` is how many retries were decoded and changed nothing.
+    `new` is None if there are none; `read` is how many are originals. `without_effect` is how many
+    retries were decoded and changed nothing, `reconciled` how many keys were closed.
     """
 
     source: InputTopic
-    new: DataFrame
-    changes: Changes
-    rejected: int
-    without_effect: int
+    new: DataFrame | None
+    changes: Changes | None
+    read: int = 0
+    rejected: int = 0
+    without_effect: int = 0
+    reconciled: int = 0
 
 
 def update_topic(
-    run: CompactionRun,
-    source: InputTopic,
-    ranges: Sequence[OffsetRange],
-    corrections: Corrections | None,
-) -> TopicUpdate | None:
-    """Read a topic's ranges, and retries of its records, into its tables; None if there is none."""
+    run: CompactionRun, source: InputTopic, corrections: Corrections | None
+) -> TopicUpdate:
+    """Read what is new of a topic, and retries of its records, into its tables."""
+    ranges = run.unread.of_topic(source.topic)
     if not ranges and not corrections:
-        return None
+        return TopicUpdate(source, None, None)
     step(f"{source.name} history")
     originals = append_originals(run, source, ranges) if ranges else None
     corrected = append_corrections(run, source, corrections) if corrections else None
@@ -61,9 +63,21 @@ def update_topic(
         source,
         reduce(DataFrame.unionByName, (one.rows for one in appended)),
         changes,
+        originals.count if originals else 0,
         sum(one.rejected for one in appended),
         _without_effect(source.topic, corrections, corrected, changes),
     )
+
+
+def reconciled(run: CompactionRun, update: TopicUpdate) -> TopicUpdate:
+    """Close what the topic of an update does not hold any more, if the run reconciles."""
+    if run.unread.reconciliation is None:
+        return update
+    closed = close_superseded(run, update.source)
+    if closed is None:
+        return update
+    changes = both_changes(update.changes, closed.changes)
+    return replace(update, changes=changes, reconciled=closed.count)
 
 
 def _without_effect(
@@ -80,6 +94,8 @@ def _without_effect(
 
 def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
     """Store the rejected records of an update whole, and log them."""
+    if update.new is None or not update.rejected:
+        return
     columns = ("timestamp", "value", "headers", "reason", "snapshot")
     whole = update.new.where(F.col("kind") == RecordKind.REJECTED.value).select(
         F.coalesce("retry_topic", F.lit(update.source.topic)).alias("topic"),

@@ -1,0 +1,136 @@
+"""Closing what an input does not hold any more: what was superseded, and nobody read by what.
+
+Of a topic that is only compacted, the last record of each key stays, but for old tombstones. So if
+the highest record of a key that was read, decodable or not, is not in the topic any more, then the
+key was deleted since, or has a record that is yet to be read. All that the topic has up to the ends
+of the run is in the history by now: so only what came after the ends is left to be looked at.
+
+The key is closed in the place of that record, above all corrections of it, and below whatever comes
+later (model/record_order.py). An undecodable record that is still there keeps what its key had. A
+topic that was recreated has none of the records that were read before.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from shardpost.delta.table import Table
+from shardpost.holders.model.offset_ranges import ranges_to_read
+from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.record_order import layout_of
+from shardpost.holders.spark import fold
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.decoding import decoded
+from shardpost.holders.spark.latest import Changes, close_latest
+from shardpost.holders.spark.rejected_records import report_reconciled
+from shardpost.kafka import offsets
+from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.spark.delta_files import columns_of, read_files
+from shardpost.steps import step
+
+_RECORD = ("key", "partition", "offset", "timestamp", "seq")
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What closing keys changed, and how many they are."""
+
+    changes: Changes
+    count: int
+
+
+def close_superseded(run: CompactionRun, source: InputTopic) -> Closed | None:
+    """Close the keys of an input whose highest record is gone; None if there is none."""
+    step(f"{source.name} reconciliation")
+    lowest = layout_of(run.generation(source)).base
+    gone = without(_highest(run, source), _visible(run, source), lowest)
+    gone = gone.persist(StorageLevel.MEMORY_AND_DISK)
+    if gone.count() and (newer := _after(run, source)):  # asked for when all else was read
+        gone = gone.join(_keys(run, source, newer), "key", "left_anti")
+    step(f"{source.name} closing")
+    history, latest = source.tables.history, source.tables.latest
+    written = run.tables.append(history, _closing(run, source, gone), coalesce=True)
+    if not written.rows:
+        return None
+    closing = run.tables.rows_of(written)
+    report_reconciled(source.topic, written.rows, closing)
+    changes = close_latest(run, latest, fold.as_rows(closing, columns_of(latest)))
+    return Closed(changes, written.rows)
+
+
+def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:
+    """Return the highest record that was read of each key that is open, or may be opened.
+
+    Columns: _RECORD. `latest` and `history` are the tables of an input. A key may be opened by a
+    correction of an undecodable record above what is known of it, or of the one that a correction
+    is in the place of.
+    """
+    can_open = F.col("is_open") | F.col("retry_offset").isNotNull()
+    known = latest.select(*_RECORD, can_open.alias("can_open"), F.lit(True).alias("is_known"))
+    is_original = F.col("retry_offset").isNull() & (F.col("key") != "")
+    undecodable = history.where(is_original & (F.col("kind") == RecordKind.REJECTED.value))
+    rejected = undecodable.select(
+        *_RECORD, F.lit(True).alias("can_open"), F.lit(False).alias("is_known")
+    )
+    both = known.unionByName(rejected)
+    highest = F.max_by(F.struct(*both.columns), F.struct("seq", "is_known")).alias("highest")
+    found = both.groupBy("key").agg(highest).select("highest.*")
+    return found.where("can_open").select(*_RECORD)
+
+
+def without(highest: DataFrame, visible: DataFrame, lowest: int) -> DataFrame:
+    """Return the rows of `highest` that are not visible: (key, partition, offset).
+
+    `lowest` is the lowest seq of a record that can be.
+    """
+    is_same = highest["seq"] >= F.lit(lowest).cast("bigint")
+    for name in ("key", "partition", "offset"):
+        is_same &= highest[name] == visible[name]
+    return highest.join(visible, is_same, "left_anti")
+
+
+def _highest(run: CompactionRun, source: InputTopic) -> DataFrame:
+    tables = source.tables
+    return highest_read(run.tables.read(tables.latest), run.tables.read(tables.history))
+
+
+def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
+    ranges = run.unread.visible_of_topic(source.topic)
+    if not ranges:
+        return _empty(run, source.tables.history).select("key", "partition", "offset")
+    found = run.records_of(ranges)
+    return found.select(F.col("key").cast("string").alias("key"), "partition", "offset")
+
+
+def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
+    """Return what came to the topic after the ends of the run, in new partitions too."""
+    counts = offsets.partition_counts(run.settings, [source.topic])
+    found = offsets.watermarks(run.settings, counts, committed=True)
+    return ranges_to_read(run.unread.ends, found)
+
+
+def _keys(run: CompactionRun, source: InputTopic, ranges: list[OffsetRange]) -> DataFrame:
+    """Return the keys of decodable records: an undecodable one says nothing of its key."""
+    found = decoded(run.records_of(ranges), source.tables.fields)
+    return found.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
+
+
+def _closing(run: CompactionRun, source: InputTopic, gone: DataFrame) -> DataFrame:
+    """Return the rows of the history that close those keys."""
+    reconciliation = run.unread.reconciliation
+    assert reconciliation is not None  # noqa: S101 - else nothing is closed
+    closes_at = F.lit(reconciliation.closes_at[source.topic])
+    rows = gone.withColumns(
+        {
+            "timestamp": F.greatest("timestamp", closes_at),
+            "kind": F.lit(RecordKind.RECONCILED.value),
+            "snapshot": F.lit(run.number).cast("bigint"),
+        }
+    )
+    return _empty(run, source.tables.history).unionByName(rows, allowMissingColumns=True)
+
+
+def _empty(run: CompactionRun, table: Table) -> DataFrame:
+    return read_files(run.spark, table, ())

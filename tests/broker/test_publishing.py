@@ -1,0 +1,144 @@
+"""Publishing very long lists to a real broker, and sending very many letters."""
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from shardpost.delta import snapshots
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import path_of
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.holders import rejected_letters
+from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.publishing import Publication, publish
+from shardpost.kafka import batches
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import BATCH_OVERHEAD
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from tests.support.histories import START, overwrite, snapshot
+from tests.support.kafka_configs import configure_topic
+from tests.support.letter_world import committed, header
+
+
+@pytest.fixture
+def ready(settings: Settings) -> Settings:
+    made = settings.model_copy(update={"partitions": 1})
+    apply_topics(made)
+    return made
+
+
+def held(settings: Settings, number: int, holders: dict[str, pa.Array]) -> Snapshot:
+    """Write holders of shard 0, whose ids are not in Python; return their snapshot."""
+    lists = pa.concat_arrays([ids.cast(pa.string()) for ids in holders.values()])
+    ends = [0]
+    for ids in holders.values():
+        ends.append(ends[-1] + len(ids))
+    count = len(holders)
+    table = pa.table(
+        {
+            "client": list(holders),
+            "positions": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), lists),
+            "snapshot": pa.array([number] * count, pa.int64()),
+            "shard": pa.array([0] * count, pa.int32()),
+        }
+    )
+    path = path_of(settings, SHARE_HOLDERS)
+    write_deltalake(path, table.cast(arrow_schema(SHARE_HOLDERS)), mode="overwrite")
+    return snapshot(number, {SHARE_HOLDERS.name: DeltaTable(path).version()})
+
+
+def published(settings: Settings) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for message in read_to_end(settings, TopicPartition(settings.topic("share-holders"), 0)):
+        form = json.loads(message.value() or b"")
+        found[form.pop("Client")] = form
+    return found
+
+
+def numbers(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int64())
+
+
+def test_a_million_positions_of_one_client_stop_neither_its_shard_nor_a_later_snapshot(
+    ready: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    million, most = numbers(1_000_000), numbers(800_000)
+    holders = {"c1": numbers(2), "c2": million, "c3": most, "c4": numbers(3)}
+    assert publish(ready, held(ready, 1, holders)) == Publication(4, 1)
+    assert "c2: its list of 1000000 positions is too large for a record of 8388608" in caplog.text
+    found = published(ready)
+    assert found["c2"] == {"Positions": None, "Count": 1_000_000}
+    assert found["c3"]["Positions"] == [str(n) for n in range(800_000)]
+    assert found["c4"] == {"Positions": ["0", "1", "2"]}
+    assert publish(ready, held(ready, 2, {"c2": million, "c5": numbers(1)})) == Publication(2, 1)
+    configure_topic(ready, ready.topic("share-holders"), {"max.message.bytes": str(16 << 20)})
+    assert publish(ready, held(ready, 2, {"c2": million, "c5": numbers(1)})) == Publication(2, 0)
+    assert published(ready)["c2"]["Positions"] == [str(n) for n in range(1_000_000)]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "producer"])
+def test_a_record_of_just_the_bytes_that_its_topic_accepts_is_taken_however_it_compresses(
+    ready: Settings, compression: str
+) -> None:
+    """An older topic has Kafka's default limit; what hardly compresses is of random characters."""
+    topic, largest = ready.topic("share-holders"), 1_048_588
+    config = {"max.message.bytes": str(largest), "compression.type": compression}
+    configure_topic(ready, topic, config)
+    form = '{"Client":"c","Positions":[""]}'
+    room = largest - BATCH_OVERHEAD - len("c") - len(form)
+    drawn = hashlib.shake_256(b"").digest(room)
+    dense = "".join(
+        chr(0xA0 + (a << 8 | b) % 0xD000) for a, b in zip(drawn[::2], drawn[1::2], strict=False)
+    )
+    dense = dense.encode()[: room - 3].decode(errors="ignore")
+    dense += "x" * (room - len(dense.encode()))
+    done = publish(ready, held(ready, 1, {"c": pa.array([dense])}))
+    assert done == Publication(1, 0)
+    assert published(ready) == {"c": {"Positions": [dense]}}
+    assert publish(ready, held(ready, 2, {"c": pa.array([dense + "x"])})) == Publication(1, 1)
+
+
+def test_small_records_of_a_topic_with_a_small_limit_are_not_refused_together(
+    ready: Settings,
+) -> None:
+    configure_topic(ready, ready.topic("share-holders"), {"max.message.bytes": "3000"})
+    holders = {f"c{n}": pa.array([hashlib.sha256(b"%d" % n).hexdigest()]) for n in range(500)}
+    assert publish(ready, held(ready, 1, holders)) == Publication(500, 0)
+
+
+def rejected(settings: Settings, count: int) -> Snapshot:
+    """Write so many rejected records, and commit their snapshot."""
+    topic = settings.topic("positions")
+    row = {"topic": topic, "partition": 0, "timestamp": START, "key": b"k", "value": b"{"}
+    row |= {"headers": [], "reason": "bad", "snapshot": 1}
+    rows = [row | {"offset": offset} for offset in range(count)]
+    version = overwrite(settings, REJECTED_RECORDS, rows)
+    made = replace(snapshot(1, {REJECTED_RECORDS.name: version}), counts=Counts(rejected=len(rows)))
+    snapshots.commit(settings, made)
+    return made
+
+
+def test_very_many_letters_go_in_several_transactions_and_each_once_also_after_a_kill(
+    ready: Settings,
+) -> None:
+    view = rejected(ready, 25_000)
+
+    def die(name: str) -> None:
+        if name == "letters committed":
+            raise KeyboardInterrupt
+
+    with mock.patch.object(rejected_letters, "step", die), pytest.raises(KeyboardInterrupt):
+        rejected_letters.send(ready, view)
+    assert sum(1 for _ in committed(ready, ready.topic("dead-letters"))) == batches.MAX_RECORDS
+    assert rejected_letters.send(ready, view) == 25_000 - batches.MAX_RECORDS
+    found = [header(one, "origin-offset") for one in committed(ready, ready.topic("dead-letters"))]
+    assert found == [str(offset) for offset in range(25_000)]
+    assert rejected_letters.send(ready, view) == 0

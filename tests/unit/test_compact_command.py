@@ -1,0 +1,44 @@
+"""What `shardpost compact` prints, and its exit code, by what its job returned."""
+
+import json
+
+import pytest
+
+from shardpost import cli
+from shardpost.commands import compact
+
+RESULT = {
+    "snapshot": {"snapshot": 4, "positions": 1_000_002, "holders": 2},
+    "changed": True,
+    "published": 2,
+    "too_large": 0,
+    "rejected": 0,
+    "reconciled": 0,
+}
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_list_that_is_too_large_is_told_and_the_exit_code_is_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    result = RESULT | {"too_large": 1}
+    monkeypatch.setattr(compact, "submit", lambda *_: (3, result))
+    assert cli.run(["compact", *arguments]) == 3
+    out, err = capsys.readouterr()
+    assert "1 too large for a record of share-holders" in err
+    if arguments:
+        assert json.loads(out) == result
+    else:
+        assert out.startswith("snapshot 4: 1000002 open positions, 2 holders, 2 records published")
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(1, 1), (2, 2), (3, 3), (0, 1)])
+def test_without_a_result_the_exit_code_is_the_jobs_and_never_0(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: int,
+    exit_code: int,
+) -> None:
+    monkeypatch.setattr(compact, "submit", lambda *_: (code, None))
+    assert cli.run(["compact"]) == exit_code
+    assert capsys.readouterr().out == ""

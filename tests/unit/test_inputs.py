@@ -1,0 +1,242 @@
+"""What a compaction reads of its topics, and what it refuses, on a Kafka in memory."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.errors import ShardpostError
+from shardpost.holders import inputs
+from shardpost.holders.model.unread import Look, Unread
+from shardpost.kafka import clients, offsets
+from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.topic_ids import RecreatedTopicError
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+EARLIER = NOW - timedelta(days=3)
+COMPACT = {"cleanup.policy": "compact"}
+INPUTS = ("positions", "clients", "exchanges")
+
+
+@pytest.fixture
+def kafka() -> Iterator[MemoryKafka]:
+    with memory_kafka() as made:
+        for topic in INPUTS:
+            made.broker.create_topic(topic, 2, COMPACT)
+        made.broker.create_topic("retries", 1, {})
+        yield made
+
+
+def put(kafka: MemoryKafka, topic: str, count: int, partition: int = 0) -> None:
+    producer = clients.producer(kafka.settings)
+    for number in range(count):
+        producer.produce(topic, b"{}", str(number), partition)
+    assert producer.flush(10) == 0
+
+
+def look(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Unread:
+    counts = offsets.partition_counts(kafka.settings, [*INPUTS, "retries"])
+    return inputs.unread(kafka.settings, Look(NOW, last, counts, reconcile))
+
+
+def snapshot_of(unread: Unread, **more: object) -> Snapshot:
+    """Return the snapshot that a run leaves that read all of it."""
+    known = {"topic_ids": unread.topic_ids, "generations": unread.generations} | more
+    return Snapshot(
+        *(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "test", "test", "US", 2),
+        **known,  # type: ignore[arg-type]
+    )
+
+
+def recreate(kafka: MemoryKafka, topic: str, partitions: int = 2) -> None:
+    kafka.broker.delete_topic(topic)
+    kafka.broker.create_topic(topic, partitions, COMPACT)
+
+
+def test_a_recreated_input_is_refused_by_name_and_id_though_it_is_longer_than_before(
+    kafka: MemoryKafka,
+) -> None:
+    put(kafka, "positions", 3)
+    last = snapshot_of(look(kafka, None))
+    before = last.topic_ids["positions"]
+    recreate(kafka, "positions")
+    put(kafka, "positions", 9)
+    with pytest.raises(ShardpostError) as refused:
+        look(kafka, last)
+    assert refused.value.exit_code == 1
+    said = str(refused.value)
+    assert f"topic positions: expected the id {before}, found " in said
+    assert "Run `shardpost compact --reconcile`" in said
+
+
+def test_a_reconciliation_reads_a_recreated_input_from_its_beginning_as_a_new_generation(
+    kafka: MemoryKafka,
+) -> None:
+    put(kafka, "positions", 3)
+    put(kafka, "clients", 2)
+    last = snapshot_of(look(kafka, None))
+    recreate(kafka, "positions")
+    put(kafka, "positions", 9)
+    put(kafka, "clients", 1)
+    found = look(kafka, last, reconcile=True)
+    assert found.ranges == [
+        OffsetRange("positions", 0, 0, 9),
+        OffsetRange("clients", 0, 2, 3),
+    ]
+    assert found.generations == {"positions": 1}
+    assert found.reconciliation
+    assert found.reconciliation.visible == [
+        OffsetRange("positions", 0, 0, 9),
+        OffsetRange("clients", 0, 0, 3),
+    ]
+    # What a recreated topic lacks was open until the last look. A lost tombstone is at least as old
+    # as its retention.
+    assert found.reconciliation.closes_at["positions"] == EARLIER
+    assert look(kafka, snapshot_of(found)).ranges == []
+    again = snapshot_of(found)
+    recreate(kafka, "positions")
+    put(kafka, "positions", 1)
+    assert look(kafka, again, reconcile=True).generations == {"positions": 2}
+
+
+def test_what_lost_its_tombstone_was_closed_before_the_retention_of_tombstones(
+    kafka: MemoryKafka,
+) -> None:
+    for_ever = COMPACT | {"delete.retention.ms": str(2**63 - 1)}
+    kafka.broker.topics["clients"].config = for_ever
+    last = snapshot_of(look(kafka, None)).with_looked_at(NOW - timedelta(minutes=1))
+    found = look(kafka, last, reconcile=True)
+    assert found.reconciliation
+    closes_at = found.reconciliation.closes_at
+    assert closes_at["positions"] == closes_at["exchanges"] == NOW - timedelta(days=1)
+    assert closes_at["clients"] < NOW - timedelta(days=30_000)
+
+
+def test_an_input_that_is_shorter_than_what_was_read_of_it_is_a_new_generation_too(
+    kafka: MemoryKafka,
+) -> None:
+    put(kafka, "positions", 3)
+    last = snapshot_of(look(kafka, None), topic_ids={})  # by a version that knew no ids
+    recreate(kafka, "positions")
+    put(kafka, "positions", 2)
+    with pytest.raises(ShardpostError, match=r"positions\[0\]: read up to 3, but it ends at 2"):
+        look(kafka, last)
+    found = look(kafka, last, reconcile=True)
+    assert found.ranges == [OffsetRange("positions", 0, 0, 2)]
+    assert found.generations == {"positions": 1}
+
+
+def test_ids_that_were_not_known_are_taken_as_they_are(kafka: MemoryKafka) -> None:
+    put(kafka, "positions", 3)
+    last = snapshot_of(look(kafka, None), topic_ids={})
+    found = look(kafka, last)
+    assert found.ranges == []
+    assert last.with_looked_at(NOW, found.topic_ids).topic_ids == found.topic_ids
+    assert set(found.topic_ids) == {*INPUTS, "retries"}
+
+
+def test_deleted_records_are_refused_and_a_reconciliation_reads_what_is_left(
+    kafka: MemoryKafka,
+) -> None:
+    last = snapshot_of(look(kafka, None))
+    put(kafka, "positions", 9)
+    kafka.broker.topics["positions"].logs[0].delete_before(4)
+    with pytest.raises(ShardpostError, match=r"offsets 0 to 3 were deleted .* --reconcile"):
+        look(kafka, last)
+    found = look(kafka, last, reconcile=True)
+    assert found.ranges == [OffsetRange("positions", 0, 4, 9)]
+    assert found.generations == {}
+
+
+def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
+    put(kafka, "positions", 3)
+    last = snapshot_of(look(kafka, None))
+    kafka.broker.create_topic("mirror.positions", 2, COMPACT)
+    put(kafka, "mirror.positions", 5)
+    renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
+    counts = offsets.partition_counts(renamed, ["mirror.positions", *INPUTS[1:], "retries"])
+    with pytest.raises(ShardpostError, match=r"topic mirror.positions was never read: snapshot 1"):
+        inputs.unread(renamed, Look(NOW, last, counts))
+    found = inputs.unread(renamed, Look(NOW, last, counts, reconcile=True))
+    assert found.ranges == [OffsetRange("mirror.positions", 0, 0, 5)]
+    assert found.generations == {"positions": 1}
+
+
+def test_an_input_that_is_also_deleted_by_age_is_not_reconciled(kafka: MemoryKafka) -> None:
+    last = snapshot_of(look(kafka, None))
+    kafka.broker.topics["clients"].config = {"cleanup.policy": "compact,delete"}
+    with pytest.raises(ShardpostError, match=r"clients has cleanup.policy=compact,delete"):
+        look(kafka, last, reconcile=True)
+    assert look(kafka, last).ranges == []
+
+
+def test_before_the_first_snapshot_there_is_nothing_to_reconcile(kafka: MemoryKafka) -> None:
+    put(kafka, "positions", 3)
+    assert look(kafka, None, reconcile=True).reconciliation is None
+
+
+def test_a_recreated_retry_topic_is_read_from_its_beginning_and_stops_nothing(
+    kafka: MemoryKafka,
+) -> None:
+    put(kafka, "retries", 3)
+    last = snapshot_of(look(kafka, None))
+    kafka.broker.delete_topic("retries")
+    kafka.broker.create_topic("retries", 1, {})
+    put(kafka, "retries", 5)
+    found = look(kafka, last)
+    assert found.ranges == [OffsetRange("retries", 0, 0, 5)]
+    assert look(kafka, snapshot_of(found)).ranges == []
+
+
+def test_a_recreated_retry_topic_that_is_first_seen_empty_is_read_from_its_beginning(
+    kafka: MemoryKafka,
+) -> None:
+    put(kafka, "retries", 2)
+    last = snapshot_of(look(kafka, None))
+    kafka.broker.delete_topic("retries")
+    kafka.broker.create_topic("retries", 1, {})
+    empty = look(kafka, last)
+    assert empty.ranges == []
+    last = last.with_looked_at(EARLIER, empty.topic_ids)
+    put(kafka, "retries", 5)
+    assert look(kafka, last).ranges == [OffsetRange("retries", 0, 0, 5)]
+
+
+def test_a_recreated_input_that_is_empty_is_not_reconciled(kafka: MemoryKafka) -> None:
+    put(kafka, "positions", 2)
+    last = snapshot_of(look(kafka, None))
+    recreate(kafka, "positions")
+    with pytest.raises(ShardpostError, match=r"^positions: .* empty: .* Nothing was changed"):
+        look(kafka, last, reconcile=True)
+
+
+@pytest.mark.parametrize("reconcile", [False, True])
+def test_a_partition_that_kafka_does_not_show_of_the_same_topic_stops_the_run_for_now(
+    kafka: MemoryKafka, *, reconcile: bool
+) -> None:
+    put(kafka, "positions", 2)
+    found = look(kafka, None)
+    last = snapshot_of(found)
+    last = replace(last, end_offsets={**found.ends, "positions": {0: 2, 1: 0, 2: 4}})
+    with pytest.raises(ShardpostError, match=r"positions\[2\] .* Run `shardpost compact` again"):
+        look(kafka, last, reconcile=reconcile)
+
+
+def test_a_topic_that_is_recreated_while_it_is_read_is_refused(kafka: MemoryKafka) -> None:
+    found = look(kafka, None)
+    inputs.require_same(kafka.settings, found)
+    recreate(kafka, "exchanges")
+    with pytest.raises(RecreatedTopicError, match=r"topic exchanges: .* nothing was changed"):
+        inputs.require_same(kafka.settings, found)
+
+
+def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKafka) -> None:
+    put(kafka, "positions", 5)
+    last = snapshot_of(look(kafka, None))
+    recreate(kafka, "positions")
+    put(kafka, "positions", 3)
+    assert inputs.unread_originals(kafka.settings, last) == 0
+    assert inputs.unread_originals(kafka.settings, None) == 3

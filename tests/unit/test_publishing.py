@@ -1,0 +1,355 @@
+"""Publishing holders: lists that are too large, bounded transactions, kills; Kafka in memory."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError
+from shardpost.holders import compaction, holder_records, inputs, publishing
+from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.model.unread import Look
+from shardpost.holders.publishing import Publication, publish
+from shardpost.kafka import batches, offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Outgoing, Record, batch_bytes
+from shardpost.kafka.topic_limits import topic_config
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from tests.support.histories import START, overwrite, snapshot
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+SHARDS = 2
+IDS = [str(n) for n in range(1000)]
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
+        apply_topics(made.settings)
+        yield made
+
+
+def held(kafka: MemoryKafka, number: int, holders: Mapping[str, list[str]], **changed: int) -> Any:
+    """Write the table of holders, each changed in that snapshot; return the snapshot."""
+    rows = [
+        {
+            "client": client,
+            "positions": ids,
+            "snapshot": changed.get(client, number),
+            "shard": partition_of(client, SHARDS),
+        }
+        for client, ids in holders.items()
+    ]
+    version = overwrite(kafka.settings, SHARE_HOLDERS, rows)
+    return snapshot(number, {SHARE_HOLDERS.name: version})
+
+
+def records(kafka: MemoryKafka) -> list[Record]:
+    topic = kafka.settings.topic("share-holders")
+    parts = [TopicPartition(topic, number) for number in range(SHARDS)]
+    return [record for part in parts for record in kafka.committed(part)]
+
+
+def published(kafka: MemoryKafka) -> dict[str, Any]:
+    """Return what a reader knows: the form of each client without its name."""
+    found: dict[str, Any] = {}
+    for record in records(kafka):
+        client = (record.key or b"").decode()
+        found.pop(client, None)
+        if record.value is not None:
+            form = json.loads(record.value)
+            assert form.pop("Client") == client
+            found[client] = form
+    return found
+
+
+def limit(kafka: MemoryKafka, bytes_: int) -> None:
+    kafka.broker.topics[kafka.settings.topic("share-holders")].config = {
+        "max.message.bytes": str(bytes_)
+    }
+
+
+def size_of(client: str, ids: list[str]) -> int:
+    form = {"Client": client, "Positions": ids}
+    value = json.dumps(form, separators=(",", ":"), ensure_ascii=False).encode()
+    return batch_bytes(Outgoing("", client.encode(), value, []))
+
+
+def test_a_list_that_is_too_large_is_published_as_its_length_and_named(
+    kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit(kafka, 2_000)
+    view = held(kafka, 1, {"many": IDS, "few": ["1", "3"], "none": []})
+    assert publish(kafka.settings, view) == Publication(records=3, too_large=1)
+    assert published(kafka) == {
+        "many": {"Positions": None, "Count": 1000},
+        "few": {"Positions": ["1", "3"]},
+    }
+    assert "client many: its list of 1000 positions is too large for a record of 2000" in (
+        caplog.text
+    )
+    assert publish(kafka.settings, view) == Publication()
+
+
+@pytest.mark.parametrize(("less", "too_large"), [(0, 0), (1, 1)])
+def test_a_list_is_whole_up_to_the_bytes_that_its_topic_accepts(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, less: int, too_large: int
+) -> None:
+    monkeypatch.setattr(holder_records, "IDS_AT_ONCE", 7)
+    ids = [*IDS, 'a"b\\', "größe", "\x00"]
+    limit(kafka, size_of("client", ids) - less)
+    done = publish(kafka.settings, held(kafka, 1, {"client": ids}))
+    assert done == Publication(1, too_large)
+    assert published(kafka)["client"]["Positions"] == (None if too_large else ids)
+
+
+def test_a_client_whose_id_alone_is_too_large_is_named_and_stops_nobody(
+    kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit(kafka, 2_000)
+    long = "\x1b" + "x" * 3_000
+    other = next(f"c{n}" for n in range(99) if partition_of(f"c{n}", 2) == partition_of(long, 2))
+    done = publish(kafka.settings, held(kafka, 1, {long: ["1"], other: ["2"]}))
+    assert done == Publication(1, 1)
+    assert published(kafka) == {other: {"Positions": ["2"]}}
+    assert "not published" in caplog.text
+    assert "\x1b" not in caplog.text
+    assert len(caplog.text) < 2_000
+
+
+def test_once_larger_records_are_accepted_the_next_compaction_publishes_whole_lists(
+    kafka: MemoryKafka,
+) -> None:
+    limit(kafka, 2_000)
+    holders = {"many": IDS, "few": ["1"]}
+    publish(kafka.settings, held(kafka, 1, holders))
+    later = held(kafka, 2, holders | {"other": ["2"]}, many=1, few=1)
+    assert publish(kafka.settings, later) == Publication(1, 0)
+    limit(kafka, 9_000)
+    assert publish(kafka.settings, later).too_large == 0
+    assert published(kafka)["many"] == {"Positions": IDS}
+    before = len(records(kafka))
+    limit(kafka, 10_000)
+    assert publish(kafka.settings, later) == Publication()
+    assert len(records(kafka)) == before
+
+
+def test_a_client_whose_list_is_small_again_is_published_whole(kafka: MemoryKafka) -> None:
+    limit(kafka, 2_000)
+    publish(kafka.settings, held(kafka, 1, {"many": IDS}))
+    assert publish(kafka.settings, held(kafka, 2, {"many": ["1"]})) == Publication(1, 0)
+    assert published(kafka) == {"many": {"Positions": ["1"]}}
+
+
+def many() -> dict[str, list[str]]:
+    return {f"client{n}": [str(n)] for n in range(25)}
+
+
+def test_no_transaction_holds_more_than_a_bounded_number_of_records_and_bytes(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(batches, "MAX_BYTES", 5_000)
+    holders = many() | {f"long{n}": IDS[:500] for n in range(6)}
+    publish(kafka.settings, held(kafka, 1, holders))
+    topic = kafka.settings.topic("share-holders")
+    for number in range(SHARDS):
+        log = kafka.broker.log(TopicPartition(topic, number))
+        in_transaction: dict[object, list[int]] = {}
+        for entry in log.entries:
+            if entry.stored is not None:
+                in_transaction.setdefault(entry.transaction, []).append(entry.stored.size)
+        assert len(in_transaction) > 2
+        for sizes in in_transaction.values():
+            assert len(sizes) <= 4
+            assert sum(sizes) <= 5_000
+    assert len(published(kafka)) == 31
+
+
+@pytest.mark.parametrize("nth", [1, 3, 5])
+def test_a_run_that_dies_between_two_transactions_is_made_whole_by_the_next(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    view = held(kafka, 1, many())
+    with dying(nth), pytest.raises(KeyboardInterrupt):
+        publish(kafka.settings, view)
+    assert 0 < len(published(kafka)) < 25
+    later = many() | {"client3": [], "client4": ["9"]}
+    unchanged = {client: 1 for client in later if client not in ("client3", "client4")}
+    publish(kafka.settings, held(kafka, 2, later, **unchanged))
+    assert published(kafka) == {c: {"Positions": ids} for c, ids in later.items() if ids}
+
+
+@contextmanager
+def dying(nth: int) -> Iterator[None]:
+    """Let every thread that publishes die once so many batches were published in all."""
+    left = itertools.count(nth - 1, -1)
+
+    def die(name: str) -> None:
+        if name == "batch published" and next(left) <= 0:
+            raise KeyboardInterrupt
+
+    with mock.patch.object(publishing, "step", die):
+        yield
+
+
+def test_a_run_that_wakes_up_between_two_transactions_overwrites_nothing(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    before = held(kafka, 1, many())
+    newer = {client: ["new"] for client in many()}
+    woken: list[str] = []
+
+    def overtaken(_: str) -> None:
+        if not woken:
+            woken.append("")
+            publish(kafka.settings, held(kafka, 2, newer))
+
+    with (
+        mock.patch.object(publishing, "step", overtaken),
+        pytest.raises(
+            ShardpostError, match="could not publish snapshot 1: fenced by a newer compaction"
+        ),
+    ):
+        publish(kafka.settings, before)
+    assert published(kafka) == {client: {"Positions": ["new"]} for client in newer}
+
+
+def test_a_partition_that_cannot_be_published_is_named_and_stops_no_other(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = topic_config(kafka.settings, kafka.settings.topic("share-holders"))
+    limit(kafka, 2_000)
+    view = held(kafka, 1, {"many": IDS, **many()})
+    bad, good = partition_of("many", 2), 1 - partition_of("many", 2)
+    with monkeypatch.context() as patch:  # as if the limit was lowered just after it was read
+        patch.setattr(publishing, "topic_config", lambda *_: stale)
+        with pytest.raises(ShardpostError, match=rf"\[{bad}\]: could not publish snapshot 1"):
+            publish(kafka.settings, view)
+    assert set(published(kafka)) == {c for c in many() if partition_of(c, 2) == good}
+    publish(kafka.settings, view)
+    assert published(kafka)["many"] == {"Positions": None, "Count": 1000}
+    assert len(published(kafka)) == 26
+
+
+@pytest.mark.parametrize("number", [11, 20, 21])
+def test_after_tables_were_restored_from_a_backup_everything_is_published_again(
+    kafka: MemoryKafka, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    publish(kafka.settings, held(kafka, 20, {"a": ["1"], "b": ["2"], "c": ["3"]}))
+    for kept in (10, 20)[: 1 + (number > 20)]:  # 20 was made anew, by another run
+        view = snapshot(kept, {})
+        snapshots.commit(kafka.settings, replace(view, run=f"another{kept}"))
+    later = held(kafka, number, {"a": ["9"], "b": [], "c": ["3"]}, a=11, b=11, c=5)
+    later = replace(later, run="another")
+    assert publish(kafka.settings, later) == Publication(3, 0)
+    assert published(kafka) == {"a": {"Positions": ["9"]}, "c": {"Positions": ["3"]}}
+    assert "snapshot 20 was published, but is not in these tables" in caplog.text
+    assert publish(kafka.settings, later) == Publication()
+
+
+def test_a_run_that_begins_to_publish_after_a_newer_one_overwrites_nothing(
+    kafka: MemoryKafka,
+) -> None:
+    before = held(kafka, 1, {"a": ["1"]})
+    newer = replace(held(kafka, 2, {"a": ["2"]}), run="newer")
+    snapshots.commit(kafka.settings, newer)
+    publish(kafka.settings, newer)
+    assert publish(kafka.settings, before) == Publication()
+    assert published(kafka) == {"a": {"Positions": ["2"]}}
+
+
+def test_what_an_older_version_published_is_accepted_without_a_run() -> None:
+    old = publishing._published('{"snapshot": 2}')
+    assert old.if_of({3: "x"}) == old
+    assert old.if_of({1: "x"}) == publishing.Published()
+
+
+@pytest.fixture
+def up_to_date(kafka: MemoryKafka) -> Callable[[], Snapshot]:
+    """Give a way to commit a snapshot, of a holder and a rejected record, that is not passed on."""
+
+    def make(**holders: list[str]) -> Snapshot:
+        settings = kafka.settings
+        topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
+        counts = offsets.partition_counts(settings, topics)
+        row = {"topic": settings.topic("positions"), "partition": 0, "offset": 3, "headers": []}
+        row |= {"timestamp": START, "key": b"1", "value": b"{", "reason": "bad", "snapshot": 1}
+        view: Snapshot = held(kafka, 1, holders or {"client": ["1"]})
+        tables = {
+            **view.tables,
+            REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
+        }
+        ends = inputs.unread(settings, Look(START, None, counts)).ends
+        made = Snapshot(
+            *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
+            *("test", "test", settings.country, SHARDS),
+        )
+        snapshots.commit(settings, made)
+        return made
+
+    return make
+
+
+def letters(kafka: MemoryKafka) -> list[Record]:
+    topic = kafka.settings.topic("dead-letters")
+    count = offsets.partition_counts(kafka.settings, [topic])[topic]
+    return [r for n in range(count) for r in kafka.committed(TopicPartition(topic, n))]
+
+
+def renamed(settings: Settings, *topics: str) -> Settings:
+    """Return settings by which these topics do not exist."""
+    return settings.model_copy(update={f"topic_{topic}": f"no-{topic}" for topic in topics})
+
+
+def test_a_list_that_is_too_large_ends_a_compaction_with_3_until_nothing_new_is_published(
+    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
+) -> None:
+    limit(kafka, 2_000)
+    up_to_date(many=IDS)
+    code, result = compaction.compact(kafka.settings)
+    assert (code, result["too_large"], result["letters"]) == (NEEDS_ATTENTION, 1, 1)
+    code, result = compaction.compact(kafka.settings)
+    assert (code, result["too_large"], result["published"]) == (0, 0, 0)
+
+
+def test_letters_are_sent_also_where_publishing_fails(
+    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
+) -> None:
+    view = up_to_date()
+    with pytest.raises(ShardpostError, match="no topic no-share_holders"):
+        compaction._pass_on(renamed(kafka.settings, "share_holders"), view)
+    assert [letter.value for letter in letters(kafka)] == [b"{"]
+    assert compaction._pass_on(kafka.settings, view) == (Publication(1, 0), 0)
+
+
+def test_holders_are_published_also_where_letters_cannot_be_sent(
+    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
+) -> None:
+    view = up_to_date()
+    with pytest.raises(ShardpostError, match="no topic no-dead_letters"):
+        compaction._pass_on(renamed(kafka.settings, "dead_letters"), view)
+    assert published(kafka) == {"client": {"Positions": ["1"]}}
+
+
+def test_where_both_fail_both_are_told(
+    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
+) -> None:
+    view = up_to_date()
+    broken = renamed(kafka.settings, "share_holders", "dead_letters")
+    with pytest.raises(
+        ShardpostError, match=r"no topic no-share_holders.*; .*no topic no-dead_letters"
+    ):
+        compaction._pass_on(broken, view)
