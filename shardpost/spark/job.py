@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from shardpost import logs
 from shardpost.errors import COULD_NOT, ShardpostError
+from shardpost.printable import harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.parent_process import terminate_with_parent
 
@@ -55,7 +56,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _fail(line: str, code: int) -> NoReturn:
-    sys.stderr.write(f"shardpost: {line}\n")
+    sys.stderr.write(f"shardpost: {harmless(line)}\n")
     sys.exit(code)
 
 

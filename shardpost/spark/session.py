@@ -17,6 +17,10 @@ SESSION_CONF = {
     # Files are visible only once they are committed to a table's log: no need to move them at once.
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Of JSON that cannot be parsed, nothing is returned, and of fields with one name the last, in
+    # variants too. (holders/spark/strict_json.py is right about what is broken without them.)
+    "spark.sql.json.enablePartialResults": "false",
+    "spark.sql.variant.allowDuplicateKeys": "true",
     # Of headers with one name the last counts, as for Kafka's own clients.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Spark's default without kafka: its V2 source passes records on as they are; V1 first makes an

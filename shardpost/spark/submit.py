@@ -15,6 +15,7 @@ from shardpost.spark import class_archive
 from shardpost.spark.jars import spark_jars
 from shardpost.spark.job_folder import job_folder
 from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.packages import packages_zip
 from shardpost.spark.parent_process import terminate_with_parent
 
 EXIT_CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
@@ -42,9 +43,11 @@ DRIVER_JVM_OPTIONS = (
     "-Xlog:disable",
     "-Xlog:all=error:stderr",
 )
+# For masters on this machine: the driver is reached by nobody else.
+LOOPBACK_IP = "127.0.0.1"
 LOOPBACK_CONF = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": LOOPBACK_IP,
+    "spark.driver.bindAddress": LOOPBACK_IP,
 }
 
 
@@ -72,6 +75,11 @@ def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]
         if code not in EXIT_CODES:
             raise ShardpostError(f"{job.name} was interrupted (exit code {code}): run it again")
         return code, json.loads(result.read_text()) if result.exists() else None
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a Spark master has its workers on this machine only: `local[*]` and the like."""
+    return master.startswith("local")
 
 
 def job_file(job: JobSpec) -> Path:
@@ -107,11 +115,15 @@ def submit_command(settings: Settings, conf: dict[str, str] | None = None) -> li
     `conf` defaults to that of a short run.
     """
     conf = conf or submit_conf(*SHORT_RUN_JIT, *class_archive.read_options())
-    if settings.spark_master.startswith("local"):
+    packages: list[str] = []
+    if is_local(settings.spark_master):
         conf = conf | LOOPBACK_CONF
+    else:
+        packages = ["--py-files", str(packages_zip(settings.home / "packages"))]
     return [
         str(Path(sys.executable).parent / "spark-submit"),
         *("--master", settings.spark_master, "--driver-memory", settings.driver_memory),
+        *packages,
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
     ]
 
@@ -119,16 +131,18 @@ def submit_command(settings: Settings, conf: dict[str, str] | None = None) -> li
 def job_environment(settings: Settings) -> dict[str, str]:
     """Return the environment of a job.
 
-    This process's own, with one Python for driver and workers, and the Spark of that Python.
+    This process's own, with one Python for driver and workers, and the Spark of that Python. Only
+    with a local master is the driver on loopback: remote workers could not reach it there.
     """
     python = sys.executable
+    local = {"SPARK_LOCAL_IP": LOOPBACK_IP} if is_local(settings.spark_master) else {}
     return {
         **os.environ,
         **settings.environ(),
         "SPARK_HOME": str(_spark_home()),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        **local,
         "PATH": f"{Path(python).parent}:{os.environ.get('PATH', '')}",
     }
 
