@@ -5,21 +5,37 @@ due to `retries` (or the retry topic of its origin). A letter that is exhausted,
 goes to `parking-lot`, for a person. Each letter leaves the store by a tombstone in the same Kafka
 transaction, so a sweep that is killed anywhere sends nothing twice and loses nothing.
 
-Each step of each letter is appended to the table `dead_letters`. The task's result (XCom) is how
-many were retried, parked, dropped (failures reported again after they were resolved), left waiting,
-held, and taken in from topics of Kafka Connect and Spring Kafka. **Held** means: more letters of
-one error are due than `SHARDPOST_RETRY_FLOOD` allows; the log and the result name the error.
+1. `sweep` does it, and appends each step of each letter to the table `dead_letters`. Its result
+   (XCom) is how many were retried, parked (by origin and error), dropped (failures reported again
+   after they were resolved), left waiting, held, and taken in from topics of Kafka Connect and
+   Spring Kafka. **Held** means: more letters of one error are due than `SHARDPOST_RETRY_FLOOD`
+   allows; the log and the result name the error.
+2. `report` is skipped if all is well. It runs if something needs a person: letters that were parked
+   or held, or letters of others that were gone unread. It then says what, in its log, and as one
+   line in `alerts.log`. The run ends well all the same: to repeat it would change nothing.
 
 `shardpost letters list` lists the letters and their states; `shardpost letters redrive` and
 `discard` carry out what a person decides about parked ones.
 """
 
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import dag
+from airflow.sdk import dag, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
-from shardpost.orchestration import DEFAULTS, SparkJob
+from shardpost.dead_letters.model.sweep_result import for_a_person
+from shardpost.orchestration import DEFAULTS, SparkJob, alert_of_attention
+
+
+@task(doc_md="Alerts, once, if something needs a person; skipped if all is well.")
+def report(result: dict[str, Any]) -> None:
+    """Log and alert what needs a person."""
+    lines = for_a_person(result)
+    if not lines:
+        raise AirflowSkipException("nothing needs a person")
+    alert_of_attention(get_current_context(), lines)
 
 
 @dag(
@@ -32,13 +48,14 @@ from shardpost.orchestration import DEFAULTS, SparkJob
     doc_md=__doc__,
 )
 def sweep_dead_letters() -> None:
-    """Sweep once."""
-    SparkJob(
+    """Sweep once, and report."""
+    swept: Any = SparkJob(
         task_id="sweep",
         job=SWEEP_DEAD_LETTERS,
         execution_timeout=timedelta(hours=1),
         doc_md="The Spark job `sweep_dead_letters`: take in, sweep, append to the table.",
-    )
+    ).output
+    report(swept)
 
 
 sweep_dead_letters()

@@ -14,13 +14,26 @@ from shardpost.dead_letters.model import letter_parser, letters
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.kafka.messages import record_of, reread_headers
 from shardpost.retry_settings import RetrySettings
+from shardpost.topics.declared import PASSED_ON_BYTES, STORED_BYTES
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["Letter", "Malformed", "is_exhausted", "make_letter", "read_letter"]
+__all__ = [
+    "MAX_BYTES",
+    "PRODUCER_SETTINGS",
+    "Letter",
+    "Malformed",
+    "is_exhausted",
+    "make_letter",
+    "read_letter",
+]
 
 STORE = "dead-letters"
+# How large a letter the topic accepts (its `max.message.bytes`), and settings of a producer that
+# can write it: a letter is larger than the message that failed, and the client's default is 1 MB.
+MAX_BYTES = STORED_BYTES
+PRODUCER_SETTINGS = {"message.max.bytes": PASSED_ON_BYTES}
 RETRY_TOPICS = ("retries",)
 ATTEMPTS = RetrySettings().attempts
 
@@ -33,8 +46,13 @@ def make_letter(
     failed_at: datetime,
     topic: str = STORE,
     retry_topics: Collection[str] = RETRY_TOPICS,
+    max_bytes: int = MAX_BYTES,
 ) -> dict[str, Any]:
     """Return what to produce, as arguments of `Producer.produce`, for a message that failed.
+
+    Produce it with PRODUCER_SETTINGS. Where it would be larger than `max_bytes`, the
+    `max.message.bytes` of the topic of dead letters, it has no value and no letter id: such a
+    letter is not retried but parked, and says by its error and headers which message it was of.
 
     `partitions` is how many the topic of dead letters has; `failed_at` is aware. Only a message of
     one of `retry_topics` is taken for a retry: headers of a letter on any other are not trusted,
@@ -48,14 +66,15 @@ def make_letter(
         raise ValueError(f"expected failed_at with its zone, found {failed_at.isoformat()}")
     if message.error():
         raise ValueError(f"expected a record, found an error of the client: {message.error()}")
-    record = record_of(message)._replace(headers=reread_headers(message))
+    record = record_of(message, reread_headers(message))
     letter = letters.failure(record, error, failed_at, retry_topics)
-    return letters.as_record(letter, record, topic, partitions)._asdict()
+    made = letters.as_record(letter, record, topic, partitions)
+    return letters.fitting(made, max_bytes)._asdict()
 
 
 def read_letter(message: "Message") -> Letter | Malformed:
     """Return the letter that a message of `dead-letters` holds, or why it holds none."""
-    return letter_parser.parse(message.key(), reread_headers(message), message.timestamp()[1])
+    return letter_parser.parse_record(record_of(message, reread_headers(message)))
 
 
 def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:

@@ -1,66 +1,152 @@
 """Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
 
 One transaction holds the letters and the offsets up to which they were taken, in the group
-`shardpost-intake`. A producer for each partition fences older ones before the offset is read.
+`shardpost-intake`, with the id of the topic as metadata. A producer for each partition fences older
+ones before the offset is read.
+
+A foreign topic is not ours: it is missing until its first failure, it is cut off by its retention,
+it is deleted and recreated. None of that stops a sweep; what is missing is reported as a gap.
 """
 
 import logging
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from shardpost.dead_letters.batches import batches, itself
+from shardpost.dead_letters.failed_sweep import naming
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
+from shardpost.dead_letters.model.intake_position import (
+    PERHAPS_A_MARKER,
+    TOO_LARGE,
+    Gap,
+    Taken,
+    There,
+    next_offset,
+)
+from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
-from shardpost.kafka.records import Outgoing
+from shardpost.kafka.partition_leaders import partition_leaders
+from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.topic_ids import topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.retry_settings import split_names
 from shardpost.settings import Settings
-from shardpost.topics.declared import PASSED_ON_BYTES
+from shardpost.topics.declared import PRODUCED_BYTES
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 log = logging.getLogger(__name__)
 
 GROUP = "shardpost-intake"
 
 
-def take_in(settings: Settings, routes: Routes, now: datetime) -> int:
-    """Put all new foreign dead letters into the store; return how many."""
-    topics = sorted(_foreign_topics(settings))
-    if not topics:
-        return 0
-    counts = offsets.partition_counts(settings, topics)
-    watermarks = offsets.watermarks(settings, counts, committed=True)
-    return sum(
-        _take_in_partition(settings, routes, now, TopicPartition(topic, partition))
-        for topic, partitions in watermarks.items()
-        for partition, (low, high) in partitions.items()
-        if low < high
-    )
+@dataclass
+class _Run:
+    """One intake, and what it has come to so far."""
+
+    settings: Settings
+    routes: Routes
+    now: datetime
+    count: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    not_read: list[str] = field(default_factory=list)
+
+    @cached_property
+    def known(self) -> KnownTopics:
+        """What is known of topics; the foreign ones are those of the setting."""
+        foreign = split_names(self.settings.foreign_dead_letters or "")
+        return KnownTopics(self.settings.retry_rules, foreign)
+
+    @property
+    def intake(self) -> Intake:
+        """What it has come to, as a result."""
+        return Intake(self.count, tuple(self.gaps), tuple(self.not_read))
+
+    def letter(self, record: Record) -> Outgoing:
+        """Return the letter of a foreign one."""
+        store = self.routes.store
+        return from_foreign(record, self.now, store, self.routes.partitions[store], self.known)
+
+    def lost(self, gap: Gap) -> None:
+        """Report a gap; one that may be no loss at all is in the log only."""
+        log.warning("%s", gap)
+        if gap.reason != PERHAPS_A_MARKER:
+            self.gaps.append(gap)
+
+    def skip(self, source: TopicPartition, reason: object) -> None:
+        """Report a partition that cannot be read now."""
+        log.warning("%s: not taken in: %s", source, reason)
+        self.not_read.append(f"{source}: {reason}")
 
 
-def _take_in_partition(
-    settings: Settings, routes: Routes, now: datetime, source: TopicPartition
-) -> int:
+def take_in(settings: Settings, routes: Routes, now: datetime) -> Intake:
+    """Put all new foreign dead letters into the store."""
+    run = _Run(settings, routes, now)
+    if run.known.foreign:
+        with naming(lambda: as_json(Counter(), Counter(), (), run.intake)):
+            for source in _readable(run):
+                try:
+                    _take_in_partition(run, source)
+                except clients.KafkaUnreachableError as error:
+                    run.skip(source, error)
+    return run.intake
+
+
+def _readable(run: _Run) -> Iterator[TopicPartition]:
+    """Yield the partitions that have a leader."""
+    leaders = partition_leaders(run.settings, run.known.foreign)
+    for topic in sorted(run.known.foreign):
+        if topic not in leaders:
+            log.info("%s: no such topic (yet): nothing is taken in from it", topic)
+        for number, has_leader in leaders.get(topic, {}).items():
+            source = TopicPartition(topic, number)
+            if has_leader:
+                yield source
+            else:
+                run.skip(source, "it has no leader")
+
+
+def _take_in_partition(run: _Run, source: TopicPartition) -> None:
+    settings = run.settings
+    if offsets.watermarks_of(settings, source, committed=True)[1] == 0:
+        return  # nothing was ever written to it
+    topic_id = topic_ids(settings, [source.topic]).get(source.topic)
     writer = _writer(settings, source)
-    count, consumed = 0, None
-    known = KnownTopics(settings.retry_rules, _foreign_topics(settings))
     with closing(writer), closing(clients.consumer(settings, GROUP)) as reader:
         writer.open()
-        start = offsets.committed(settings, reader, source)
+        taken = _taken(settings, reader, source)
+        # After what was taken: nobody can have taken more than there is.
+        there = There(topic_id, *offsets.watermarks_of(settings, source, committed=True))
+        start, gaps = next_offset(source, taken, there)
+        for gap in gaps:
+            run.lost(gap)
+        before, committed = run.count, None
         messages = reading.read_to_end(settings, source, start=start, committed=True)
         for batch in batches(map(record_of, messages), settings.retry_batch, itself):
-            store, partitions = routes.store, routes.partitions[routes.store]
-            letters = [from_foreign(record, now, store, partitions, known) for record in batch]
-            ends = [Consumed(reader, source, record.offset + 1) for record in batch]
-            consumed = ends[-1]
-            count += _write(writer, letters, ends)
-        if consumed is None and start is not None:  # Kafka forgets offsets not committed again
-            writer.write([], Consumed(reader, source, start))
-    if count:
-        log.info("%s: %d letters taken in", source, count)
-    return count
+            ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
+            _write(run, writer, [run.letter(record) for record in batch], ends)
+            committed = ends[-1].offset
+        if committed is None or committed < there.end:
+            # Kafka forgets offsets that are not committed again. Markers of transactions may lie
+            # behind the last record: were they deleted, that would look like a gap.
+            writer.write([], Consumed(reader, source, there.end, topic_id))
+    if run.count > before:
+        log.info("%s: %d letters taken in", source, run.count - before)
+
+
+def _taken(settings: Settings, reader: "Consumer", source: TopicPartition) -> Taken | None:
+    """Return what was committed, which nobody changes: older writers are fenced."""
+    found = offsets.committed_with_metadata(settings, reader, source)
+    return found and Taken(found.offset, found.metadata)
 
 
 def _writer(settings: Settings, source: TopicPartition) -> Transactions:
@@ -70,24 +156,21 @@ def _writer(settings: Settings, source: TopicPartition) -> Transactions:
         fenced=f"fenced: a newer sweep takes in {source}; this one stops",
         failed=f"{source}: its letters cannot be taken in ({{reason}}): sweep again when Kafka is"
         " available",
-        **{"message.max.bytes": PASSED_ON_BYTES},
+        **{"message.max.bytes": PRODUCED_BYTES},
     )
 
 
-def _write(writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> int:
-    """Write letters with their offsets, without those too large; return how many were written."""
+def _write(run: _Run, writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> None:
+    """Write letters with their offsets, without those that are too large."""
     try:
         writer.write(letters, ends[-1])
     except TooLargeError:
         if len(letters) > 1:
-            pairs = zip(letters, ends, strict=True)
-            return sum(_write(writer, [letter], [end]) for letter, end in pairs)
-        source = ends[-1].partition.at(ends[-1].offset - 1)
-        log.warning("%s: too large for a letter: it is only in that topic", source)
+            for letter, end in zip(letters, ends, strict=True):
+                _write(run, writer, [letter], [end])
+            return
+        offset = ends[-1].offset - 1
         writer.write([], ends[-1])
-        return 0
-    return len(letters)
-
-
-def _foreign_topics(settings: Settings) -> frozenset[str]:
-    return split_names(settings.foreign_dead_letters or "")
+        run.lost(Gap(ends[-1].partition, offset, offset, TOO_LARGE))
+    else:
+        run.count += len(letters)

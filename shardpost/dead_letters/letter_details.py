@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.dead_letters.letters_table import life
@@ -13,6 +12,7 @@ from shardpost.dead_letters.model.letter_names import BASE64, keys_of, name_of
 from shardpost.dead_letters.model.letter_parser import attempt_of
 from shardpost.decisions.decision import Decision, decode
 from shardpost.errors import ShardpostError
+from shardpost.instants import instant_of
 from shardpost.kafka import offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
@@ -143,7 +143,7 @@ def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Itera
 
 
 def _retry_as_json(retry: Record) -> dict[str, Any]:
-    at = datetime.fromtimestamp(retry.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+    at = instant_of(retry.timestamp).isoformat(timespec="milliseconds")
     attempt = attempt_of(retry.headers)
     return {
         "where": str(retry.coordinates),

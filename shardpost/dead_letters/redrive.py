@@ -29,7 +29,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.settings import Settings
-from shardpost.topics.declared import PASSED_ON_BYTES
+from shardpost.topics.declared import PRODUCED_BYTES
 
 TOO_LARGE = "too large for its retry topic"
 
@@ -94,7 +94,7 @@ def _writer(settings: Settings, partition: TopicPartition) -> Transactions:
         fenced=f"fenced: another redrive or discard has taken over {partition}; this one stops",
         failed=f"{partition}: cannot be written ({{reason}}); what is not committed has not moved:"
         " run it again when Kafka is available",
-        **{"message.max.bytes": PASSED_ON_BYTES},
+        **{"message.max.bytes": PRODUCED_BYTES},
     )
 
 

@@ -1,20 +1,30 @@
 """The sweep of all dead letters: what is due is retried, what no retry can help is parked.
 
 Take in foreign letters; sweep each partition of the store in a Spark task of its own
-(sweep_partition.py); append the steps of all letters to the table `dead_letters`.
+(sweep_partition.py); append the steps of all letters to the table `dead_letters`; say what needs a
+person: letters that were parked or held, and gaps of the intake.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from shardpost import locks, logs
+from shardpost.dead_letters.failed_sweep import naming
 from shardpost.dead_letters.foreign_intake import take_in
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
-from shardpost.dead_letters.model.outcome import Outcome, reported
+from shardpost.dead_letters.model.outcome import Outcome
+from shardpost.dead_letters.model.sweep_result import (
+    Intake,
+    ParkedGroup,
+    as_json,
+    for_a_person,
+    parked_lines,
+)
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.routes import routes_of
 from shardpost.dead_letters.spark import letters_table_append
@@ -30,6 +40,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from shardpost.spark import job, session
 from shardpost.steps import step
+from shardpost.topics.stores import require_stores
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +54,48 @@ def sweep_dead_letters(settings: Settings, now: datetime) -> job.JobResult:
 
 
 def _sweep(settings: Settings, now: datetime) -> job.JobResult:
+    require_stores(settings, "dead-letters", "parking-lot")
     routes = routes_of(settings)
     step("intake")
     taken_in = take_in(settings, routes, now)
+    result = as_json(Counter(), Counter(), (), taken_in)
+    with naming(lambda: result):
+        _sweep_store(Sweep(settings, routes, now), taken_in, result)
+    return (NEEDS_ATTENTION if for_a_person(result) else DONE), result
+
+
+def _sweep_store(sweep: Sweep, taken_in: Intake, result: dict[str, Any]) -> None:
+    """Sweep what is in the store, and put into the result what came of it, also if it fails."""
     step("sweep")
-    partitions = _with_records(settings, routes)
-    sweep = Sweep(settings, routes, now, _held(Sweep(settings, routes, now), partitions))
+    partitions = _with_records(sweep.settings, sweep.routes)
+    sweep = replace(sweep, held=_held(sweep, partitions))
     reports = _per_partition(partial(sweep_partition, sweep), partitions)
+    result.update(_result(reports, taken_in, sweep))
+    for line in parked_lines(result):  # also of a sweep that fails: the next one does not know
+        log.warning(line)
+    _warn_of_times(sweep.routes, reports)
     failed = [report.error for report in reports if report.error]
     if failed:
         raise ShardpostError("; ".join(failed))
     step("table")
-    count = letters_table_append.catch_up(settings)
+    count = letters_table_append.catch_up(sweep.settings)
     log.info("dead_letters: read %d offsets more", count)
-    return _result(reports, taken_in, sweep.held)
+
+
+def _result(reports: Sequence[PartitionReport], taken_in: Intake, sweep: Sweep) -> dict[str, Any]:
+    counts = sum((report.counts for report in reports), Counter[Outcome]())
+    parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
+    return as_json(counts, parked, sweep.held, taken_in)
+
+
+def _warn_of_times(routes: Routes, reports: Sequence[PartitionReport]) -> None:
+    """Say so where letters have the times of their producers, whose clocks may be slow."""
+    if any(report.counts and not report.is_append_time for report in reports):
+        log.warning(
+            "%s: its times are those of the producers, so a slow clock makes retries early: set"
+            " message.timestamp.type=LogAppendTime on it (docs/dead-letters-operations.md)",
+            routes.store,
+        )
 
 
 def _with_records(settings: Settings, routes: Routes) -> list[TopicPartition]:
@@ -96,12 +135,3 @@ def _per_partition(
 def _logged(body: Callable[[TopicPartition], T], partition: TopicPartition) -> T:
     logs.configure()
     return body(partition)
-
-
-def _result(
-    reports: Sequence[PartitionReport], taken_in: int, held: frozenset[str]
-) -> job.JobResult:
-    """Return the exit code, and the form of `letters sweep --json`."""
-    counts = reported(sum((report.counts for report in reports), Counter[Outcome]()))
-    result: dict[str, Any] = {**counts, "taken_in": taken_in, "held_errors": sorted(held)}
-    return (NEEDS_ATTENTION if counts["held"] else DONE), result

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from shardpost.dead_letters.model.fingerprints import fingerprint
 from shardpost.dead_letters.model.key_fold import NONE, KeyFold
 from shardpost.dead_letters.model.letter_format import Malformed
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_parser import parse_record
 from shardpost.dead_letters.model.outcome import Outcome, SelectedLetter
 from shardpost.dead_letters.model.retry_policy import decide
 from shardpost.dead_letters.model.transition_records import resolved_attempt, resolved_offset
 from shardpost.dead_letters.temporary_database import open_temporary
-from shardpost.kafka.records import Headers
+from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
 
 # A key that is longer is stored as a hash of that many bytes.
@@ -100,20 +100,19 @@ class SweepIndex:
         """Remove the temporary file."""
         self._database.close()
 
-    def add(
-        self, offset: int, key: bytes | None, headers: Headers, timestamp: int, *, is_letter: bool
-    ) -> Outcome:
+    def add(self, record: Record) -> Outcome:
         """Add one record; return its outcome if there is no other record of its key."""
-        stored_key = key or b""
+        offset, stored_key = record.offset, record.key or b""
         if len(stored_key) > MAX_KEY_BYTES:
             stored_key = blake2b(stored_key, digest_size=MAX_KEY_BYTES).digest()
         if len(self._waiting) == ROWS or len(self._others) == ROWS:
             self._insert()
-        if not is_letter:
+        if record.value is None:
+            headers = record.headers
             attempt, until = resolved_attempt(headers), resolved_offset(headers, offset)
             self._others.append((offset, stored_key, None, attempt, until, None, None))
             return Outcome.WAIT
-        letter = parse(key, headers, timestamp)
+        letter = parse_record(record)
         outcome = decide(letter, self.now, self.rules).outcome
         if isinstance(letter, Malformed):
             self._others.append((offset, stored_key, int(outcome), NONE, None, None, None))

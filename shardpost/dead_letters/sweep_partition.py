@@ -9,15 +9,15 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING
 
 from shardpost.dead_letters.batches import BATCH_BYTES, batches, size_of
 from shardpost.dead_letters.model.outcome import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.outcome_records import outcome_records
+from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.origin_order import SelectedRecord, in_origin_order
 from shardpost.dead_letters.selected_records import read_selected
@@ -25,17 +25,14 @@ from shardpost.dead_letters.sweep_index import SweepIndex
 from shardpost.dead_letters.temporary_database import disk_errors_explained
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import headers_of, record_of
+from shardpost.kafka.messages import record_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Headers, Outgoing, Record
+from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.retry_settings import RetryRules
 from shardpost.settings import Settings
 from shardpost.steps import step
-from shardpost.topics.declared import PASSED_ON_BYTES
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
+from shardpost.topics.declared import PRODUCED_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -69,27 +66,55 @@ class Sweep:
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """How many letters of a partition had which outcome; `error` is what stopped the sweep."""
+    """How many letters of a partition had which outcome; `error` is what stopped the sweep.
+
+    `parked` counts those that were parked by their origin and the fingerprint of their error.
+    `is_append_time` says whether the broker stamps the letters, as its newest record shows.
+    """
 
     partition: TopicPartition
     counts: Counter[Outcome]
     error: str | None = None
+    parked: Counter[ParkedGroup] = field(default_factory=Counter)
+    is_append_time: bool = True
+
+
+@dataclass
+class _Progress:
+    """What a sweep of a partition has found and committed so far."""
+
+    done: Counter[Outcome] = field(default_factory=Counter)
+    parked: Counter[ParkedGroup] = field(default_factory=Counter)
+    is_append_time: bool = True
+
+    def add(self, outcome: Outcome, records: Sequence[Outgoing]) -> None:
+        """Count a letter whose records were committed."""
+        self.done[outcome] += 1
+        if outcome is Outcome.PARK:
+            self.parked[parked_group(records[0])] += 1
+
+    def report(
+        self, partition: TopicPartition, counts: Counter[Outcome], error: str | None = None
+    ) -> PartitionReport:
+        """Return the report of a sweep that has come so far."""
+        return PartitionReport(partition, counts, error, self.parked, self.is_append_time)
 
 
 def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
     """Sweep one partition; never raises: what stopped it is in the report."""
-    done: Counter[Outcome] = Counter()
+    progress = _Progress()
     try:
         with _rare_garbage_collection(), disk_errors_explained(partition):
-            found = _sweep(sweep, partition, done)
+            found = _sweep(sweep, partition, progress)
     except ShardpostError as error:
-        return PartitionReport(partition, done, str(error))
+        return progress.report(partition, progress.done, str(error))
     except Exception as error:
         log.exception("%s", partition)
-        return PartitionReport(partition, done, f"unexpected {type(error).__name__}: {error}")
+        unexpected = f"unexpected {type(error).__name__}: {error}"
+        return progress.report(partition, progress.done, unexpected)
     left = {outcome: found[outcome] for outcome in (*LEFT_IN_STORE, Outcome.RESTORE)}
-    done.pop(Outcome.RESTORE, None)  # it is written again, and waits as it was found
-    return PartitionReport(partition, done + Counter(left))
+    progress.done.pop(Outcome.RESTORE, None)  # it is written again, and waits as it was found
+    return progress.report(partition, progress.done + Counter(left))
 
 
 def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
@@ -97,7 +122,7 @@ def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
     explained = disk_errors_explained(partition)
     with _rare_garbage_collection(), explained, closing(sweep.index()) as index:
         for message in read_to_end(sweep.settings, partition):
-            _add(index, message, headers_of(message))
+            index.add(record_of(message))
         return index.due_by_fingerprint()
 
 
@@ -112,18 +137,18 @@ def _rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _sweep(sweep: Sweep, partition: TopicPartition, done: Counter[Outcome]) -> Counter[Outcome]:
-    """Sweep; count in `done` what was committed; return the outcomes that were found."""
+def _sweep(sweep: Sweep, partition: TopicPartition, progress: _Progress) -> Counter[Outcome]:
+    """Sweep; count in `progress` what was committed; return the outcomes that were found."""
     step("fence")
     with closing(_writer(sweep, partition)) as writer, closing(sweep.index()) as index:
         writer.open()
         step("read")
-        kept = _read(sweep, partition, index)
+        kept = _read(sweep, partition, index, progress)
         counts = index.counts()
         if counts.keys() - LEFT_IN_STORE:
             step("publish")
             letters = _selected_records(sweep, partition, index, kept)
-            _publish(sweep, writer, in_origin_order(letters, index.delayed()), done)
+            _publish(sweep, writer, in_origin_order(letters, index.delayed()), progress)
     log.info("%s: %s", partition, _as_text(counts))
     return counts
 
@@ -136,30 +161,26 @@ def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
         " nothing more",
         failed=f"{partition}: the sweep cannot write ({{reason}}); what is not committed was not"
         " sent: sweep again when Kafka is available",
-        **{"message.max.bytes": PASSED_ON_BYTES},
+        **{"message.max.bytes": PRODUCED_BYTES},
     )
 
 
-def _read(sweep: Sweep, partition: TopicPartition, index: SweepIndex) -> dict[int, Record] | None:
+def _read(
+    sweep: Sweep, partition: TopicPartition, index: SweepIndex, progress: _Progress
+) -> dict[int, Record] | None:
     """Fill the index; return what is due, by offset, where it is no more than one batch."""
     kept: dict[int, Record] | None = {}
     size = 0
     for message in read_to_end(sweep.settings, partition):
-        headers = headers_of(message)
-        outcome = _add(index, message, headers)
+        record = record_of(message)
+        outcome = index.add(record)
+        progress.is_append_time = record.is_append_time
         if kept is not None and outcome not in LEFT_IN_STORE:
-            record = record_of(message, headers)
             kept[record.offset] = record
             size += size_of(record)
             if len(kept) > sweep.settings.retry_batch or size > BATCH_BYTES:
                 kept = None
     return kept
-
-
-def _add(index: SweepIndex, message: "Message", headers: Headers) -> Outcome:
-    is_letter = message.value() is not None
-    at = message.timestamp()[1]
-    return index.add(message.offset() or 0, message.key(), headers, at, is_letter=is_letter)
 
 
 def _selected_records(
@@ -172,37 +193,40 @@ def _selected_records(
 
 
 def _publish(
-    sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], done: Counter[Outcome]
+    sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], progress: _Progress
 ) -> None:
     for batch in batches(letters, sweep.settings.retry_batch, itemgetter(0)):
-        records = [out for record, selected in batch for out in sweep.records(record, selected)]
+        written = [(one.outcome, sweep.records(record, one)) for record, one in batch]
         try:
-            writer.write(records)
+            writer.write([out for _, records in written for out in records])
         except TooLargeError:
-            done.update(_publish_one(sweep, writer, *one) for one in batch)
+            for record, selected in batch:
+                progress.add(*_publish_one(sweep, writer, record, selected))
         else:
-            done.update(selected.outcome for _, selected in batch)
+            for outcome, records in written:
+                progress.add(outcome, records)
         step("committed")
 
 
 def _publish_one(
     sweep: Sweep, writer: Transactions, record: Record, selected: SelectedLetter
-) -> Outcome:
-    """Write one letter of a batch of which some record is too large; return its outcome.
+) -> tuple[Outcome, Sequence[Outgoing]]:
+    """Write one letter of a batch of which some record is too large; return what became of it.
 
     What cannot be retried is parked; what cannot be parked either is held.
     """
+    records = sweep.records(record, selected)
     try:
-        writer.write(sweep.records(record, selected))
+        writer.write(records)
     except TooLargeError:
         if selected.outcome is not Outcome.RETRY:
             size = len(record.value or b"")
             log.warning(
                 "held: %s: too large for the parking lot: %d bytes", record.coordinates, size
             )
-            return Outcome.HOLD
+            return Outcome.HOLD, ()
     else:
-        return selected.outcome
+        return selected.outcome, records
     return _publish_one(sweep, writer, record, selected._replace(outcome=Outcome.PARK))
 
 

@@ -11,10 +11,10 @@ from shardpost.dead_letters.model.letter_format import ATTEMPT
 from shardpost.dead_letters.model.redrive_request import VALUE_BYTES
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
 from tests.support.letter_world import (
     START,
+    apply_topics_with_given_times,
     committed,
     decisions,
     failed,
@@ -35,7 +35,7 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 2, "retry_attempts": 0, "kafka_timeout": 10.0, "lock_wait": 1.0}
     )
-    apply_topics(made)
+    apply_topics_with_given_times(made)
     return made
 
 

@@ -12,8 +12,8 @@ import pytest
 from shardpost.dead_letters.model.letter_format import ATTEMPT, FAILED_AT, ID
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from tests.support.letter_world import (
+    apply_topics_with_given_times,
     at,
     committed,
     failed,
@@ -114,7 +114,7 @@ def test_at_every_moment_each_letter_is_in_one_place(
     few = settings.model_copy(
         update={"partitions": 1, "retry_attempts": 3, "retry_batch": 100, "retry_jitter": 0.3}
     )
-    apply_topics(few)
+    apply_topics_with_given_times(few)
     history = History(few, random.Random(count))  # noqa: S311 - the same each time
     history.begin(count)
     assert history.check() == {"waiting": count, "parked": 0, "processed": 0}

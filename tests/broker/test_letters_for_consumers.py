@@ -4,17 +4,27 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.cimpl import NewTopic
 
+from shardpost.kafka.clients import admin
+from shardpost.kafka.partition_leaders import partition_leaders
 from shardpost.letters import Letter, Malformed, is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
-from tests.support.letter_world import START, at, sweep, total
+from tests.support.job_process import wait_for
+from tests.support.letter_world import (
+    START,
+    apply_topics_with_given_times,
+    at,
+    committed,
+    sweep,
+    total,
+)
 
 
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
     made = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
-    apply_topics(made)
+    apply_topics_with_given_times(made)
     return made
 
 
@@ -51,7 +61,8 @@ def test_from_a_failure_over_a_retry_to_the_same_letter(ready: Settings) -> None
     produce(ready, **letter)
     read = read_letter(first(ready, store))
     assert isinstance(read, Letter)
-    assert (read.id, read.attempt) == (f"{ready.topic('clients')}-0-0", 0)
+    at_ms = first(ready, ready.topic("clients")).timestamp()[1]
+    assert (read.id, read.attempt) == (f"{ready.topic('clients')}-0-0@{at_ms}", 0)
     assert total(sweep(ready, at(60))) == {"retried": 1}
     retry = first(ready, retries)
     assert (retry.key(), retry.value()) == (b"k", b"v")
@@ -61,7 +72,28 @@ def test_from_a_failure_over_a_retry_to_the_same_letter(ready: Settings) -> None
     assert [is_exhausted(retry, attempts) for attempts in (0, 1, 2)] == [True, True, False]
     # The same message from a topic that is none of retries is a failure of its own.
     fresh = make_letter(retry, "E", failed_at=at(61), partitions=1, retry_topics=["other"])
-    assert fresh["key"] == f"{retries}-0-0".encode()
+    assert fresh["key"] == f"{retries}-0-0@{retry.timestamp()[1]}".encode()
+
+
+def test_a_failure_in_a_recreated_topic_is_not_dropped_as_one_of_the_old(ready: Settings) -> None:
+    origin, store = ready.topic("clients"), ready.topic("dead-letters")
+    more: dict[str, Any] = {"partitions": 1, "topic": store, "failed_at": START}
+    ids = []
+    for value in (b"old", b"new"):
+        produce(ready, topic=origin, key=b"k", value=value)
+        letter = make_letter(first(ready, origin), "E: x", **more)
+        assert make_letter(first(ready, origin), "E: y", **more)["key"] == letter["key"]
+        produce(ready, **letter)
+        assert total(sweep(ready, at(60))) == {"retried": 1}
+        produce(ready, **letter)  # reported again
+        assert total(sweep(ready, at(60))) == {"dropped": 1}
+        ids.append(letter["key"])
+        client = admin(ready)
+        client.delete_topics([origin])[origin].result(30)
+        wait_for(lambda: not partition_leaders(ready, [origin]), "the topic's end")
+        client.create_topics([NewTopic(origin, 1, 1)])[origin].result(30)
+    assert ids[0] != ids[1]
+    assert [retry.value for retry in committed(ready, ready.topic("retries"))] == [b"old", b"new"]
 
 
 def test_what_is_no_letter_says_why(ready: Settings) -> None:

@@ -8,32 +8,37 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters import redrive
-from shardpost.dead_letters.foreign_intake import take_in
+from shardpost.dead_letters.foreign_intake import GROUP, take_in
 from shardpost.dead_letters.letters_table import append, current_letters, open_table
 from shardpost.dead_letters.letters_table_offsets import unread
+from shardpost.dead_letters.model.intake_position import RECREATED, Gap
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.sweep_result import Intake
 from shardpost.dead_letters.model.transition_records import parked
 from shardpost.dead_letters.routes import routes_of
 from shardpost.dead_letters.selected_records import read_selected
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.partition_leaders import partition_leaders
 from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.topic_ids import topic_ids
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST, CommandLine
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
     START,
+    apply_topics_with_given_times,
     at,
     committed,
     decide,
@@ -57,7 +62,7 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 1, "retry_jitter": 0.0, "kafka_timeout": 10.0, "lock_wait": 1.0}
     )
-    apply_topics(made)
+    apply_topics_with_given_times(made)
     return made
 
 
@@ -114,7 +119,8 @@ def test_a_consumer_makes_a_letter_of_a_record_with_such_a_header(ready: Setting
         assert read_letter(message) == Malformed("expected a header letter-id, found none")
     put(ready, [Outgoing(**letter)])
     [stored] = live(ready, ready.topic("dead-letters")).values()
-    assert (stored.value, header(stored, "letter-id")) == (b"v", f"{ready.topic('clients')}-0-0")
+    name = f"{ready.topic('clients')}-0-0@{message.timestamp()[1]}"
+    assert (stored.value, header(stored, "letter-id")) == (b"v", name)
     assert header(stored, "headers-left-out") == "all: the name of one is no UTF-8"
 
 
@@ -255,13 +261,13 @@ def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place
         assert others.flush(30) == 0
         if value == b"before":
             others.commit_transaction(30)
-    assert take_in(taking, routes_of(taking), START) == 1
+    assert take_in(taking, routes_of(taking), START).taken_in == 1
     commits = length(ready, "__consumer_offsets")
-    assert take_in(taking, routes_of(taking), START) == 0
+    assert take_in(taking, routes_of(taking), START).taken_in == 0
     assert length(ready, "__consumer_offsets") > commits
     others.commit_transaction(30)
-    assert take_in(taking, routes_of(taking), START) == 1
-    assert take_in(taking, routes_of(taking), START) == 0
+    assert take_in(taking, routes_of(taking), START).taken_in == 1
+    assert take_in(taking, routes_of(taking), START).taken_in == 0
     values = [letter.value for letter in committed(ready, ready.topic("dead-letters"))]
     assert values == [b"before", b"within"]
 
@@ -278,11 +284,39 @@ def test_a_foreign_letter_that_is_too_large_is_named_and_stops_nothing(
         producer.produce(foreign, key=b"k", value=b"x" * size)
     assert producer.flush(30) == 0
     taking = ready.model_copy(update={"foreign_dead_letters": foreign})
-    assert take_in(taking, routes_of(taking), START) == 2
-    assert take_in(taking, routes_of(taking), START) == 0
+    assert take_in(taking, routes_of(taking), START).taken_in == 2
+    assert take_in(taking, routes_of(taking), START).taken_in == 0
     sizes = [len(letter.value or b"") for letter in committed(ready, ready.topic("dead-letters"))]
     assert sizes == [10, 20]
-    assert f"{foreign}[0]@1: too large for a letter" in caplog.text
+    assert f"{foreign}[0]: offsets 1 to 1: too large for a letter" in caplog.text
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_foreign_topic_that_was_recreated_is_read_from_its_start(
+    ready: Settings, count: int
+) -> None:
+    foreign = TopicPartition(f"{ready.topic('clients')}-dlq", 0)
+    taking = ready.model_copy(update={"foreign_dead_letters": foreign.topic})
+    admin = clients.admin(ready)
+    admin.create_topics([NewTopic(foreign.topic, 1, 1)])[foreign.topic].result(30)
+    put(taking, [Outgoing(foreign.topic, b"k", b"old", [], 0)] * 2)
+    assert take_in(taking, routes_of(taking), START) == Intake(2)
+
+    old_id = topic_ids(taking, [foreign.topic])[foreign.topic]
+    admin.delete_topics([foreign.topic])[foreign.topic].result(30)
+    wait_for(lambda: not partition_leaders(taking, [foreign.topic]), "the topic's end")
+    assert take_in(taking, routes_of(taking), START) == Intake()
+    admin.create_topics([NewTopic(foreign.topic, 1, 1)])[foreign.topic].result(30)
+    put(taking, [Outgoing(foreign.topic, b"k", b"new", [], 0)] * count)
+    with closing(clients.consumer(taking, GROUP)) as reader:  # Kafka may have forgotten it
+        found = confluent_kafka.TopicPartition(*foreign, 2, old_id)
+        reader.commit(offsets=[found], asynchronous=False)
+    assert take_in(taking, routes_of(taking), START) == Intake(
+        count, (Gap(foreign, 2, None, RECREATED),)
+    )
+    assert take_in(taking, routes_of(taking), START) == Intake()
+    values = [letter.value for letter in committed(ready, ready.topic("dead-letters"))]
+    assert values == [b"old"] * 2 + [b"new"] * count
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

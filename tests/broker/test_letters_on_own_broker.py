@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +15,11 @@ from shardpost.embedded import broker
 from shardpost.kafka import offsets
 from shardpost.kafka import reading as kafka
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import NOW
 from shardpost.settings import Settings
 from tests.support.broker_process import kill_broker, own_broker
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic
 from tests.support.letter_world import (
-    at,
     committed,
     failed,
     live,
@@ -32,6 +31,7 @@ from tests.support.letter_world import (
 )
 
 COUNT = 300
+LATER = datetime.now(UTC) + timedelta(days=1)  # when all are due
 MANY = 3000  # in pairs: sent in seconds, so that it can be stopped midway
 
 
@@ -53,7 +53,7 @@ def sent(settings: Settings) -> int:
 
 
 def sweep_into(reports: list[PartitionReport], settings: Settings) -> None:
-    reports.extend(sweep(settings, at(60)))
+    reports.extend(sweep(settings, LATER))
 
 
 def has_started(reports: list[PartitionReport], settings: Settings, there: int) -> bool:
@@ -129,8 +129,8 @@ def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> 
     configure_topic(alone, alone.topic("dead-letters"), eager)
     configure_broker(alone, {"log.cleaner.backoff.ms": "500"})
     letters(alone, 200)
-    assert total(sweep(alone, at(60))) == {"retried": 200}
-    waits = failed(alone, original(999, b"waits"), when=at(10_000))._replace(timestamp=NOW)
+    assert total(sweep(alone, LATER)) == {"retried": 200}
+    waits = failed(alone, original(999, b"waits"))
 
     def cleaned() -> bool:
         time.sleep(1)
@@ -139,5 +139,5 @@ def test_after_the_cleaner_came_what_was_dealt_with_is_gone(alone: Settings) -> 
 
     wait_for(cleaned, "the cleaner", seconds=120)
     assert set(live(alone, alone.topic("dead-letters"))) == {b"positions-0-999"}
-    assert total(sweep(alone, at(9_000))) == {"waiting": 1}
+    assert total(sweep(alone, datetime.now(UTC))) == {"waiting": 1}
     assert len(seen(alone)) == 200

@@ -13,6 +13,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.letter_world import (
     START,
+    apply_topics_with_given_times,
     at,
     committed,
     failed,
@@ -35,7 +36,7 @@ PLAIN = {"retry_jitter": 0.0, "kafka_timeout": 10.0}
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
     made = settings.model_copy(update={**PLAIN, "partitions": 2})
-    apply_topics(made)
+    apply_topics_with_given_times(made)
     return made
 
 

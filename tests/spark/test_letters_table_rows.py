@@ -43,9 +43,21 @@ KEYS = [
     ),
     *(b"\xc0\x80", b"\xed\xa0\x80", b"k" * 1000, b"k" * 1001, b"\xff" * 1000, b"\xff" * 1001),
 ]
+# When the store took a letter, as somebody says who may be wrong.
+STORED_AT: list[str | bytes] = [
+    str(AT_MS - 5_000),
+    str(AT_MS + 1),
+    "0",
+    "-1",
+    "soon",
+    "",
+    "9" * 19,
+    "9" * 20,
+    b"\xff",
+]
 SCHEMA = (
     "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp TIMESTAMP,"
-    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestampType INT"
 )
 
 
@@ -76,6 +88,7 @@ def records() -> list[Record]:
         ("origin-topic", b"\xff"),
         ("error", b"\xff"),
     ]
+    wrong += [("stored-at", text) for text in STORED_AT]
     spoilt = [good[0]._replace(headers=[*good[0].headers, header]) for header in wrong]
     bad = [
         *spoilt,
@@ -95,9 +108,11 @@ def records() -> list[Record]:
         Outgoing("", b"by hand", None, []),
         Outgoing("", b"by another", None, [("state", b"gone"), ("attempt", b"3")]),
     ]
+    all_of_them = [*good, *bad, *gone]
+    count = len(all_of_them)  # first with the times of producers, then with the broker's
     return [
-        Record(out.key, out.value, _raw(out.headers), AT_MS, "t", 0, n)
-        for n, out in enumerate([*good, *bad, *gone])
+        Record(out.key, out.value, _raw(out.headers), AT_MS, "t", 0, n, n >= count)
+        for n, out in enumerate(all_of_them * 2)
     ]
 
 
@@ -108,7 +123,8 @@ def _raw(headers: Any) -> list[tuple[str, bytes | None]]:
 def test_the_jvm_reads_steps_as_python_does(spark: SparkSession) -> None:
     found = records()
     frame = spark.createDataFrame(
-        [(r.key, r.value, 0, r.offset, AT, list(r.headers)) for r in found], SCHEMA
+        [(r.key, r.value, 0, r.offset, AT, list(r.headers), int(r.is_append_time)) for r in found],
+        SCHEMA,
     )
     for is_store in (True, False):
         rows = rows_of(frame, "t", is_store=is_store, rules=RULES).orderBy("offset").collect()

@@ -25,6 +25,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from tests.support.compacting import held, run
+from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, decide, failed, header, live, put, sweep, total
 from tests.support.reference import Raw, Retry, closed, position, produce, produce_retry, published
 
@@ -48,7 +49,9 @@ def place_of(settings: Settings, record: Raw) -> tuple[int, int]:
 
 
 def letter_id(settings: Settings, place: tuple[int, int]) -> str:
-    return f"{settings.topic('positions')}-{place[0]}-{place[1]}"
+    topic, (partition, offset) = settings.topic("positions"), place
+    there = reading.read_to_end(settings, TopicPartition(topic, partition), start=offset)
+    return f"{topic}-{partition}-{offset}@{next(there).timestamp()[1]}"
 
 
 def letters_of(settings: Settings) -> list[tuple[str, str | None]]:
@@ -315,14 +318,21 @@ def test_every_byte_of_what_was_rejected_is_in_its_letter(ready: Settings) -> No
     assert dict(large)["attempt"] == b"0"
 
 
-def test_what_is_too_large_for_a_letter_is_named_and_stops_nothing(
-    ready: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_of_what_is_too_large_for_a_letter_one_without_value_is_parked(
+    ready: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rejected_letters, "STORED_BYTES", 10_000)
-    produce(ready, [bad(b"1", b"x" * 5_000), bad(b"2")])
-    assert done(run(ready)) == {"rejected": 2, "letters": 1}
-    assert re.search(rf"{ready.topic('positions')}\[\d\]@\d", caplog.text)
-    assert "too large for a letter (5002 bytes)" in caplog.text
+    configure_topic(ready, ready.topic("dead-letters"), {"max.message.bytes": "10000"})
+    place = place_of(ready, bad(b"1", b"x" * 20_000))
+    place_of(ready, bad(b"2"))
+    assert done(run(ready)) == {"rejected": 2, "letters": 2}
+    at = f"{ready.topic('positions')}[{place[0]}]@{place[1]}"
+    assert f"{at}: too large for a letter" in caplog.text
+    assert swept(ready) == {"parked": 2}
+    parked = live(ready, ready.topic("parking-lot"))[letter_id(ready, place).encode()]
+    assert parked.value == b""
+    assert "its value is left out: expected a letter of at most 10000" in (
+        header(parked, "error") or ""
+    )
 
 
 def test_a_discarded_letter_stays_away_also_when_kafka_has_forgotten(ready: Settings) -> None:

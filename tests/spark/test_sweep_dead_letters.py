@@ -9,14 +9,18 @@ from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from shardpost import locks
+from shardpost.dead_letters.foreign_intake import GROUP
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.letters_table import current_letters, life
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
+from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.spark import letters_table_append
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.delta.query import rows
 from shardpost.delta.table_log import newest_version
@@ -31,11 +35,14 @@ from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.job_process import Job, wait_for
 from tests.support.letter_world import (
+    START,
+    apply_topics_with_given_times,
     at,
     committed,
     failed,
     header,
     live,
+    milliseconds,
     original,
     put,
     retries,
@@ -53,15 +60,16 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 2, "retry_jitter": 0.0, "retry_batch": 20, "kafka_timeout": 20.0}
     )
-    apply_topics(made)
+    apply_topics_with_given_times(made)
     return made
 
 
 def run(settings: Settings, seconds: float | None = None) -> dict[str, Any]:
-    """Sweep in this process, so many seconds after START or now."""
+    """Sweep in this process, so many seconds after START or now; return what is not zero."""
     now = None if seconds is None else at(seconds)
     code, result = sweep_dead_letters(settings, now or datetime.now(UTC))
-    assert code == 0
+    assert code == (3 if for_a_person(result) else 0)
+    assert result["parked"] == sum(group["letters"] for group in result.pop("parked_errors"))
     return {name: count for name, count in result.items() if count}
 
 
@@ -123,7 +131,8 @@ def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
     assert run(own, 0) == {"taken_in": 1, "waiting": 1}
     assert run(own, 3600) == {"retried": 1}
     assert run(own, 3600) == {}
-    assert seen(own) == {("orders-2-17", "1"): 1}
+    name = f"orders-2-17@{milliseconds(START)}"
+    assert seen(own) == {(name, "1"): 1}
     [retry] = retries(own)
     assert (retry.key, retry.value) == (b"k", b"v")
     later = {"topic": own.topic("retries"), "partition": str(retry.partition), "offset": "0"}
@@ -131,7 +140,7 @@ def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
     put(own, [out._replace(key=retry.key, headers=[*retry.headers, *headers])])
     assert run(own, 3600) == {"taken_in": 1, "waiting": 1}
     assert run(own, 7200) == {"retried": 1}
-    assert seen(own) == {("orders-2-17", "1"): 1, ("orders-2-17", "2"): 1}
+    assert seen(own) == {(name, "1"): 1, (name, "2"): 1}
 
 
 def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) -> None:
@@ -143,6 +152,63 @@ def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) ->
     [mark] = result["held_errors"]
     assert mark.startswith("KeyError-")
     assert run(ready, 60) == {"retried": 3}
+
+
+def test_a_sweep_that_parks_and_one_that_finds_a_gap_end_with_three(
+    ready: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign = f"{ready.topic('clients')}-dlq"
+    strict = ready.model_copy(
+        update={"retry_fatal": "KeyError", "foreign_dead_letters": f"{foreign},{foreign}.none"}
+    )
+    put(strict, [failed(strict, original(n, b"k%d" % n), f"KeyError: {n}") for n in range(3)])
+    code, result = sweep_dead_letters(strict, at(0))
+    [group] = result["parked_errors"]
+    assert (code, result["parked"], group["origin"], group["letters"]) == (3, 3, "positions", 3)
+    assert f"parked: 3 of positions, {group['error']}" in caplog.text
+    code, result = sweep_dead_letters(strict, at(0))
+    assert (code, result["parked"], result["parked_errors"]) == (0, 0, [])
+
+    client = admin(strict)
+    client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
+    others = {"topic": foreign, "key": b"k", "value": b"v", "headers": [], "partition": 0}
+    put(strict, [Outgoing(**others)] * 4)  # type: ignore[arg-type]
+    offsets.commit_offsets(strict, GROUP, {foreign: {0: 1}})
+    client.delete_records([TopicPartition(foreign, 0, 3)])
+    wait_for(lambda: low_of(strict, foreign) == 3, "the deletion")
+    code, result = sweep_dead_letters(strict, at(0))
+    [gap] = result["gaps"]
+    assert (code, result["taken_in"], gap["from"], gap["to"]) == (3, 1, 1, 2)
+    assert f"{foreign}[0]: offsets 1 to 2: gone unread" in caplog.text
+
+
+def low_of(settings: Settings, topic: str) -> int:
+    return offsets.watermarks(settings, {topic: 1}, committed=True)[topic][0][0]
+
+
+def test_a_store_with_times_of_producers_is_named_as_long_as_it_has_them(
+    ready: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(ready, [failed(ready, original(0))])
+    assert run(ready, 0) == {"waiting": 1}
+    assert f"{ready.topic('dead-letters')}: its times are those of the producers" in caplog.text
+
+
+def test_the_table_has_the_times_of_the_broker_however_many_letters_there_are(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python and as the JVM computes them: a clock that is a day slow makes no letter due."""
+    stamped = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
+    apply_topics(stamped)
+    for number, few in enumerate((letters_table_append.FEW, 0)):
+        monkeypatch.setattr(letters_table_append, "FEW", few)
+        since = datetime.now(UTC)
+        slow = since - timedelta(days=1)
+        put(stamped, [failed(stamped, original(number), when=slow)])
+        assert run(stamped) == {"waiting": number + 1}
+        [step] = life(stamped, f"positions-0-{number}")
+        assert step.at >= since.replace(microsecond=0)
+        assert step.due == step.at + timedelta(seconds=60)
 
 
 def long_ago(settings: Settings) -> None:

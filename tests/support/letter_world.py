@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from confluent_kafka import Message, Producer
+from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.outcome import reported
@@ -19,8 +20,10 @@ from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
 from shardpost.settings import Settings
+from shardpost.topics import declared
+from shardpost.topics.creation import apply_topics
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -33,12 +36,25 @@ def milliseconds(when: datetime) -> int:
     return int(when.timestamp() * 1000)
 
 
+def apply_topics_with_given_times(settings: Settings) -> None:
+    """Make all topics, with a store that keeps the times that a test gives to its letters.
+
+    It is made so, not changed: the broker takes its time for a change. The declared store is
+    stamped by the broker.
+    """
+    store = settings.topic("dead-letters")
+    config = declared.DEAD_LETTERS.config | {"message.timestamp.type": "CreateTime"}
+    client = clients.admin(settings)  # it has to outlive what it does
+    client.create_topics([NewTopic(store, settings.partitions, 1, config=config)])[store].result(30)
+    apply_topics(settings)
+
+
 def original(
     offset: int, key: bytes | None = b"k", value: bytes | None = b"v", **more: Any
 ) -> Record:
-    """Return a record of `positions`, partition 0."""
+    """Return a record of `positions`, partition 0, without a time: so its id is its place."""
     headers, topic = more.get("headers", []), more.get("topic", "positions")
-    return Record(key, value, headers, milliseconds(START), topic, 0, offset)
+    return Record(key, value, headers, NO_TIMESTAMP, topic, 0, offset)
 
 
 def failed(

@@ -16,13 +16,16 @@ from shardpost.dead_letters.model.letters import as_record, failed_again, first_
 from shardpost.dead_letters.model.outcome import Outcome
 from shardpost.dead_letters.model.retry_policy import RetryDecision, decide, park
 from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.instants import LATEST_MS, instant_of
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Header, Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Header, Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings, parse_origins
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
 RECORD = Record(b"k", b"v", [("mine", b"1")], NOW_MS, "positions", 3, 41)
+ID = f"positions-3-41@{NOW_MS}"
 
 
 def stored(record: Record = RECORD, error: BaseException | str = "E: x") -> Outgoing:
@@ -35,16 +38,25 @@ def read(out: Outgoing, timestamp: int = NOW_MS) -> Letter | Malformed:
 
 def test_a_letter_is_read_as_it_was_made() -> None:
     out = stored(error=KeyError("Amount"))
-    assert (out.key, out.value) == (b"positions-3-41", b"v")
+    assert (out.key, out.value) == (ID.encode(), b"v")
     assert out.partition == partition_of(b"k", 8)
     assert read(out) == Letter(
-        "positions-3-41", "positions", 3, 41, b"k", 0, "KeyError: 'Amount'", NOW, is_null=False
+        ID, "positions", 3, 41, b"k", 0, "KeyError: 'Amount'", NOW, is_null=False
     )
+
+
+def test_a_record_at_the_same_place_of_a_recreated_topic_makes_a_letter_of_its_own() -> None:
+    again, other = RECORD._replace(headers=[]), RECORD._replace(timestamp=NOW_MS + 1)
+    assert [first_failure(one, "E: x", NOW).id for one in (RECORD, again, other)] == [
+        *(ID, ID, f"positions-3-41@{NOW_MS + 1}")
+    ]
+    without = RECORD._replace(timestamp=NO_TIMESTAMP)
+    assert first_failure(without, "E: x", NOW).id == "positions-3-41"
 
 
 def test_without_a_key_it_lies_where_its_id_lies() -> None:
     out = stored(RECORD._replace(key=None, value=None))
-    assert out.partition == partition_of("positions-3-41", 8)
+    assert out.partition == partition_of(ID, 8)
     assert out.value == b""
     letter = read(out)
     assert isinstance(letter, Letter)
@@ -70,7 +82,7 @@ def test_headers_of_a_letter_that_a_record_carries_are_not_trusted() -> None:
     out = stored(RECORD._replace(headers=[("attempt", b"7"), ("letter-id", b"other-0-0")]))
     letter = read(out)
     assert isinstance(letter, Letter)
-    assert (letter.id, letter.attempt) == ("positions-3-41", 0)
+    assert (letter.id, letter.attempt) == (ID, 0)
 
 
 def test_headers_and_the_error_are_bounded_in_size() -> None:
@@ -108,7 +120,7 @@ def test_no_headers_make_reading_fail(
 ODD = [
     *(b"", b"0", b"7", b"007", b"00007", b" 7", b"7\n", b"1_0", b"+7", b"-1", b"9999", b"10000"),
     *(b"2147483647", b"2147483648", b"0" * 19, b"0" * 20, b"9" * 18, b"9" * 19, b"9" * 5000),
-    *("7", "\u0667", b"\xd9\xa7", b"\xff", b"true", "true", b"positions-3-41", b"other-0-0"),
+    *("7", "\u0667", b"\xd9\xa7", b"\xff", b"true", "true", ID.encode(), b"other-0-0"),
     *(b"2026-11-21", b"2026-11-21T12:00:00", b"2026-11-21T12:00:00Z", b"2026-W47-6"),
     *(b"2026-11-21T12:00:00+01:00", b"2026-11-21T12:00:00.000001+00:00", b"1999-12-31T00:00:00Z"),
     *(b"k" * 1000, b"k" * 1001, b"e" * 2001, b"\xc3\xbc" * 1001),
@@ -126,7 +138,7 @@ ODD = [
     ),
     strategies.sampled_from(sorted(letter_format.RESERVED)) | strategies.none(),
     strategies.sampled_from(
-        [b"positions-3-41", b"other-0-0", b"", b"\xff", b"k" * 1000, b"k" * 1001, None]
+        [ID.encode(), b"other-0-0", b"", b"\xff", b"k" * 1000, b"k" * 1001, None]
     ),
     strategies.sampled_from([NOW_MS, NOW_MS - 1, NOW_MS + 1, 0, -1, 2**63 - 1]),
 )
@@ -145,7 +157,68 @@ def test_the_fast_parser_reads_as_the_strict_one_does(
 
 def test_a_well_formed_letter_is_read_by_the_fast_parser() -> None:
     well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
-    assert letter_parser._parse_fast(dict(well_formed), b"positions-3-41", NOW_MS) == read(stored())
+    assert letter_parser._parse_fast(dict(well_formed), ID.encode(), NOW_MS) == read(stored())
+
+
+def test_a_letter_is_delayed_from_when_the_broker_took_it_whatever_its_consumer_says() -> None:
+    rules = RetryRules(RetrySettings(jitter=0))
+    for hours in (-24 * 365, -1, 0, 1, 24 * 365):  # by which the clock of its consumer is wrong
+        failed_at = NOW + timedelta(hours=hours)
+        out = as_record(first_failure(RECORD, "E: x", failed_at), RECORD, "dead-letters", 8)
+        letter = parse(out.key, out.headers, NOW_MS, is_append_time=True)
+        assert isinstance(letter, Letter)
+        assert letter.delayed_from == NOW
+        due = NOW + timedelta(seconds=60)
+        assert decide(letter, due - timedelta(milliseconds=1), rules).due == due
+        assert decide(letter, due, rules).outcome is Outcome.RETRY
+
+
+@pytest.mark.parametrize(
+    ("stored_at", "seconds"),
+    [
+        ("1795262390000", -10),
+        (str(NOW_MS + 1), 0),
+        ("soon", 0),
+        ("-1", 0),
+        (None, 0),
+        ("9" * 30, 0),
+    ],
+)
+def test_a_letter_that_was_written_again_says_when_it_was_first_and_never_later(
+    stored_at: str | None, seconds: int
+) -> None:
+    out = stored()
+    headers = [*out.headers, (letter_format.STORED_AT, stored_at)]
+    letter = parse(out.key, headers, NOW_MS, is_append_time=True)
+    assert isinstance(letter, Letter)
+    assert letter.delayed_from == NOW + timedelta(seconds=seconds)
+    by_producer = parse(out.key, headers, NOW_MS)
+    assert isinstance(by_producer, Letter)
+    assert by_producer.delayed_from == by_producer.failed_at == NOW
+
+
+def test_a_letter_that_is_written_again_and_again_keeps_the_time_of_the_first() -> None:
+    record = as_read(stored())._replace(timestamp=NOW_MS, is_append_time=True)
+    for hours in (1, 2):
+        later = NOW_MS + hours * 3_600_000
+        record = as_read(transition_records.restored(record))
+        record = record._replace(timestamp=later, is_append_time=True)
+        letter = letter_parser.parse_record(record)
+        assert isinstance(letter, Letter)
+        assert letter.delayed_from == NOW
+    assert [name for name, _ in record.headers].count(letter_format.STORED_AT) == 1
+
+
+def test_when_it_was_stored_goes_no_further_than_the_store() -> None:
+    record = as_read(stored())
+    headers = [*record.headers, (letter_format.STORED_AT, b"7")]
+    record = record._replace(headers=headers)
+    letter = letter_parser.parse_record(record)
+    assert isinstance(letter, Letter)
+    retry = transition_records.retry(letter, record, "retries", ROUTES)
+    again = as_record(letter, record, "dead-letters", 8)
+    for out in (retry, again):
+        assert letter_format.STORED_AT not in dict(out.headers)
 
 
 def test_a_letter_of_the_last_year_that_there_is_waits() -> None:
@@ -247,7 +320,7 @@ def test_a_letter_of_kafka_connect_is_taken_in() -> None:
         ("__connect.errors.exception.class.name", b"org.apache.kafka.connect.errors.DataException"),
         ("__connect.errors.exception.message", b"bad schema"),
     ]
-    foreign = Record(b"k", None, headers, 5, "connect-dlq", 0, 3)
+    foreign = Record(b"k", None, headers, NO_TIMESTAMP, "connect-dlq", 0, 3)
     letter = read(taken_in(foreign))
     assert letter == Letter(
         *("orders-2-17", "orders", 2, 17, b"k", 0),
@@ -257,16 +330,40 @@ def test_a_letter_of_kafka_connect_is_taken_in() -> None:
     )
 
 
+def test_the_id_of_a_foreign_letter_has_the_time_of_the_original_record() -> None:
+    at = {"original-timestamp": NOW_MS.to_bytes(8, "big")}
+    of_spring = in_sets(SPRING, [spring(b"orders", 17, b"one") | at])
+    of_connect = in_sets(CONNECT, [connect(b"orders", 17, b"one")])
+    by_spring = Record(b"k", b"v", of_spring, NOW_MS + 7, "dlq", 0, 3)
+    by_connect = Record(b"k", b"v", of_connect, NOW_MS, "dlq", 0, 3)  # it keeps the original's
+    ours = first_failure(Record(b"k", b"v", [], NOW_MS, "orders", 0, 17), "E: x", NOW)
+    for foreign in (by_spring, by_connect):
+        assert taken_in(foreign).key == ours.id.encode() == f"orders-0-17@{NOW_MS}".encode()
+    stamped = by_connect._replace(is_append_time=True)  # by the broker, with its own time
+    assert taken_in(stamped).key == b"orders-0-17"
+    chained = [*of_connect, *in_sets(CONNECT, [connect(b"dlq", 99, b"two")])]
+    assert taken_in(by_connect._replace(headers=chained)).key == ours.id.encode()
+    later = {"original-timestamp": (NOW_MS + 9).to_bytes(8, "big")}
+    chained = [*of_spring, *in_sets(SPRING, [spring(b"x.DLT", 99, b"two") | later])]
+    assert taken_in(by_spring._replace(headers=chained)).key == ours.id.encode()
+
+
+def test_a_malformed_foreign_record_of_a_recreated_topic_does_not_replace_the_other() -> None:
+    one = Record(b"k", b"v", [], NOW_MS, "dlq", 0, 3)
+    keys = {taken_in(one._replace(timestamp=at)).key for at in (NOW_MS, NOW_MS, NOW_MS + 1)}
+    assert len(keys) == 2
+
+
 def test_a_letter_of_spring_that_failed_as_a_dead_letter_is_that_of_its_first_failure() -> None:
     place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
     failed = [*place, *in_sets(SPRING, [spring(b"x.DLT", 99, b"two")])]
-    letter = read(taken_in(Record(None, b"v", failed, 5, "x.DLT.DLT", 0, 3)))
+    letter = read(taken_in(Record(None, b"v", failed, NO_TIMESTAMP, "x.DLT.DLT", 0, 3)))
     assert isinstance(letter, Letter)
     assert (letter.id, letter.error) == ("orders-0-17", "java.E: two")
 
 
 def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
-    foreign = Record(b"k", b"v", [("kafka_dlt-original-offset", b"17")], 5, "dlq", 0, 3)
+    foreign = Record(b"k", b"v", [("kafka_dlt-original-offset", b"17")], NO_TIMESTAMP, "dlq", 0, 3)
     out = taken_in(foreign)
     assert (out.key, out.value, dict(out.headers)["origin-key"]) == (b"dlq-0-3", b"v", b"k")
     found = read(out)
@@ -279,7 +376,7 @@ def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
 def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_differ_by_kind() -> None:
     fingerprints = set()
     for headers in ([("kafka_dlt-original-offset", b"17")], [("mine", b"1")]):
-        out = taken_in(Record(b"k", b"v", headers, 5, "dlq", 0, 3))
+        out = taken_in(Record(b"k", b"v", headers, NO_TIMESTAMP, "dlq", 0, 3))
         found = read(out)
         assert isinstance(found, Malformed)
         decided = decide(found, NOW, RetryRules())
@@ -332,13 +429,13 @@ def test_a_retry_that_fails_in_a_foreign_consumer_is_the_same_letter_again(
     prefix: str, set_: OfSet, first_prefix: str, first_set: OfSet, origin: str
 ) -> None:
     first = in_sets(first_prefix, [first_set(origin.encode(), 17, b"one")])
-    out = taken_in(Record(b"k", b"v", [("trace", b"7"), *first], 5, "dlq", 0, 3))
+    out = taken_in(Record(b"k", b"v", [("trace", b"7"), *first], NO_TIMESTAMP, "dlq", 0, 3))
     for attempt in (1, 2, 3):
         letter, retry = retried(out)
         assert [name for name, _ in retry.headers if name.startswith((SPRING, CONNECT))] == []
         sets = in_sets(prefix, [set_(retry.topic.encode(), 90 + attempt, b"two")])
         out = taken_in(
-            Record(retry.key, retry.value, [*retry.headers, *sets], 6, "dlq", 0, attempt)
+            Record(retry.key, retry.value, [*retry.headers, *sets], NO_TIMESTAMP, "dlq", 0, attempt)
         )
         assert read(out) == letter._replace(attempt=attempt, error="java.E: two")
         assert (out.key, out.value) == (f"{origin}-0-17".encode(), b"v")
@@ -348,10 +445,10 @@ def test_a_retry_that_fails_in_a_foreign_consumer_is_the_same_letter_again(
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
 def test_what_a_retry_was_made_into_is_a_letter_of_its_own(prefix: str, set_: OfSet) -> None:
     first = in_sets(prefix, [set_(b"orders", 17, b"one")])
-    _, retry = retried(taken_in(Record(b"k", b"v", first, 5, "dlq", 0, 3)))
+    _, retry = retried(taken_in(Record(b"k", b"v", first, NO_TIMESTAMP, "dlq", 0, 3)))
     for offset in (9, 10):  # with the headers of what it was made of, in a topic with retries
         sets = in_sets(prefix, [set_(b"shipments", offset, b"two")])
-        out = taken_in(Record(b"s", b"w", [*retry.headers, *sets], 6, "dlq", 0, offset))
+        out = taken_in(Record(b"s", b"w", [*retry.headers, *sets], NO_TIMESTAMP, "dlq", 0, offset))
         letter = read(out)
         assert isinstance(letter, Letter)
         assert (letter.id, letter.attempt) == (f"shipments-0-{offset}", 0)
@@ -359,12 +456,12 @@ def test_what_a_retry_was_made_into_is_a_letter_of_its_own(prefix: str, set_: Of
 
 def test_a_retry_that_goes_on_through_topics_of_others_does_not_go_on_for_ever() -> None:
     first = in_sets(SPRING, [spring(b"orders.retry", 1, b"one")])
-    out = taken_in(Record(b"k", b"v", first, 5, "dlq", 0, 3))
+    out = taken_in(Record(b"k", b"v", first, NO_TIMESTAMP, "dlq", 0, 3))
     for attempt in range(1, 9):
         letter, retry = retried(out)
         sets = [of_place(spring(b"retries", attempt, b"")), spring(b"orders.retry", attempt, b"x")]
         headers = [*retry.headers, *in_sets(SPRING, sets)]
-        out = taken_in(Record(b"k", b"v", headers, 6, "dlq", 0, 3))
+        out = taken_in(Record(b"k", b"v", headers, NO_TIMESTAMP, "dlq", 0, 3))
         again = read(out)
         assert again == letter._replace(
             id=f"orders.retry-0-{attempt}",
@@ -380,7 +477,7 @@ def test_an_error_of_spring_is_named_by_its_cause() -> None:
     of_error = {"exception-fqcn": b"o.s.k.ListenerExecutionFailedException"}
     cause = {"exception-cause-fqcn": b"java.lang.IllegalStateException"}
     set_ = {**spring(b"orders", 17, b"no"), **of_error, **cause}
-    letter = read(taken_in(Record(None, b"v", in_sets(SPRING, [set_]), 5, "dlq", 0, 3)))
+    letter = read(taken_in(Record(None, b"v", in_sets(SPRING, [set_]), NO_TIMESTAMP, "dlq", 0, 3)))
     assert isinstance(letter, Letter)
     assert (letter.id, letter.error) == ("orders-0-17", "java.lang.IllegalStateException: no")
 
@@ -389,7 +486,7 @@ def test_an_error_of_a_key_is_the_letters_error() -> None:
     names = ("key-exception-fqcn", "key-exception-message")
     of_error: list[Header] = [(SPRING + name, b"no key") for name in names]
     place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
-    letter = read(taken_in(Record(b"k", b"v", [*of_error, *place], 5, "dlq", 0, 3)))
+    letter = read(taken_in(Record(b"k", b"v", [*of_error, *place], NO_TIMESTAMP, "dlq", 0, 3)))
     assert isinstance(letter, Letter)
     assert letter.error == "no key: no key"
 
@@ -402,14 +499,14 @@ def test_a_record_with_headers_of_another_life_is_a_letter_of_its_own(
     old = in_sets(old_prefix, [old_set(b"legacy", 7, b"old")])
     for offset in (50, 51):
         new = in_sets(prefix, [set_(b"orders", offset, b"new")])
-        letter = read(taken_in(Record(b"k", b"v", [*old, *new], 5, "dlq", 0, offset)))
+        letter = read(taken_in(Record(b"k", b"v", [*old, *new], NO_TIMESTAMP, "dlq", 0, offset)))
         assert isinstance(letter, Letter)
         assert (letter.id, letter.error) == (f"orders-0-{offset}", "java.E: new")
 
 
 def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
     sets = in_sets(SPRING, [spring(b"orders", 17, b"one"), spring(b"retries", 5, b"two")])
-    letter = read(taken_in(Record(b"k", b"v", sets, 5, "dlq", 0, 3)))
+    letter = read(taken_in(Record(b"k", b"v", sets, NO_TIMESTAMP, "dlq", 0, 3)))
     assert isinstance(letter, Letter)
     assert letter.id == "retries-0-5"
     assert decide(letter, NOW, RetryRules()).outcome is Outcome.PARK
@@ -418,7 +515,7 @@ def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
 def test_a_foreign_record_whose_last_place_is_none_is_not_taken_for_an_earlier_one() -> None:
     last = {**connect(b"orders", 18, b"two"), "offset": b"-1"}
     sets = in_sets(CONNECT, [connect(b"orders", 17, b"one"), last])
-    found = read(taken_in(Record(b"k", b"v", sets, 5, "dlq", 0, 3)))
+    found = read(taken_in(Record(b"k", b"v", sets, NO_TIMESTAMP, "dlq", 0, 3)))
     assert isinstance(found, Malformed)
     assert found.reason.endswith("topic b'orders', partition b'0', offset b'-1'")
 
@@ -464,3 +561,11 @@ def test_an_id_of_a_thousand_bytes_is_the_longest_and_the_error_is_cut() -> None
         assert isinstance(found, Letter) == is_letter
         if isinstance(found, Letter):
             assert len(found.error) == letter_format.ERROR_BYTES
+
+
+@pytest.mark.parametrize("timestamp", [-(2**63), -1, 0, 1, LATEST_MS, LATEST_MS + 1, 2**63 - 1])
+def test_a_letter_has_the_same_id_with_the_time_that_a_table_keeps(timestamp: int) -> None:
+    origin, kept = Coordinates("positions", 0, 7), round(instant_of(timestamp).timestamp() * 1000)
+    found = letters.letter_id(origin, timestamp)
+    assert found == letters.letter_id(origin, kept)
+    assert found == ("positions-0-7" if timestamp <= 0 else f"positions-0-7@{kept}")

@@ -169,13 +169,8 @@ def filled(records: list[Record], *, is_guarded: bool) -> SweepIndex:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sweep_index, "ROWS", 7)
         for one in records:
-            add(made, one)
+            made.add(one)
     return made
-
-
-def add(index: SweepIndex, record: Record) -> None:
-    is_letter = record.value is not None
-    index.add(record.offset, record.key, record.headers, record.timestamp, is_letter=is_letter)
 
 
 # Every letter was reported twice, all are of one original key, and each waits for the last one.
@@ -185,7 +180,7 @@ from pathlib import Path
 from shardpost.dead_letters import temporary_database
 from shardpost.dead_letters.sweep_index import SweepIndex
 from shardpost.dead_letters.origin_order import in_origin_order
-from tests.unit.test_sweep_index import NOW, RULES, Content, add, record
+from tests.unit.test_sweep_index import NOW, RULES, Content, record
 
 def letter(n):
     key = b"positions-0-%d" % (n // 2)
@@ -195,7 +190,7 @@ count = int(sys.argv[1])
 temporary_database.MEMORY_BYTES = 256 << 10
 index = SweepIndex(RULES, NOW)
 for n in range(count):
-    add(index, letter(n))
+    index.add(letter(n))
 letters = ((letter(selected.offset), selected) for selected in index.selected())
 places = [0, 0]
 for one, _ in in_origin_order(letters, index.delayed()):

@@ -1,4 +1,7 @@
-"""Random histories of failures, reports that come twice, and sweeps, against a plain model."""
+"""Random histories of failures, reports that come twice, and sweeps, against a plain model.
+
+The clocks of consumers may be wrong, each report by another number of seconds. The broker's is not.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +13,7 @@ from hypothesis import example, given, settings, strategies
 
 from shardpost.dead_letters import sweep_index
 from shardpost.dead_letters.model import letters
+from shardpost.dead_letters.model.backoff import delay
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.outcome import Outcome
 from shardpost.dead_letters.model.transition_records import Routes
@@ -17,7 +21,6 @@ from shardpost.dead_letters.origin_order import in_origin_order
 from shardpost.dead_letters.sweep_partition import Sweep
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
-from tests.unit.test_sweep_index import add
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTINGS = Settings(retry_attempts=2, retry_jitter=0.5, retry_batch=3)
@@ -29,6 +32,7 @@ ACTIONS = strategies.lists(
         strategies.tuples(strategies.just("fail"), strategies.integers(0, 9)),
         strategies.tuples(strategies.just("fail again"), strategies.integers(0, 9)),
         strategies.tuples(strategies.just("garbage"), strategies.integers(0, 2)),
+        strategies.tuples(strategies.just("clock"), strategies.integers(-900, 900)),
         strategies.tuples(strategies.just("clean"), strategies.just(0)),
         strategies.tuples(strategies.just("sweep"), strategies.integers(0, 400)),
         strategies.tuples(strategies.just("sweep slowly"), strategies.integers(0, 400)),
@@ -39,29 +43,39 @@ ACTIONS = strategies.lists(
 
 @dataclass
 class World:
-    """One partition of the store, the retries, the parking lot, and a clock."""
+    """One partition of the store, the retries, the parking lot, and a clock.
+
+    `reports` has when each failure was reported: first and last.
+    """
 
     now: datetime = START
+    clock_error: timedelta = timedelta(0)
     next_offset: int = 0
     store: list[Record] = field(default_factory=list)
     retries: list[Record] = field(default_factory=list)
     lot: list[Outgoing] = field(default_factory=list)
-    failures: set[tuple[str, int]] = field(default_factory=set)
+    reports: dict[tuple[str, int], list[datetime]] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> set[tuple[str, int]]:
+        return set(self.reports)
 
     def write(self, out: Outgoing) -> None:
-        timestamp = out.timestamp or int(self.now.timestamp() * 1000)
+        timestamp = int(self.now.timestamp() * 1000)
         if out.topic == "parking-lot":
             self.lot.append(out)
             return
         headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in out.headers]
-        record = Record(out.key, out.value, headers, timestamp, out.topic, 0, self.next_offset)
+        place = (timestamp, out.topic, 0, self.next_offset)
+        record = Record(out.key, out.value, headers, *place, is_append_time=True)
         self.next_offset += 1
         (self.retries if out.topic == "retries" else self.store).append(record)
 
     def fail(self, record: Record) -> None:
-        letter = failed_again(record, "E: x", self.now) if record.topic == "retries" else None
-        letter = letter or first_failure(record, "E: x", self.now)
-        self.failures.add((letter.id, letter.attempt))
+        told = self.now + self.clock_error
+        letter = failed_again(record, "E: x", told) if record.topic == "retries" else None
+        letter = letter or first_failure(record, "E: x", told)
+        self.reports.setdefault((letter.id, letter.attempt), []).append(self.now)
         self.write(as_record(letter, record, "dead-letters", 1))
 
     def busy(self, n: int) -> None:
@@ -81,14 +95,51 @@ class World:
         job = Sweep(SETTINGS, ROUTES, self.now)
         index = job.index()
         for record in self.store:
-            add(index, record)
+            index.add(record)
         there = {record.offset: record for record in self.store}
         due = [(there[selected.offset], selected) for selected in index.selected()]
+        before = len(self.retries)
+        self.is_due_and_gone(index.counts())
         meanwhile()
         for record, selected in in_origin_order(due, index.delayed()):
             for out in job.records(record, selected):
                 self.write(out)
+        self.none_is_early(self.retries[before:])
         return index.counts()
+
+    def none_is_early(self, retries: list[Record]) -> None:
+        """Each has waited for its delay since it was reported, as the broker knows."""
+        for retry in retries:
+            letter_id, attempt = text(retry, "letter-id"), number(retry, "attempt") - 1
+            first = self.reports[letter_id, attempt][0]
+            assert self.now >= first + timedelta(seconds=waits(letter_id, attempt))
+
+    def is_due_and_gone(self, counts: Counter[Outcome]) -> None:
+        """None waits for longer, although old reports may have come on top of it."""
+        newest: dict[str, int] = {}
+        for letter_id, attempt in self.reports:
+            newest[letter_id] = max(attempt, newest.get(letter_id, 0))
+        gone = {(text(r, "letter-id"), number(r, "attempt") - 1) for r in self.retries}
+        late = [
+            one
+            for one in newest.items()
+            if self.now < self.reports[one][-1] + timedelta(seconds=waits(*one)) + SLACK
+            and one not in gone
+            and one[1] < 2
+        ]
+        assert counts[Outcome.WAIT] + counts[Outcome.RESTORE] <= len(late)
+
+
+SLACK = timedelta(milliseconds=2)  # times are in milliseconds
+
+
+def waits(letter_id: str, attempt: int) -> float:
+    """Return the seconds that a letter waits before it is retried."""
+    return delay(SETTINGS.retry_rules.default, letter_id, attempt)
+
+
+def text(record: Record, name: str) -> str:
+    return str(dict(record.headers)[name], "utf-8")  # type: ignore[arg-type]
 
 
 def number(record: Record, name: str) -> int:
@@ -151,6 +202,8 @@ def happen(world: World, action: str, n: int) -> None:
             world.fail(world.retries[n % len(world.retries)])
         case "garbage":
             world.write(Outgoing("dead-letters", b"junk%d" % n, b"v", []))
+        case "clock":
+            world.clock_error = timedelta(seconds=n)
         case "clean":  # records are left alone for a day, and sweeps come more often
             world.sweep()
             world.clean()

@@ -101,8 +101,10 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     from shardpost.dead_letters.routes import routes_of
     from shardpost.locks import exclusive
     from shardpost.settings import load
+    from shardpost.topics.stores import require_stores
 
     settings = load()
+    require_stores(settings, "dead-letters", "parking-lot")
     limits = RedriveLimits(options.canary, options.rate)
     redrive = Redrive(settings, routes_of(settings), request, limits)
     planned = plan(redrive)

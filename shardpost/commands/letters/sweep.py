@@ -16,8 +16,9 @@ COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 def sweep_command(as_json: bool) -> int:
     """Send what is due to its retry topic, park what no retry can help, once.
 
-    Exit code 3: done, and letters were held: too many of one error (SHARDPOST_RETRY_FLOOD), or too
-    large to be parked.
+    Exit code 3: somebody has to look: letters were parked, by origin and error; or held: too many
+    of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of Kafka Connect or
+    Spring Kafka were gone, or could not be read.
     """
     from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
     from shardpost.settings import load
@@ -31,6 +32,7 @@ def sweep_command(as_json: bool) -> int:
 
 
 def _as_text(result: dict[str, Any]) -> str:
-    text = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
-    errors = ", ".join(result["held_errors"])
-    return f"{text}\nheld, too many due letters of one error: {errors}" if errors else text
+    from shardpost.dead_letters.model.sweep_result import for_a_person
+
+    counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
+    return "\n".join([counts, *for_a_person(result)])

@@ -7,6 +7,9 @@ in that order. The last ones are those of the failure that is reported. Those be
 same record only where it failed in a topic of retries or of dead letters; else they came along from
 another record, which a consumer passed on with its headers, or from before somebody produced it to
 its topic again.
+
+The timestamp of the original record, which is part of the letter's id, Spring writes as a header;
+Connect gives it to the dead letter.
 """
 
 from collections.abc import Collection
@@ -32,7 +35,7 @@ from shardpost.dead_letters.model.letters import (
 from shardpost.dead_letters.model.transition_records import CONNECT_PREFIX, SPRING_PREFIX
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Headers, Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Headers, Outgoing, Record
 from shardpost.retry_settings import RetryRules
 
 # After each prefix, the headers of topic, partition and offset.
@@ -40,6 +43,7 @@ _COORDINATES = {
     CONNECT_PREFIX: ("topic", "partition", "offset"),
     SPRING_PREFIX: ("original-topic", "original-partition", "original-offset"),
 }
+_SPRING_TIMESTAMP = "original-timestamp"  # beside them
 _INT_BYTES, _LONG_BYTES = 4, 8
 
 
@@ -55,10 +59,14 @@ class KnownTopics(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Which record one set of such headers is about, and why the last one failed."""
+    """Which record one set of such headers is about, and why the last one failed.
+
+    `timestamp` is that record's; None where the record that was made of it has the same.
+    """
 
     coordinates: Coordinates
     error: str
+    timestamp: int | None
 
 
 def from_foreign(
@@ -78,7 +86,7 @@ def from_foreign(
             attempt = attempt_of(record.headers) if _was_retried(failures, known) else 0
             letter = _first_letter(record, failure, now, attempt)
         return as_record(letter, record, store, partitions)
-    key = letter_id(record.coordinates).encode()
+    key = letter_id(record.coordinates, record.timestamp).encode()
     headers = [*own_headers(record.headers), (ERROR, _fault(record.headers))]
     if record.key is not None:
         headers.append((ORIGIN_KEY, record.key))
@@ -97,7 +105,10 @@ def _retry_letter(
 
 def _first_letter(record: Record, failure: _Failure, now: datetime, attempt: int) -> Letter:
     """Return the letter of the original record, of which the foreign one has key and value."""
-    original = record._replace(**failure.coordinates._asdict())
+    timestamp = failure.timestamp
+    if timestamp is None:  # of a topic that the broker stamps nobody knows it any more
+        timestamp = NO_TIMESTAMP if record.is_append_time else record.timestamp
+    original = record._replace(**failure.coordinates._asdict(), timestamp=timestamp)
     return first_failure(original, failure.error, now)._replace(attempt=attempt)
 
 
@@ -119,7 +130,8 @@ def _failures(headers: Headers) -> list[_Failure | None]:
     current: dict[str, dict[str, str | bytes | None]] = {}  # by prefix
     for name, value in headers:
         for prefix, names in _COORDINATES.items():
-            if name.startswith(prefix) and (rest := name.removeprefix(prefix)) in names:
+            rest = name.removeprefix(prefix)
+            if name.startswith(prefix) and rest in (*names, _SPRING_TIMESTAMP):
                 coordinates = current.get(prefix)
                 if coordinates is None or rest in coordinates:
                     coordinates = current[prefix] = {}
@@ -136,8 +148,14 @@ def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _F
     left = [*failures]
     while len(left) > 1 and (last := left[-1]) and last.coordinates.topic in known.foreign:
         *left, before = left[:-1]
-        left.append(before and before._replace(error=last.error))
+        left.append(before and _as_reported(before, last))
     return left[-1] if left else None
+
+
+def _as_reported(before: _Failure, last: _Failure) -> _Failure:
+    """Return the failure of which the dead letter was made that failed last."""
+    timestamp = last.timestamp if before.timestamp is None else before.timestamp
+    return before._replace(error=last.error, timestamp=timestamp)
 
 
 def _of_connect(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
@@ -148,7 +166,8 @@ def _of_connect(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
         return None
     names = ("exception.class.name", "exception.message")
     kind, message = (header_text(headers.get(CONNECT_PREFIX + name)) for name in names)
-    return _Failure(Coordinates(topic, int(partition), int(offset)), f"{kind}: {message}")
+    place = Coordinates(topic, int(partition), int(offset))
+    return _Failure(place, f"{kind}: {message}", timestamp=None)
 
 
 def _of_spring(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
@@ -166,7 +185,9 @@ def _of_spring(coordinates: HeaderMap, headers: HeaderMap) -> _Failure | None:
     cause, kind, message = (
         header_text(headers.get(f"{SPRING_PREFIX}{infix}{name}")) for name in names
     )
-    return _Failure(Coordinates(topic, partition, offset), f"{cause or kind}: {message}")
+    at = _big_endian(coordinates.get(_SPRING_TIMESTAMP), _LONG_BYTES)
+    timestamp = NO_TIMESTAMP if at is None else at
+    return _Failure(Coordinates(topic, partition, offset), f"{cause or kind}: {message}", timestamp)
 
 
 _PARSE = {CONNECT_PREFIX: _of_connect, SPRING_PREFIX: _of_spring}

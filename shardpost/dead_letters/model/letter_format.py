@@ -1,9 +1,10 @@
 """The format of a dead letter: the names of its headers, their limits, and the letter as a value.
 
 The headers are those of docs/dead-letters.md (What a letter is). The id of a letter is
-`topic-partition-offset` of the record whose processing failed first, so the same failure makes the
-same letter however often it is reported, and a retry that fails is that letter again, with the
-retry's attempt.
+`topic-partition-offset@timestamp` of the record whose processing failed first, so the same failure
+makes the same letter however often it is reported, and a retry that fails is that letter again,
+with the retry's attempt. The timestamp tells the record from the one at that offset of a topic of
+that name that was deleted. Whoever reads an id takes it as it is.
 """
 
 from collections.abc import Mapping
@@ -22,11 +23,13 @@ ORIGIN_NULL = "origin-null"
 ATTEMPT = "attempt"
 ERROR = "error"
 FAILED_AT = "failed-at"
+# When the store took a letter that a sweep has written again, in milliseconds since 1970.
+STORED_AT = "stored-at"
 
 # Headers of every record of a letter, retries too; and those that only a letter itself has.
 ORIGIN_HEADERS = (ID, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_KEY, ORIGIN_NULL)
 FAILURE_HEADERS = (ATTEMPT, ERROR, FAILED_AT)
-RESERVED = frozenset((*ORIGIN_HEADERS, *FAILURE_HEADERS, HEADERS_LEFT_OUT))
+RESERVED = frozenset((*ORIGIN_HEADERS, *FAILURE_HEADERS, STORED_AT, HEADERS_LEFT_OUT))
 
 # The beginning of the error of a letter that was parked because it could not be parsed.
 MALFORMED = "malformed: "
@@ -45,7 +48,11 @@ HeaderMap = Mapping[str, str | bytes | None]
 
 
 class Letter(NamedTuple):
-    """A dead letter without its value. `failed_at` is never later than the record's timestamp."""
+    """A dead letter without its value. `failed_at` is never later than the record's timestamp.
+
+    `stored_at` is when the store took it, by the broker's clock; None where the broker does not
+    stamp records.
+    """
 
     id: str
     origin_topic: str
@@ -56,6 +63,12 @@ class Letter(NamedTuple):
     error: str
     failed_at: datetime
     is_null: bool
+    stored_at: datetime | None = None
+
+    @property
+    def delayed_from(self) -> datetime:
+        """When its delay begins: by the broker's clock, if that is known."""
+        return self.stored_at or self.failed_at
 
 
 @dataclass(frozen=True)

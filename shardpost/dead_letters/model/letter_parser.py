@@ -24,6 +24,7 @@ from shardpost.dead_letters.model.letter_format import (
     ORIGIN_PARTITION,
     ORIGIN_TOPIC,
     QUOTED_BYTES,
+    STORED_AT,
     HeaderMap,
     Letter,
     Malformed,
@@ -31,7 +32,7 @@ from shardpost.dead_letters.model.letter_format import (
 from shardpost.dead_letters.model.letter_names import MAX_KEY_BYTES
 from shardpost.errors import UsageError
 from shardpost.instants import parse_instant
-from shardpost.kafka.records import Headers
+from shardpost.kafka.records import Headers, Record
 
 _MAX_DIGITS = len(str(MAX_OFFSET))
 _LATEST_MS = 253_402_300_799_000  # the end of the year 9999
@@ -41,10 +42,31 @@ class _BadHeaderError(Exception):
     pass
 
 
-def parse(key: bytes | None, headers: Headers, timestamp: int) -> Letter | Malformed:
-    """Parse a letter; `timestamp` in milliseconds. Never raises."""
+def parse(
+    key: bytes | None, headers: Headers, timestamp: int, *, is_append_time: bool = False
+) -> Letter | Malformed:
+    """Parse a letter; `timestamp` in milliseconds, the broker's if so told. Never raises."""
     by_name: dict[str, Any] = dict(headers)
-    return _parse_fast(by_name, key, timestamp) or _parse_strictly(by_name, key, timestamp)
+    stored_at = _instant(stored_milliseconds(by_name, timestamp)) if is_append_time else None
+    return _parse_fast(by_name, key, timestamp, stored_at) or _parse_strictly(
+        by_name, key, timestamp, stored_at
+    )
+
+
+def parse_record(record: Record) -> Letter | Malformed:
+    """Parse the letter that a record holds. Never raises."""
+    key, headers, timestamp = record.key, record.headers, record.timestamp
+    return parse(key, headers, timestamp, is_append_time=record.is_append_time)
+
+
+def stored_milliseconds(headers: HeaderMap, timestamp: int) -> int:
+    """Return when the store took a letter: before its timestamp, if it was written again."""
+    if STORED_AT not in headers:
+        return timestamp
+    try:
+        return min(_number(headers, STORED_AT, MAX_OFFSET), timestamp)
+    except _BadHeaderError:
+        return timestamp
 
 
 def attempt_of(headers: Headers, *, require_id: bool = True) -> int:
@@ -61,7 +83,9 @@ def header_bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _parse_fast(found: dict[str, Any], key: bytes | None, timestamp: int) -> Letter | None:
+def _parse_fast(
+    found: dict[str, Any], key: bytes | None, timestamp: int, stored_at: datetime | None = None
+) -> Letter | None:
     """Parse a letter without any fault; None for any other.
 
     Headers that were read are bytes: of anything else these methods of bytes raise TypeError.
@@ -79,6 +103,7 @@ def _parse_fast(found: dict[str, Any], key: bytes | None, timestamp: int) -> Let
             bytes.decode(found[ERROR]),
             failed_at if failed_at.timestamp() * 1000 <= timestamp else _instant(timestamp),
             header_bytes(found.get(ORIGIN_NULL)) == b"true",
+            stored_at,
         )
         is_well_formed = (
             found[ID] == key != b""
@@ -97,7 +122,9 @@ def _parse_fast(found: dict[str, Any], key: bytes | None, timestamp: int) -> Let
     return letter if is_well_formed else None
 
 
-def _parse_strictly(found: HeaderMap, key: bytes | None, timestamp: int) -> Letter | Malformed:
+def _parse_strictly(
+    found: HeaderMap, key: bytes | None, timestamp: int, stored_at: datetime | None = None
+) -> Letter | Malformed:
     try:
         return Letter(
             id=_id(found, key),
@@ -109,6 +136,7 @@ def _parse_strictly(found: HeaderMap, key: bytes | None, timestamp: int) -> Lett
             error=(header_bytes(found.get(ERROR)) or b"")[:ERROR_BYTES].decode(errors="replace"),
             failed_at=min(_time(found, FAILED_AT), _instant(timestamp)),
             is_null=header_bytes(found.get(ORIGIN_NULL)) == b"true",
+            stored_at=stored_at,
         )
     except _BadHeaderError as error:
         return Malformed(str(error))

@@ -14,6 +14,7 @@ from shardpost.dead_letters.model.letter_format import (
     FAILED_AT,
     HEADERS_BYTES,
     ID,
+    MALFORMED,
     ORIGIN_KEY,
     ORIGIN_NULL,
     ORIGIN_OFFSET,
@@ -21,8 +22,10 @@ from shardpost.dead_letters.model.letter_format import (
     ORIGIN_TOPIC,
     RESERVED,
     Letter,
+    header_text,
 )
 from shardpost.dead_letters.model.letter_parser import header_bytes, parse
+from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import (
@@ -32,6 +35,7 @@ from shardpost.kafka.records import (
     Headers,
     Outgoing,
     Record,
+    batch_bytes,
 )
 
 __all__ = [
@@ -47,18 +51,26 @@ __all__ = [
     "failed_again",
     "failure",
     "first_failure",
+    "fitting",
     "letter_headers",
     "letter_id",
     "own_headers",
 ]
 
+# Those that remain where not even its headers fit.
+_SMALL_HEADERS = frozenset((ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ERROR))
 # The class of the error by which a compaction rejects a record; no retry of the same value helps.
 UNDECODABLE = "Undecodable"
 
 
-def letter_id(origin: Coordinates) -> str:
-    """Return the id of the letter of a record: `topic-partition-offset`."""
-    return f"{origin.topic}-{origin.partition}-{origin.offset}"
+def letter_id(origin: Coordinates, timestamp: int) -> str:
+    """Return the id of a record's letter: `topic-partition-offset@timestamp`.
+
+    Without `@timestamp` where the record has none. A name of a topic never contains an `@`. The
+    time is the nearest that tables can have, so that the id is the same with that of a table.
+    """
+    place = f"{origin.topic}-{origin.partition}-{origin.offset}"
+    return place if timestamp <= EARLIEST_MS else f"{place}@{min(timestamp, LATEST_MS)}"
 
 
 def failure(
@@ -75,7 +87,7 @@ def failure(
 def first_failure(record: Record, error: BaseException | str, failed_at: datetime) -> Letter:
     """Return the letter of a record that failed for the first time."""
     return Letter(
-        id=letter_id(record.coordinates),
+        id=letter_id(record.coordinates, record.timestamp),
         origin_topic=record.topic,
         origin_partition=record.partition,
         origin_offset=record.offset,
@@ -112,6 +124,29 @@ def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> 
     value = b"" if letter.is_null else original.value
     partition = partition_of(placing_key, partitions)
     return Outgoing(topic, letter.id.encode(), value, headers, partition)
+
+
+def fitting(out: Outgoing, max_bytes: int) -> Outgoing:
+    """Return the record of a letter, or one without its value where it is too large for the store.
+
+    That one is malformed, and so it is parked, and says what it was; nothing retries it.
+    `max_bytes` is the store's `max.message.bytes`.
+    """
+    size = batch_bytes(out)
+    if size <= max_bytes:
+        return out
+    said = header_text(dict(out.headers)[ERROR])
+    error = (
+        f"{MALFORMED}its value is left out: expected a letter of at most {max_bytes} bytes, found"
+        f" {size}; {said}"
+    )
+    # Without an id, and with this error, it is malformed by what the error says.
+    headers = [header for header in out.headers if header[0] not in (ID, ERROR)]
+    headers.append((ERROR, error_text(error)))
+    without = out._replace(value=b"", headers=headers)
+    if batch_bytes(without) <= max_bytes:
+        return without
+    return without._replace(headers=[h for h in headers if h[0] in _SMALL_HEADERS])
 
 
 def letter_headers(letter: Letter, more_attempts: int = 0) -> list[Header]:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.letter_format import Letter
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_parser import parse_record
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.outcome import Outcome, SelectedLetter
 from shardpost.dead_letters.model.retry_policy import decide
@@ -27,7 +27,7 @@ def outcome_records(
         return [transition_records.tombstone(record, attempt, LetterState.DROPPED, now)]
     if outcome is Outcome.RESTORE:
         return [transition_records.restored(record)]
-    letter = parse(record.key, record.headers, record.timestamp)
+    letter = parse_record(record)
     if outcome is Outcome.RETRY and isinstance(letter, Letter):
         topic = rules.retry_topic(letter.origin_topic)
         retry = transition_records.retry(letter, record, topic, routes)

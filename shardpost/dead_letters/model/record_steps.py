@@ -6,20 +6,18 @@ other.
 
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 from shardpost.dead_letters.model.backoff import due
 from shardpost.dead_letters.model.fingerprints import fingerprint
 from shardpost.dead_letters.model.letter_format import ERROR, ORIGIN_TOPIC, Letter, header_text
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.letter_names import name_of
-from shardpost.dead_letters.model.letter_parser import attempt_of, parse
+from shardpost.dead_letters.model.letter_parser import attempt_of, parse_record
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.transition_records import STATE
+from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def step_of(record: Record, rules: RetryRules, *, is_store: bool) -> Step | None:
@@ -35,14 +33,14 @@ def step_of(record: Record, rules: RetryRules, *, is_store: bool) -> Step | None
         name_of(record.key),
         LetterState.WAITING if is_store else LetterState.PARKED,
         attempt_of(record.headers, require_id=False),
-        _EPOCH + timedelta(milliseconds=record.timestamp),
+        instant_of(record.timestamp),
         *record.coordinates,
         origin_topic=_utf8(headers.get(ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
         size=len(record.value),
     )
-    letter = parse(record.key, record.headers, record.timestamp)
+    letter = parse_record(record)
     if not isinstance(letter, Letter):
         return step
     return replace(
@@ -65,7 +63,7 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
         if state is LetterState.DROPPED or (is_store and state is LetterState.PARKED):
             return None
         attempt = attempt_of(record.headers, require_id=False)
-    at = _EPOCH + timedelta(milliseconds=record.timestamp)
+    at = instant_of(record.timestamp)
     return Step(name_of(record.key), state, attempt, at, *record.coordinates)
 
 

@@ -1,7 +1,7 @@
 """A redrive request: what a person decides about parked letters: which, to do what, and why."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from shardpost.dead_letters.model.letter_format import (
     HEADERS_BYTES,
@@ -14,6 +14,7 @@ from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.retry_policy import unknown_origin
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR, parked_count, parse_parked
 from shardpost.decisions.decision import Kind
+from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
 from shardpost.topics.declared import LETTER_BYTES, STORED_BYTES
@@ -22,7 +23,6 @@ from shardpost.topics.declared import LETTER_BYTES, STORED_BYTES
 REPEATED = 2
 # The largest value with which a letter and all its headers still fit into the store.
 VALUE_BYTES = STORED_BYTES - LETTER_BYTES - HEADERS_BYTES
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Selection:
     def matches_filters(self, record: Record) -> bool:
         """Tell whether a record matches all but the ids; its time is when it was parked."""
         headers = dict(record.headers)
-        at = _EPOCH + timedelta(milliseconds=record.timestamp)
+        at = instant_of(record.timestamp)
         return (
             self.origin in (None, origin_of(headers))
             and self.error in (None, error_of(headers))

@@ -14,13 +14,14 @@ from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
     ERROR,
     MAX_ATTEMPTS,
+    STORED_AT,
     HeaderMap,
     Letter,
     Malformed,
     header_text,
 )
 from shardpost.dead_letters.model.letter_names import name_of
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_parser import parse_record, stored_milliseconds
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import letter_headers, own_headers
 from shardpost.kafka.partitioning import partition_of
@@ -112,8 +113,15 @@ def tombstone(record: Record, attempt: int | None, state: LetterState, at: datet
 
 
 def restored(record: Record) -> Outgoing:
-    """Return a letter again, to be written after a record that must not replace it."""
+    """Return a letter again, to be written after a record that must not replace it.
+
+    It keeps its time; where the broker will stamp it anew, as a header.
+    """
     headers = list(record.headers)
+    if record.is_append_time:
+        stored_at = stored_milliseconds(dict(headers), record.timestamp)
+        headers = [header for header in headers if header[0] != STORED_AT]
+        headers.append((STORED_AT, str(stored_at)))
     return Outgoing(
         record.topic, record.key, record.value, headers, record.partition, record.timestamp
     )
@@ -136,7 +144,7 @@ def parked_count(headers: HeaderMap) -> int:
 
 def parse_parked(record: Record) -> Letter | Malformed:
     """Parse a record of the parking lot."""
-    return parse(record.key, record.headers, record.timestamp)
+    return parse_record(record)
 
 
 def _parked_counts(headers: HeaderMap) -> dict[str, int]:

@@ -52,7 +52,7 @@ def _written(
     spark: SparkSession, settings: Settings, ranges: list[OffsetRange], version: int
 ) -> Written:
     topic = ranges[0].topic
-    records = read_ranges(spark, settings, ranges)
+    records = read_ranges(spark, settings, ranges, "timestampType")
     is_store = topic == settings.topic("dead-letters")
     rows = rows_of(records, topic, is_store=is_store, rules=settings.retry_rules)
     cores = spark.sparkContext.defaultParallelism

@@ -26,6 +26,9 @@ _HELPERS = (
     "tombstone_state",
     "line",
     "class",
+    "is_append_time",
+    "stored_at",
+    "delayed_from",
 )
 _TEXT_HEADERS = {
     STATE: "tombstone_state",
@@ -35,7 +38,10 @@ _TEXT_HEADERS = {
     letter_format.ORIGIN_OFFSET: "origin_offset",
     letter_format.ERROR: "error",
     letter_format.FAILED_AT: "failed_at",
+    letter_format.STORED_AT: "stored_at",
 }
+# What Spark's source for Kafka says in `timestampType` of a timestamp that is the broker's.
+LOG_APPEND_TIME = 1
 
 
 def rows_of(records: DataFrame, topic: str, *, is_store: bool, rules: RetryRules) -> DataFrame:
@@ -54,6 +60,7 @@ def rows_of(records: DataFrame, topic: str, *, is_store: bool, rules: RetryRules
         F.col("key").cast("string").alias("own_id"),
         is_letter.alias("is_letter"),
         F.col("timestamp").alias("at"),
+        (F.col("timestampType") == LOG_APPEND_TIME).alias("is_append_time"),
         F.octet_length("value").cast("bigint").alias("size"),
         *(F.lit(topic).alias("topic"), "partition", "offset"),
         *(_text(header).alias(column) for header, column in _TEXT_HEADERS.items()),
@@ -77,6 +84,7 @@ def _parsed(raw: DataFrame, letter_state: LetterState) -> DataFrame:
             "origin_partition": _number("origin_partition").try_cast("int"),
             "origin_offset": _number("origin_offset"),
             "failed_at": F.col("failed_at").try_cast("timestamp"),
+            "stored_at": _number("stored_at"),
             "line": F.left(F.substring_index("error", "\n", 1), F.lit(LENGTH)),
         }
     )
@@ -108,10 +116,17 @@ def _of_letters(steps: DataFrame, rules: RetryRules, *, is_store: bool) -> DataF
             "failed_at": F.when(F.col("is_well_formed"), failed_at),
             "attempt": F.when(~F.col("is_by_hand"), F.coalesce("attempt", F.lit(0))),
             "fingerprint": _fingerprint(),
+            "delayed_from": _delayed_from(failed_at),
         }
     )
     is_waiting = F.col("is_well_formed") & F.lit(is_store)
     return checked.withColumn("due", F.when(is_waiting, due(rules))).drop(*_HELPERS)
+
+
+def _delayed_from(failed_at: Column) -> Column:
+    """Return model/letter_format.py's `delayed_from`, in microseconds."""
+    stored_at = F.least("stored_at", F.unix_millis("at")) * 1000
+    return F.when(F.col("is_append_time"), stored_at).otherwise(F.unix_micros(failed_at))
 
 
 def _is_id(key: str) -> Column:
@@ -142,13 +157,13 @@ def _fingerprint() -> Column:
 
 
 def due(rules: RetryRules) -> Column:
-    """Return model/backoff.py's `due` of own_id, attempt, failed_at and origin_topic."""
+    """Return model/backoff.py's `due` of own_id, attempt, delayed_from and origin_topic."""
     delay = reduce(
         lambda found, own: F.when(F.col("origin_topic") == own[0], _delay(own[1])).otherwise(found),
         rules.of_origin.items(),
         _delay(rules.default),
     )
-    at = F.unix_micros("failed_at") + F.ceil(delay * 1000) * 1000
+    at = F.col("delayed_from") + F.ceil(delay * 1000) * 1000
     return F.timestamp_micros(at)
 
 
@@ -166,7 +181,7 @@ def _delay(backoff: RetrySettings) -> Column:
 
 def _last_header_first(records: DataFrame) -> DataFrame:
     """Replace the headers by arrays of names and values: a map would cost more than all else."""
-    rest = ("key", "value", "partition", "offset", "timestamp")
+    rest = ("key", "value", "partition", "offset", "timestamp", "timestampType")
     names, values = F.reverse("headers.key"), F.reverse("headers.value")
     return records.select(*rest, names.alias("names"), values.alias("values"))
 
