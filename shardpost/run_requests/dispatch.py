@@ -13,6 +13,7 @@ from shardpost.run_requests.model.dispatch_counts import DispatchCounts
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import Settings
+from shardpost.topics.stores import require_stores
 
 PARALLEL_PARTITIONS = 4
 LOCK = "dispatch_run_requests"
@@ -25,12 +26,14 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     Waits for a dispatch that is running already, then does the same itself. Raises ShardpostError,
     with all else done, where a partition cannot be dispatched or Airflow does not answer.
     """
-    with dispatch_lock(settings), connected(settings) as runs:
+    with dispatch_lock(settings):
         rules = _rules(settings, request_topics.partitions(settings), now)
-        counts = _dispatch_partitions(settings, runs, rules)
-        if counts.forwarded:
-            counts.waiting = counts.unseen = 0  # the second time counts them again
-            counts.add(_dispatch_partitions(settings, runs, rules))
+        require_stores(settings, "run-commands")
+        with connected(settings) as runs:
+            counts = _dispatch_partitions(settings, runs, rules)
+            if counts.forwarded:
+                counts.waiting = counts.unseen = 0  # the second time counts them again
+                counts.add(_dispatch_partitions(settings, runs, rules))
     if counts.waiting or counts.unseen:
         reason = runs.unreachable or "; ".join(runs.errors[:MAX_ERRORS])
         raise ShardpostError(

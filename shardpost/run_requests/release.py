@@ -11,12 +11,14 @@ from shardpost.run_requests.command_writer import CommandWriter
 from shardpost.run_requests.dispatch import dispatch_lock
 from shardpost.run_requests.model.commands import Command, fold
 from shardpost.settings import Settings
+from shardpost.topics.stores import require_stores
 
 
 def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> Command:
     """Free a key and return the command that held it; ShardpostError if none does."""
     partition = partition_of(key, request_topics.partitions(settings))
     with dispatch_lock(settings):
+        require_stores(settings, "run-commands")
         writer = CommandWriter(settings, partition)
         try:
             writer.open()

@@ -7,13 +7,13 @@ commands of a partition, under the transactional id `…/dispatch/p`, alone deci
 from collections.abc import Iterator
 
 from shardpost.errors import ShardpostError
+from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.offsets import partition_counts, watermarks_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.run_requests.model.commands import Command, CommandEntry, decode
-from shardpost.run_requests.model.timestamps import instant_of
 from shardpost.settings import Settings
 
 

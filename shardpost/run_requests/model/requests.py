@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
-from shardpost.run_requests.model.timestamps import instant_of
 
 NOT_SAID = "(not said)"
 _SHOWN_CHARACTERS = 120  # of what was found, in a reason
