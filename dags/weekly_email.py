@@ -7,12 +7,17 @@ One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end 
 2. `send`, one task per group of shards, mails those who are still open, and keeps the ledger
    (topic `weekly-emails`). A task that fails is retried alone; no client that has got the mail gets
    another.
-3. `report` fails the run once if deliveries are unknown, and says what to do.
+3. `report` fails the run once if deliveries are unknown, or if too many clients failed or are not
+   subscribed, and says what to do.
 
 A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot
 was committed before the week ended, or if the week ended too long ago
-(`SHARDPOST_WEEKLY_LATENESS_DAYS`). A run by hand or of a backfill never skips: without
-`week`, it is of its data interval, or else of the last week that ended.
+(`SHARDPOST_WEEKLY_LATENESS_DAYS`); never a week that is frozen: it was begun, and goes on. A run
+by hand or of a backfill never skips: without `week`, it is of its data interval, or else of the
+last week that ended.
+
+Clients that failed, whose addresses were mended since, are mailed by a run with **again** FAILED;
+those that were not subscribed by mistake, with **again** SUPPRESSED.
 
 To check first: **dry run** prints into the logs of `send` who would get what. The delivery status:
 `shardpost emails --week 2026-W47`.
@@ -27,9 +32,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
+from shardpost.printable import one_line
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.shard_ranges import label, parse
+from shardpost.weekly_email.model.too_many import too_many
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +48,10 @@ PARAMS = {
         type=["null", "string"],
         pattern=r"^\d{4}-W\d{2}$",
         title="Week",
-        description="An ISO week such as 2026-W47. Empty: the run's own, or the last that ended.",
+        description=(
+            "An ISO week such as 2026-W47. Empty: the run's own, or the last that ended; of an "
+            "early run by hand the one that goes on."
+        ),
     ),
     "shards": Param(
         None,
@@ -66,6 +76,16 @@ PARAMS = {
             "resend them with the same Message-ID. Empty: as SHARDPOST_ON_UNKNOWN says."
         ),
     ),
+    "again": Param(
+        None,
+        type=["null", "string"],
+        enum=[None, "FAILED", "SUPPRESSED"],
+        title="Again",
+        description=(
+            "FAILED: mail also those that had failed, to their addresses as of now. SUPPRESSED: "
+            "mail also those that were not subscribed, and are now. Empty: neither."
+        ),
+    ),
     "early": Param(
         False,
         type="boolean",
@@ -80,61 +100,79 @@ def freeze_arguments(context: Context, jinja_env: object = None) -> list[str]:
     run, params = context["dag_run"], context["params"]
     scheduled = ["--scheduled-at", run.run_after.isoformat()] if run.run_type == "scheduled" else []
     shards = ["--shards", params["shards"]] if params["shards"] else []
-    week = ["--week", str(week_of(params["week"], run))]
-    return ["--freeze-only", *week, *scheduled, *shards, *common_arguments(params, run)]
+    week = ["--week", str(week_of(params, run))]
+    return ["--freeze-only", *week, *scheduled, *shards, *common_arguments(params)]
 
 
-def week_of(given: str | None, run: Any) -> IsoWeek:
-    """Return a run's week: the one given, or its data interval's, or the last that ended."""
-    if given:
-        return IsoWeek.parse(given)
+def week_of(params: Any, run: Any) -> IsoWeek:
+    """Return a run's week: the one given, or its data interval's, or the last that ended.
+
+    That of an early run by hand is the one that goes on.
+    """
+    if params["week"]:
+        return IsoWeek.parse(params["week"])
+    if params["early"] and run.run_type == "manual":
+        return IsoWeek.of(run.run_after)
     if run.data_interval_start is not None:
         return IsoWeek.of(run.data_interval_start)
     return IsoWeek.last_ended(run.run_after)
 
 
-def common_arguments(params: Any, run: Any) -> list[str]:
-    """Return the arguments that all jobs of a run have in common."""
+def common_arguments(params: Any) -> list[str]:
+    """Return the arguments that all jobs of a run have in common.
+
+    Not the run's time: one that is cleared, or waited long, is checked by the time it runs at.
+    """
     return [
-        # All shards of a week that has not ended are as of one instant.
-        *(["--early", "--now", run.run_after.isoformat()] if params["early"] else []),
+        *(["--early"] if params["early"] else []),
         # A dry run's lines go into the task's log.
         *(["--dry-run", "--recipients", "/dev/stdout"] if params["dry_run"] else []),
         *(["--on-unknown", params["on_unknown"]] if params["on_unknown"] else []),
+        *(["--again", params["again"]] if params["again"] else []),
     ]
 
 
 @task(doc_md="Says which shards go into which task; skips the rest if the week is skipped.")
-def groups(frozen: dict[str, Any], params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
+def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     """Return arguments and name of one `send` for each group of shards."""
     if frozen["skipped"]:
         raise AirflowSkipException(frozen["skipped"])
     at_once = str(min(AT_ONCE, len(frozen["groups"])))
-    shared = ["--week", frozen["week"], "--groups", at_once, *common_arguments(params, dag_run)]
+    # All shards of a week that has not ended are as of one instant.
+    as_of = ["--as-of", frozen["as_of"]] if params["early"] else []
+    shared = ["--week", frozen["week"], "--groups", at_once, *as_of, *common_arguments(params)]
     return [
         {"arguments": ["--shards", shards, *shared], "part": label(parse(shards, frozen["shards"]))}
         for shards in frozen["groups"]
     ]
 
 
-@task(retries=0, doc_md="Fails the run, once, if deliveries are unknown.")
+@task(retries=0, doc_md="Fails the run, once, if deliveries are unknown or too many got none.")
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
-    """Log the counts; fail if deliveries are unknown."""
+    """Log the counts; fail if deliveries are unknown, or if too many clients got no mail."""
+    from shardpost.settings import load
+
     groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
     for group in groups:
         log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
-    if unknown := [client for group in groups for client in group.get("unknown", ())]:
-        raise AirflowFailException(what_to_do(frozen["week"], unknown))
+    shards = [shard for group in groups for shard in group.get("shards", ())]
+    unknown = [client for group in groups for client in group.get("unknown", ())]
+    wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
+    wrong += too_many(load(), frozen["week"], shards)
+    if wrong:
+        raise AirflowFailException(" ".join(wrong))
 
 
 def what_to_do(week: str, unknown: list[str]) -> str:
     """Return one line about unknown deliveries and what to do about them."""
-    named = ", ".join(unknown[:MOST_NAMED]) + (", …" if len(unknown) > MOST_NAMED else "")
+    names = map(one_line, unknown[:MOST_NAMED])
+    named = ", ".join(names) + (", …" if len(unknown) > MOST_NAMED else "")
     return (
         f"{week}: {len(unknown)} unknown: {named}. It is not known whether these mails were "
         f"delivered, so they were not sent again. `shardpost emails --week {week}` lists them; "
-        "the mail server's log says which were accepted. "
-        f"`shardpost email --week {week} --on-unknown resend` sends them again, "
+        "the mail server's log says which were accepted: "
+        f"`shardpost emails resolve --week {week} --client … --as sent|open --why …`. "
+        f"`shardpost email --week {week} --on-unknown resend` sends them again, at most once, "
         "with the same Message-ID."
     )
 

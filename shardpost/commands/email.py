@@ -11,6 +11,7 @@ import click
 from shardpost.commands.options import AS_JSON
 from shardpost.commands.week_counts import print_counts
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.printable import one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
@@ -33,7 +34,12 @@ class EmailOptions:
 @click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
 @click.option("--dry-run", is_flag=True, help="Print who would get what; change nothing.")
 @click.option("--early", is_flag=True, help="Mail a week that has not ended, as of now.")
-@click.option("--again", type=click.Choice(["FAILED"]), help="Mail those again that had failed.")
+@click.option(
+    "--again",
+    type=click.Choice(["FAILED", "SUPPRESSED"]),
+    help="Mail also those that had failed, to their addresses as of now; or those that were not"
+    " subscribed, and are now.",
+)
 @click.option(
     "--on-unknown",
     type=click.Choice(["hold", "resend"]),
@@ -44,7 +50,8 @@ def command(**given: Any) -> int:
     """Send the weekly e-mail of one ISO week: to each client once, whatever happened before.
 
     It is of the newest snapshot and does not compact. Exit code 3: done, and for some clients the
-    delivery is unknown (`shardpost emails` lists them).
+    delivery is unknown (`shardpost emails` lists them), or too many have
+    failed or are not subscribed.
     """
     options = EmailOptions(**given)
     now = datetime.now(UTC)
@@ -112,5 +119,6 @@ def _text(lines: Iterator[str]) -> Iterator[str]:
     for line in lines:
         to = json.loads(line)
         count += 1
-        yield f"{to['client']} <{to['email']}>, shard {to['shard']}: {', '.join(to['positions'])}\n"
+        positions = ", ".join(to["positions"])
+        yield one_line(f"{to['client']} <{to['email']}>, shard {to['shard']}: {positions}") + "\n"
     yield f"{count} would get an e-mail; nothing was sent\n"

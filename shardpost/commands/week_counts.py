@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from shardpost.printable import one_line
+
 
 def print_counts(document: dict[str, Any], *, as_json: bool) -> None:
     """Print the counts of weekly_email/model/shard_counts.py's form, as JSON or as a table."""
@@ -24,7 +26,8 @@ def counts_text(document: dict[str, Any]) -> str:
     if not unknown:
         return table
     return (
-        f"{table}\ndelivery unknown: {', '.join(unknown)}\n"
-        "check the mail server's log; `shardpost email --on-unknown resend` sends them again, with"
-        " the same Message-ID"
+        f"{table}\ndelivery unknown: {', '.join(map(one_line, unknown))}\n"
+        "check the mail server's log, and say what it says by `shardpost emails resolve`;"
+        " `shardpost email --on-unknown resend` sends them again, at most once, with the same"
+        " Message-ID"
     )

@@ -17,7 +17,12 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument("--dry-run", action="store_true", help="list who would get what now")
     made.add_argument("--recipients", type=Path, help="where a dry run writes lines of JSON")
     made.add_argument("--early", action="store_true", help="a week that has not ended, as of now")
-    made.add_argument("--again", choices=["FAILED"], help="mail those again that had failed")
+    made.add_argument("--as-of", type=_instant, help="with --early: not later than this")
+    made.add_argument(
+        "--again",
+        choices=["FAILED", "SUPPRESSED"],
+        help="mail also those that had failed, by their contact as of now, or were not subscribed",
+    )
     made.add_argument(
         "--on-unknown", choices=["hold", "resend"], help="default: SHARDPOST_ON_UNKNOWN"
     )
@@ -36,7 +41,9 @@ def request_of(arguments: Namespace) -> EmailRequest:
         mode=_mode(freeze_only=arguments.freeze_only, dry_run=arguments.dry_run),
         shards=arguments.shards,
         early=arguments.early,
+        as_of=arguments.as_of,
         again_failed=arguments.again == "FAILED",
+        again_suppressed=arguments.again == "SUPPRESSED",
         on_unknown=arguments.on_unknown,
         groups=arguments.groups,
         is_scheduled=bool(arguments.scheduled_at),

@@ -13,6 +13,7 @@ def frozen_result(week: PreparedWeek, settings: Settings) -> dict[str, Any]:
     return {
         "week": str(week.iso_week),
         "snapshot": week.snapshot_number,
+        "as_of": week.as_of.isoformat(),
         "shards": week.partitions,
         "recipients": week.frozen.recipients if week.frozen else None,
         "groups": [shard_ranges.text_of(group) for group in groups],

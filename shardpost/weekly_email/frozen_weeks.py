@@ -31,6 +31,15 @@ def find(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
     return FrozenWeek(**found[0]) if found else None
 
 
+def newest(settings: Settings) -> FrozenWeek | None:
+    """Return the week that was frozen last, or None before the first."""
+    if not exists(settings, FROZEN_WEEKS):
+        return None
+    sql = "SELECT * FROM frozen_weeks ORDER BY frozen_at DESC LIMIT 1"
+    found = rows(settings, sql, {FROZEN_WEEKS: None})
+    return FrozenWeek(**found[0]) if found else None
+
+
 def commit(settings: Settings, frozen: FrozenWeek) -> None:
     """Insert the week's row; ShardpostError if the week is frozen already."""
     path = path_of(settings, FROZEN_WEEKS)

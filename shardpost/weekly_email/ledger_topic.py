@@ -5,9 +5,9 @@ one transaction; the mail server may hear of it only after it returned.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
+from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.reading import read_to_end
@@ -40,12 +40,13 @@ class Ledger:
         self._transactions.open()
         return LedgerIndex.fold(_entries(self._settings, self._week, self._shard, committed=False))
 
-    def write(self, entries: Sequence[LedgerEntry]) -> None:
+    def write(self, entries: Sequence[LedgerEntry], decisions: Sequence[Outgoing] = ()) -> None:
         """Write entries in one transaction; FencedError if a newer run has the shard.
 
-        After an error nothing can be written any more.
+        `decisions` are records of a person's decision that go with them. After an error nothing can
+        be written any more.
         """
-        self._transactions.write([self._record(entry) for entry in entries])
+        self._transactions.write([*map(self._record, entries), *decisions])
 
     def close(self) -> None:
         """Close the connection to Kafka."""
@@ -89,7 +90,7 @@ def _partition(settings: Settings, shard: int) -> TopicPartition:
 def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
     entry = decode(record.key, record.value, week)
     assert entry is not None  # noqa: S101 - its key was compared
-    at = datetime.fromtimestamp(record.timestamp / 1000, UTC)
+    at = instant_of(record.timestamp)
     return {
         "week": str(week),
         "client": entry.client,

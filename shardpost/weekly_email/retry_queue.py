@@ -13,12 +13,16 @@ MAX_QUEUED = 2000
 
 @dataclass(order=True)
 class Attempt:
-    """One attempt at a mail, due at `due` (monotonic seconds); the first has number 1."""
+    """One attempt at a mail, due at `due` (monotonic seconds); the first has number 1.
+
+    `lost`: how many connections this mail has lost.
+    """
 
     due: float
     order: int
     task: MailToSend = field(compare=False)
     number: int = field(default=1, compare=False)
+    lost: int = field(default=0, compare=False)
 
 
 class RetryQueue:
@@ -54,4 +58,4 @@ class RetryQueue:
     def add(self, failed: Attempt, retry: Retry) -> None:
         """Add the next attempt at a mail."""
         due = time.monotonic() + retry.delay
-        heappush(self._heap, Attempt(due, failed.order, failed.task, retry.attempt))
+        heappush(self._heap, Attempt(due, failed.order, failed.task, retry.attempt, retry.lost))

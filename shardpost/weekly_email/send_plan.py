@@ -1,30 +1,45 @@
 """What a shard has to do, as a stream: decisions that need no mail, and mails that are ready."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 import pyarrow as pa
 
-from shardpost.weekly_email.model.audience import Member, NotMailed, recipient_of
+from shardpost.weekly_email.model.audience import UNSUBSCRIBED, Member, NotMailed, recipient_of
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, of_batch
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, message_id
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.message import ComposeError, Mail, Recipient, compose
+from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, stays_subscribed
 
 # Clients whose e-mails are composed at once.
 BATCH = 1000
 
-_MEMBER_COLUMNS = ("client", "name", "email", "has_contact", "subscribed")
+_MEMBER_COLUMNS = tuple(field.name for field in fields(Member))
 
 
 @dataclass(frozen=True)
 class MailToSend:
-    """A mail to be sent, and the client's state in the ledger before it."""
+    """A mail to be sent, and what the ledger says of the client before it.
+
+    `resends`: how often its mail was sent again already.
+    """
 
     mail: Mail
     before: DeliveryState | None
+    resends: int = 0
+
+    def entry(self, state: DeliveryState, reason: str | None = None) -> LedgerEntry:
+        """Return what the ledger says while this mail is being sent, or after it."""
+        resends = self.resends + (self.before is DeliveryState.UNKNOWN)
+        return LedgerEntry(self.mail.client, state, self.mail.message_id, reason, resends)
+
+    def entry_before(self, reason: str) -> LedgerEntry:
+        """Return what the ledger said before, for a mail that was certainly not sent."""
+        mail = self.mail
+        return LedgerEntry(mail.client, self.before, mail.message_id, reason, self.resends)
 
 
 @dataclass(frozen=True)
@@ -39,21 +54,44 @@ class NoMail:
 class SendPlan:
     """The plan of one shard; reads the audience once, in its order, one batch at a time.
 
-    Batches have the columns client, name, email, has_contact, subscribed and positions; each client
-    once. `open_clients` counts those that the ledger did not know when they were read.
+    Batches have the fields of `Member`, and `positions`, as columns; each client once.
+    `open_clients` counts those that the ledger did not know when they were read.
+    `has_unsubscribed` is asked of each client right before its mail; if it cannot say, the steps
+    end, and `stop_reason` says why.
     """
 
     ledger_index: LedgerIndex
     resend: ResendPolicy
     context: EmailContext
     clock: Callable[[], datetime]
+    has_unsubscribed: Callable[[str], bool] = stays_subscribed
     open_clients: int = 0
+    stop_reason: str | None = None
 
     def steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[MailToSend | NoMail]:
-        """Yield what is to be done, in the order of the audience."""
+        """Yield what is to be done, in the order of the audience; what is resent comes last.
+
+        If the mail server still fails as it did, it does so after everybody else was mailed.
+        """
+        try:
+            yield from self._steps(batches)
+        except SubscriptionsUnknownError as error:
+            self.stop_reason = str(error)
+
+    def _steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[MailToSend | NoMail]:
+        resent: list[pa.RecordBatch] = []
         for batch in batches:
             for start in range(0, batch.num_rows, BATCH):
-                yield from self._steps_of(batch.slice(start, BATCH))
+                part = batch.slice(start, BATCH)
+                states = self._states(part)
+                chosen = self._chosen(part, states)
+                unknown = [i for i in chosen if states[i] is DeliveryState.UNKNOWN]
+                if unknown:
+                    resent.append(part.take(pa.array(unknown)))
+                fresh = [i for i in chosen if states[i] is not DeliveryState.UNKNOWN]
+                yield from self._steps_of(part, fresh, states)
+        for part in resent:
+            yield from self._steps_of(part, range(len(part)), [DeliveryState.UNKNOWN] * len(part))
 
     def count_rest(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read what is left of the audience only to count its open clients."""
@@ -65,19 +103,36 @@ class SendPlan:
         self.open_clients += states.count(None)
         return states
 
-    def _steps_of(self, batch: pa.RecordBatch) -> Iterator[MailToSend | NoMail]:
-        states = self._states(batch)
-        chosen = [i for i, state in enumerate(states) if self.resend.selects(state)]
+    def _chosen(self, batch: pa.RecordBatch, states: Sequence[DeliveryState | None]) -> list[int]:
+        """Return the rows whose clients this run mails."""
+        resends = self.ledger_index.resends
+        clients = batch.column("client").to_pylist() if resends else [""] * len(states)
+        return [
+            i
+            for i, (client, state) in enumerate(zip(clients, states, strict=True))
+            if self.resend.selects(state, resends.get(client, 0))
+        ]
+
+    def _steps_of(
+        self, batch: pa.RecordBatch, chosen: Sequence[int], states: Sequence[DeliveryState | None]
+    ) -> Iterator[MailToSend | NoMail]:
         if not chosen:
             return
-        rows = batch.take(pa.array(chosen))
-        members = [Member(**row) for row in rows.select(_MEMBER_COLUMNS).to_pylist()]
+        rows = batch.take(pa.array(chosen, pa.int64()))
+        members = [
+            Member(**row).as_mailed(states[i])
+            for i, row in zip(chosen, rows.select(_MEMBER_COLUMNS).to_pylist(), strict=True)
+        ]
         recipients = [recipient_of(member) for member in members]
         mailed = [i for i, to in enumerate(recipients) if isinstance(to, Recipient)]
         holdings = iter(of_batch(rows.column("positions").take(pa.array(mailed, pa.int64()))))
         for i, member, to in zip(chosen, members, recipients, strict=True):
             if isinstance(to, Recipient):
-                yield self._composed(to, next(holdings), states[i])
+                held = next(holdings)
+                if self.has_unsubscribed(to.client):
+                    yield self._not_mailed(to.client, UNSUBSCRIBED, states[i])
+                else:
+                    yield self._composed(to, held, states[i])
             else:
                 yield self._not_mailed(member.client, to, states[i])
 
@@ -85,11 +140,13 @@ class SendPlan:
         self, to: Recipient, holdings: Holdings, before: DeliveryState | None
     ) -> MailToSend | NoMail:
         try:
-            return MailToSend(compose(self.context, to, holdings, self.clock()), before)
+            mail = compose(self.context, to, holdings, self.clock())
+            return MailToSend(mail, before, self.ledger_index.resends.get(to.client, 0))
         except ComposeError as error:
             why = NotMailed(DeliveryState.FAILED, str(error))
             return self._not_mailed(to.client, why, before)
 
     def _not_mailed(self, client: str, why: NotMailed, before: DeliveryState | None) -> NoMail:
-        identity = message_id(self.context.week, client, self.context.domain)
-        return NoMail(LedgerEntry(client, why.state, identity, why.reason), before)
+        identity = self.context.message_id(client)
+        resends = self.ledger_index.resends.get(client, 0)
+        return NoMail(LedgerEntry(client, why.state, identity, why.reason, resends), before)

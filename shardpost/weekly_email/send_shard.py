@@ -2,26 +2,29 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.transactions import TransactionError
+from shardpost.printable import one_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.rate_limit import RateLimit
+from shardpost.weekly_email.model.refusals import Refusals
 from shardpost.weekly_email.model.shard_counts import ShardReport
 from shardpost.weekly_email.model.unknown_deliveries import sending_to_unknown
 from shardpost.weekly_email.progress import Progress
 from shardpost.weekly_email.send_plan import SendPlan
 from shardpost.weekly_email.shard_sender import ShardSender
 from shardpost.weekly_email.stop_signals import stop_reason_by_signal
+from shardpost.weekly_email.unsubscribed import stays_subscribed
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +40,7 @@ class SendOptions:
     resend: ResendPolicy
     now: datetime
     started: float
+    has_unsubscribed: Callable[[str], bool] = stays_subscribed
 
     def clock(self) -> datetime:
         """Return the time."""
@@ -79,7 +83,9 @@ def _send(
 ) -> ShardReport:
     ledger_index = ledger.open()
     unknown = sending_to_unknown(ledger_index)
-    plan = SendPlan(ledger_index, options.resend, options.context, options.clock)
+    plan = SendPlan(
+        ledger_index, options.resend, options.context, options.clock, options.has_unsubscribed
+    )
     week = options.context.week
     progress = Progress.of(week, shard.number, shard.audience_size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
@@ -88,7 +94,18 @@ def _send(
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log(waiting=0)
-    return progress.report(plan.open_clients, error)
+    return _with_refusals(progress.report(plan.open_clients, error), sender.refusals)
+
+
+def _with_refusals(report: ShardReport, refusals: Refusals) -> ShardReport:
+    """Add what the run's other shards need to know; a shard that stopped has none to be decided."""
+    undecided = () if report.error else tuple(one.to_json() for one in refusals.provisional)
+    return replace(
+        report,
+        accepted=refusals.accepted,
+        refused=refusals.refused,
+        provisional=undecided,
+    )
 
 
 def _run(
@@ -100,7 +117,7 @@ def _run(
     """Send; return what stopped the shard, or None."""
     try:
         for entry in unknown:
-            log.warning("%s: delivery unknown: %s", entry.client, entry.reason)
+            log.warning("%s: delivery unknown: %s", one_line(entry.client), entry.reason)
             sender.write(entry)
         sender.flush()
         sender.run(plan.steps(batches))
@@ -115,7 +132,7 @@ def _run(
         return _internal(error)
     finally:
         sender.close()
-    return None
+    return plan.stop_reason
 
 
 def _internal(error: Exception) -> str:

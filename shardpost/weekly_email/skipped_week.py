@@ -4,12 +4,16 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.settings import Settings
+from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.email_request import EmailRequest
 
 
 def why_skip(request: EmailRequest, settings: Settings) -> str | None:
-    """Return why a scheduled run skips its week, or None if it mails it."""
-    if not request.is_scheduled:
+    """Return why a scheduled run skips its week, or None if it mails it.
+
+    One whose audience is frozen was begun, and is never skipped: clients may be open.
+    """
+    if not request.is_scheduled or frozen_weeks.find(settings, request.week):
         return None
     commits = (snapshot.committed_at for snapshot in snapshots.list_all(settings))
     first = min(commits, default=None)

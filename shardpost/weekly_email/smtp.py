@@ -3,14 +3,19 @@
 Mails are sent here and not by smtplib's `sendmail()`, since everything depends on whether the final
 dot had been sent: a connection that is lost before it means that the mail was not sent, after it
 that the delivery is unknown. A `sendall` that fails has kept its last byte back, so the dot goes
-with the mail.
+with the mail; what the server said meanwhile is read, since it may have refused the mail.
+
+Each phase has its own timeout (RFC 5321, 4.5.3.2). The one after the final dot is the longest:
+whoever gives up on a server that is still busy with the mail makes its delivery unknown.
 
 When a connection is tried again, and for how long: model/mail_retry_policy.py.
 """
 
 import contextlib
 import smtplib
+import socket
 import time
+from collections.abc import Callable
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -32,7 +37,9 @@ CLOSING = 421
 START_MAIL_INPUT = 354
 DATA = b"DATA\r\n"
 DOT = b".\r\n"
+BLOCK = 65_536  # bytes that are written under one timeout
 QUIT_SECONDS = 2
+EARLY_REPLY_SECONDS = 2
 
 
 class MailServerError(ShardpostError):
@@ -41,6 +48,10 @@ class MailServerError(ShardpostError):
 
 class _ConnectionLostError(Exception):
     """The connection was lost before the final dot."""
+
+
+class _ClosingError(_ConnectionLostError):
+    """The server closed the connection in reply to MAIL (421): no mail is the cause."""
 
 
 class SmtpSession:
@@ -66,16 +77,31 @@ class SmtpSession:
                 time.sleep(self._retries.delay_after(attempt))
                 attempt += 1
 
-    def send(self, mail: Mail) -> SmtpOutcome:
-        """Send one mail; where an older connection turns out to be lost, again on a new one."""
+    def send(self, mail: Mail, require: Callable[[], None] = lambda: None) -> SmtpOutcome:
+        """Send one mail; where an older connection turns out to be lost, again on a new one.
+
+        `require` is called last before the content is sent; none is, if it raises ShardpostError.
+        A server that closes even new connections in reply to MAIL is tried as often as one that
+        cannot be connected to.
+        """
+        closed = 0
         while True:
             is_new = self._smtp is None
             try:
                 self.open()
-                return self._transact(mail)
+                return self._transact(mail, require)
             except MailServerError as error:
                 self.close()
                 return NotSent(str(error), unreachable=True)
+            except _ClosingError as error:
+                self._drop()
+                closed += is_new
+                if self._retries.is_last(closed):
+                    return NotSent(f"connection closed at once: {error}", unreachable=True)
+                time.sleep(self._retries.delay_after(closed) if is_new else 0)
+            except ShardpostError as error:
+                self._drop()
+                return NotSent(str(error))
             except _ConnectionLostError as error:
                 self._drop()
                 if is_new:
@@ -95,7 +121,7 @@ class SmtpSession:
             with contextlib.suppress(OSError):
                 smtp.close()
 
-    def _transact(self, mail: Mail) -> SmtpOutcome:
+    def _transact(self, mail: Mail, require: Callable[[], None]) -> SmtpOutcome:
         smtp = self._smtp
         assert smtp is not None  # noqa: S101 - open() made it
         if mail.needs_utf8 and not smtp.has_extn("smtputf8"):
@@ -103,20 +129,49 @@ class SmtpSession:
                 f"{mail.recipient} needs SMTPUTF8, which the mail server does not offer"
             )
         try:
-            refusal = self._transfer(smtp, mail)
+            refusal = self._transfer(smtp, mail, require)
         except (OSError, smtplib.SMTPException) as error:
             raise _ConnectionLostError(error_text(error)) from None
         return refusal or self._final_outcome(smtp)
 
-    def _transfer(self, smtp: smtplib.SMTP, mail: Mail) -> SmtpOutcome | None:
+    def _transfer(
+        self, smtp: smtplib.SMTP, mail: Mail, require: Callable[[], None]
+    ) -> SmtpOutcome | None:
         """Send the whole mail; return its outcome if the server refused it before, or None."""
         refusal = self._send_commands(smtp, _commands(smtp, mail))
         if refusal is None:
-            smtp.send(_dot_stuffed(mail.content) + DOT)
-            return None
+            require()
+            return self._write(smtp, _dot_stuffed(mail.content) + DOT)
         outcome = self._refused(*refusal)
         if self._smtp is not None:
             self._reset(smtp)
+        return outcome
+
+    def _write(self, smtp: smtplib.SMTP, content: bytes) -> SmtpOutcome | None:
+        """Write the content; return its outcome if the server refused it amid it, or None."""
+        sock = _limited(smtp, self._settings.smtp_block_timeout)
+        try:
+            # Not smtp.send(), which closes the connection before its reply could be read.
+            for start in range(0, len(content), BLOCK):
+                sock.sendall(content[start : start + BLOCK])
+        except OSError as error:
+            return self._early_reply(smtp, error)
+        return None
+
+    def _early_reply(self, smtp: smtplib.SMTP, error: OSError) -> SmtpOutcome:
+        """Return the refusal of a server that takes no more of a mail; it has not got the dot.
+
+        _ConnectionLostError if it has said nothing, or nothing about this mail.
+        """
+        try:
+            _limited(smtp, EARLY_REPLY_SECONDS)
+            code, text = smtp.getreply()
+        except (OSError, smtplib.SMTPException):
+            raise _ConnectionLostError(error_text(error)) from None
+        if code == CLOSING:
+            raise _ConnectionLostError(f"{code} {reply_text(text)}")
+        outcome = self._refused(code, text)
+        self._drop()
         return outcome
 
     def _send_commands(self, smtp: smtplib.SMTP, commands: list[bytes]) -> tuple[int, bytes] | None:
@@ -125,12 +180,17 @@ class SmtpSession:
         Return the first negative reply, or None if the server expects the mail.
         """
         is_pipelined = smtp.has_extn("pipelining")
+        _limited(smtp, self._settings.smtp_timeout)
         if is_pipelined:
             smtp.send(b"".join(commands))
         for number, command in enumerate(commands, 1):
+            if command == DATA:
+                _limited(smtp, self._settings.smtp_data_timeout)
             if not is_pipelined:
                 smtp.send(command)
             code, text = smtp.getreply()
+            if number == 1 and code == CLOSING:
+                raise _ClosingError(f"{code} {reply_text(text)}")
             is_positive = code == START_MAIL_INPUT if command == DATA else code // 100 == 2
             if not is_positive:
                 if is_pipelined:
@@ -152,6 +212,7 @@ class SmtpSession:
     def _final_outcome(self, smtp: smtplib.SMTP) -> SmtpOutcome:
         """Read the reply to the final dot."""
         try:
+            _limited(smtp, self._settings.smtp_end_timeout)
             code, text = smtp.getreply()
         except (OSError, smtplib.SMTPException) as error:
             self._drop()
@@ -189,6 +250,14 @@ class SmtpSession:
             code = CLOSING
         if code // 100 != 2:
             self._drop()
+
+
+def _limited(smtp: smtplib.SMTP, seconds: float) -> socket.socket:
+    """Set the timeout of what follows on a connection; return its socket."""
+    if smtp.sock is None:  # smtplib has closed it, after an error
+        raise smtplib.SMTPServerDisconnected("the connection was closed")
+    smtp.sock.settimeout(seconds)
+    return smtp.sock
 
 
 def _commands(smtp: smtplib.SMTP, mail: Mail) -> list[bytes]:

@@ -23,7 +23,7 @@ def connect(settings: Settings) -> smtplib.SMTP:
     tls = settings.smtp_tls
     # Reading the machine's certificates takes a while.
     context = None if tls == "none" else ssl.create_default_context()
-    host, port, timeout = settings.mail_server, settings.smtp_port, settings.smtp_timeout
+    host, port, timeout = settings.mail_server, settings.smtp_port, settings.smtp_connect_timeout
     smtp = (
         smtplib.SMTP_SSL(host, port, _own_name(), timeout=timeout, context=context)
         if tls == "tls"
@@ -32,6 +32,7 @@ def connect(settings: Settings) -> smtplib.SMTP:
     try:
         if smtp.sock is not None:
             smtp.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            smtp.sock.settimeout(settings.smtp_timeout)
         _greet(smtp)
         if tls == "starttls":
             smtp.starttls(context=context)

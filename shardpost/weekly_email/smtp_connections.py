@@ -1,8 +1,9 @@
 """The connections of one shard to the mail server: one mail on each at a time."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.message import Mail
@@ -31,11 +32,15 @@ class SmtpConnections:
             raise failed[0]
         self._remove([session for session, error in zip(sessions, errors, strict=True) if error])
 
-    def send(self, mails: Sequence[Mail]) -> list[SmtpOutcome]:
-        """Send mails in parallel, at most `len` of them; return what became of each."""
+    def send(self, mails: Sequence[Mail], require: Callable[[], None]) -> list[SmtpOutcome]:
+        """Send mails in parallel, at most `len` of them; return what became of each.
+
+        `require` is called before the content of each is sent, by several threads; none is, if it
+        raises ShardpostError.
+        """
         sessions = self._sessions[: len(mails)]
-        others = self._pool.map(_send, sessions[1:], mails[1:])
-        outcomes = [_send(sessions[0], mails[0]), *others]
+        others = self._pool.map(_send, sessions[1:], mails[1:], repeat(require))
+        outcomes = [_send(sessions[0], mails[0], require), *others]
         pairs = zip(sessions, outcomes, strict=True)
         self._remove([session for session, outcome in pairs if _is_unreachable(outcome)])
         return outcomes
@@ -64,9 +69,9 @@ def _open(session: SmtpSession) -> MailServerError | None:
     return None
 
 
-def _send(session: SmtpSession, mail: Mail) -> SmtpOutcome:
+def _send(session: SmtpSession, mail: Mail, require: Callable[[], None]) -> SmtpOutcome:
     try:
-        return session.send(mail)
+        return session.send(mail, require)
     except Exception as error:
         log.exception("internal error while a mail was sent")
         return NoReply(f"unexpected {type(error).__name__}: {error}")

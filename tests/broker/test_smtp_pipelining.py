@@ -39,7 +39,9 @@ def mail(name: str, content: bytes = b"A: b\r\n\r\n.c\r\n") -> Mail:
 
 
 def settings_for(port: int) -> Settings:
-    quick = {"SMTP_TIMEOUT": "1", "MAIL_FIRST_DELAY": "0.05", "SMTP_PORT": str(port)}
+    quick = {"MAIL_FIRST_DELAY": "0.05", "SMTP_PORT": str(port)}
+    for phase in ("CONNECT_", "", "DATA_", "BLOCK_", "END_"):
+        quick[f"SMTP_{phase}TIMEOUT"] = "1"
     return load({f"SHARDPOST_{name}": value for name, value in quick.items()})
 
 

@@ -20,6 +20,7 @@ AS_DECLARED = {
     "shards": None,
     "dry_run": False,
     "on_unknown": None,
+    "again": None,
     "early": False,
 }
 FROZEN = {"week": "2026-W46", "shards": 8, "groups": ["0-3", "4-7"], "skipped": None}
@@ -62,17 +63,52 @@ def test_only_a_scheduled_run_may_skip_its_week(dag: Any) -> None:
 
 def test_the_params_reach_the_job(dag: Any) -> None:
     given = {"shards": "0-3", "dry_run": True, "on_unknown": "resend", "early": True}
+    given |= {"again": "FAILED"}
     assert asked(dag, run_of("manual"), **given) == [
-        *("--freeze-only", "--week", "2026-W47", "--shards", "0-3"),
-        *("--early", "--now", AT.isoformat(), "--dry-run", "--recipients", "/dev/stdout"),
-        *("--on-unknown", "resend"),
+        *("--freeze-only", "--week", "2026-W48", "--shards", "0-3"),
+        *("--early", "--dry-run", "--recipients", "/dev/stdout"),
+        *("--on-unknown", "resend", "--again", "FAILED"),
     ]
 
 
-def test_each_group_of_shards_becomes_a_task_of_its_name(dag: Any) -> None:
+def test_an_early_run_by_hand_is_of_the_week_that_goes_on(dag: Any) -> None:
+    of_last_week = run_of("manual", datetime(2026, 11, 16, tzinfo=UTC))
+    found = asked(dag, of_last_week, early=True)
+    assert found == ["--freeze-only", "--week", "2026-W48", "--early"]
+    given = asked(dag, of_last_week, early=True, week="2026-W47")
+    assert given == ["--freeze-only", "--week", "2026-W47", "--early"]
+    of_backfill = asked(dag, run_of("backfill", MONDAY), early=True)
+    assert of_backfill == ["--freeze-only", "--week", "2026-W46", "--early"]
+
+
+@pytest.mark.parametrize("run_type", ["manual", "scheduled", "backfill"])
+def test_a_run_that_is_cleared_or_waited_long_is_checked_by_the_time_it_runs(
+    dag: Any, run_type: str
+) -> None:
+    assert "--now" not in asked(dag, run_of(run_type, MONDAY), early=True)
     made = dag.task_dict["groups"].python_callable(
-        FROZEN, params=AS_DECLARED, dag_run=run_of("manual")
+        FROZEN | {"as_of": AT.isoformat()}, params=AS_DECLARED | {"early": True}
     )
+    assert all("--now" not in one["arguments"] for one in made)
+
+
+def test_all_shards_of_an_early_run_are_as_of_one_instant(dag: Any) -> None:
+    as_of = "2026-11-25T09:15:00+00:00"
+    made = dag.task_dict["groups"].python_callable(
+        FROZEN | {"as_of": as_of}, params=AS_DECLARED | {"early": True}
+    )
+    early = ["--groups", "2", "--as-of", as_of, "--early"]
+    assert [one["arguments"][-5:] for one in made] == [early, early]
+
+
+def test_names_in_a_message_cannot_steer_a_terminal(dag: Any) -> None:
+    with pytest.raises(AirflowFailException) as failure:
+        dag.task_dict["report"].python_callable(FROZEN, [{"unknown": ["evil\x1b[2J\n"]}])
+    assert "1 unknown: evil\ufffd[2J\ufffd." in str(failure.value)
+
+
+def test_each_group_of_shards_becomes_a_task_of_its_name(dag: Any) -> None:
+    made = dag.task_dict["groups"].python_callable(FROZEN, params=AS_DECLARED)
     shared = ["--week", "2026-W46", "--groups", "2"]
     assert made == [
         {"arguments": ["--shards", "0-3", *shared], "part": "shards 0-3"},
@@ -92,6 +128,28 @@ def test_unknown_deliveries_fail_the_run_with_the_command_that_resolves_them(dag
         dag.task_dict["report"].python_callable(FROZEN, sent)
     assert "2026-W46: 1 unknown: client7." in str(failure.value)
     assert "`shardpost email --week 2026-W46 --on-unknown resend`" in str(failure.value)
+
+
+def test_too_many_failed_clients_fail_the_run_with_what_to_do(dag: Any) -> None:
+    counts = {"sent": 10, "failed": 3, "unknown": 0, "suppressed": 0, "open": 0}
+    groups = [{"shards": [{"shard": n, **counts}], "unknown": []} for n in (0, 4)]
+    report = dag.task_dict["report"].python_callable
+    report(FROZEN, groups[:1])
+    with pytest.raises(AirflowFailException) as failure:
+        report(FROZEN, groups)
+    assert "2026-W46: 6 of 26 clients failed" in str(failure.value)
+    assert "`shardpost email --week 2026-W46 --again FAILED`" in str(failure.value)
+
+
+def test_too_many_suppressed_clients_fail_the_run_with_what_to_do(dag: Any) -> None:
+    counts = {"sent": 1, "failed": 0, "unknown": 0, "suppressed": 4, "open": 0}
+    groups = [{"shards": [{"shard": n, **counts}], "unknown": []} for n in (0, 4)]
+    report = dag.task_dict["report"].python_callable
+    report(FROZEN, groups[:1])
+    with pytest.raises(AirflowFailException) as failure:
+        report(FROZEN, groups)
+    assert "2026-W46: 8 of 10 clients are not subscribed" in str(failure.value)
+    assert "`shardpost email --week 2026-W46 --again SUPPRESSED`" in str(failure.value)
 
 
 def test_a_dry_run_has_nothing_to_report(dag: Any, caplog: pytest.LogCaptureFixture) -> None:

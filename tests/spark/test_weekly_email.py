@@ -24,6 +24,7 @@ from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import FROZEN_WEEKS
 from shardpost.weekly_email.run import run as weekly_email
 from tests.support.mail_server import MailServer
+from tests.support.recreated_topic import recreate_topic
 from tests.support.week_tables import World
 
 WEEK = IsoWeek(2026, 45)
@@ -214,6 +215,68 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
     assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
 
 
+def test_early_is_as_of_the_time_up_to_which_all_records_are_known(
+    world: World, server: MailServer
+) -> None:
+    looked_at = WEEK.start + timedelta(days=1)
+    world.position("1", "client1", at=looked_at - timedelta(hours=1))
+    world.position("2", "client2", at=looked_at + timedelta(minutes=1))
+    world.client("client1")
+    world.client("client2")
+    world.commit(looked_at=looked_at)
+    now = looked_at + timedelta(minutes=2)
+    code, listed = run(world, "--early", "--freeze-only", now=now)
+    assert (code, listed["as_of"], listed["recipients"]) == (0, looked_at.isoformat(), None)
+    snapshots.update_looked_at(
+        world.settings, snapshots.current(world.settings).with_looked_at(now)
+    )
+    assert run(world, "--early", "--as-of", listed["as_of"], now=now)[0] == 0
+    assert server.taken == {"client1@x.example": 1}
+    assert run(world, "--early", now=now)[0] == 0
+    assert server.taken == {"client1@x.example": 1, "client2@x.example": 1}
+
+
+def test_who_unsubscribes_while_a_run_mails_is_suppressed(world: World, server: MailServer) -> None:
+    first, second = "client1", "client2"
+    assert partition_of(first, 4) == partition_of(second, 4)
+    world.settings = world.settings.model_copy(
+        update={"mail_connections": 1, "mail_subscription_interval": 1e-9}
+    )
+    for client in (first, second):
+        world.position(client, client)
+        world.client(client)
+    world.commit(looked_at=NOW)
+
+    unsubscribed: list[str] = []
+
+    def unsubscribe(stage: str, to: str) -> None:  # the other one, whoever comes first
+        if stage == "end" and not unsubscribed:
+            unsubscribed.append(second if to == f"{first}@x.example" else first)
+            world.client(unsubscribed[0], subscribed=False, snapshot=2)
+            world.commit(looked_at=NOW)
+
+    server.script = unsubscribe
+    code, result = run(world)
+    assert (code, total(result, "sent"), total(result, "suppressed")) == (0, 1, 1)
+    assert [*server.taken.values()] == [1]
+    assert f"{unsubscribed[0]}@x.example" not in server.taken
+
+
+def test_a_ledger_that_was_recreated_after_mails_were_sent_mails_nobody_again(
+    world: World, server: MailServer
+) -> None:
+    world.position("1", "client1")
+    world.client("client1")
+    world.commit(looked_at=NOW)
+    assert run(world)[0] == 0
+    topic = world.settings.topic("weekly-emails")
+    recreate_topic(world.settings, topic, 4, cleanup_policy="compact")
+    for more in ((), ("--dry-run",), ("--freeze-only",), ("--again", "FAILED")):
+        with pytest.raises(ShardpostError, match=f"{topic}.* deleted and created again"):
+            run(world, *more)
+    assert server.taken == {"client1@x.example": 1}
+
+
 def test_a_snapshot_that_may_lack_the_weeks_end_is_refused(world: World) -> None:
     world.position("1", "client1")
     world.commit(looked_at=WEEK.end - timedelta(seconds=1))
@@ -247,6 +310,67 @@ def test_a_scheduled_run_skips_what_is_not_its_and_freezes_nothing(world: World)
     assert frozen_weeks.find(world.settings, WEEK) is None
     code, result = run(world, "--scheduled-at", NOW.isoformat(), "--freeze-only")
     assert (code, result["skipped"], result["recipients"]) == (0, None, 0)
+
+
+def test_a_half_mailed_week_goes_on_when_its_scheduled_run_is_cleared_days_later(
+    world: World, server: MailServer
+) -> None:
+    for n in range(12):
+        world.position(str(n), f"client{n}")
+        world.client(f"client{n}")
+    world.commit(looked_at=NOW, committed_at=WEEK.start)
+    scheduled = ("--scheduled-at", NOW.isoformat())
+    good = ("client0@x.example", "client1@x.example")
+    server.script = lambda at, to: "550 broken" if at == "RCPT" and to not in good else None
+    code, result = run(world, *scheduled)
+    assert (code, total(result, "failed"), total(result, "open")) == (1, 0, 10)
+    server.script = lambda _at, _to: None
+    late = WEEK.end + timedelta(days=4)
+    world.commit(looked_at=late, committed_at=WEEK.start)
+    assert run(world, *scheduled, "--freeze-only", now=late)[1]["skipped"] is None
+    code, result = run(world, *scheduled, now=late)
+    assert (code, total(result, "sent"), total(result, "open")) == (0, 12, 0)
+    assert set(server.taken.values()) == {1}
+
+
+def test_a_server_that_refuses_the_few_clients_of_every_shard_fails_none_of_them(
+    world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(12):
+        world.position(str(n), f"client{n}")
+        world.client(f"client{n}")
+    world.commit(looked_at=NOW)
+    server.script = lambda at, _to: "550 broken" if at == "RCPT" else None
+    code, result = run(world)
+    assert (code, total(result, "failed"), total(result, "open")) == (1, 0, 12)
+    assert "550 broken" in capfd.readouterr().err
+    bad = {"client3@x.example", "client4@x.example"}
+    server.script = lambda at, to: "550 no such user" if at == "RCPT" and to in bad else None
+    code, result = run(world)
+    assert (code, total(result, "failed"), total(result, "sent")) == (0, 2, 10)
+
+
+def test_too_many_failed_need_attention_and_mended_addresses_are_mailed_in_the_same_week(
+    world: World, server: MailServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(10):
+        world.position(str(n), f"client{n}")
+        world.client(f"client{n}", email="nonsense" if n < 6 else f"client{n}@x.example")
+    world.commit(looked_at=NOW)
+    assert run(world)[0] == 3
+    assert "6 of 10 clients failed" in capfd.readouterr().err
+    for n in range(6):
+        world.client(f"client{n}", name=f"Mended {n}", email=f"mended{n}@x.example")
+    world.commit(looked_at=NOW)
+    assert run(world)[0] == 3
+    listed = run(world, "--dry-run", "--again", "FAILED")[1]["recipients"]
+    mended = {f"mended{n}@x.example" for n in range(6)}
+    assert {to["email"] for to in listed} == mended
+    code, result = run(world, "--again", "FAILED")
+    assert (code, total(result, "failed"), total(result, "sent")) == (0, 0, 10)
+    assert set(server.taken.values()) == {1}
+    assert mended < set(server.taken)
+    assert b"Hello Mended 3" in server.contents["mended3@x.example"]
 
 
 def test_bad_shards_and_bad_settings_are_refused_before_anything_is_frozen(world: World) -> None:

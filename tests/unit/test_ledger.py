@@ -1,8 +1,12 @@
 """The ledger's records, their fold, and whom a run mails."""
 
+from dataclasses import replace
+from itertools import zip_longest
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardpost.settings import Settings
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
@@ -10,6 +14,7 @@ from shardpost.weekly_email.model.ledger import (
     ResendPolicy,
     decode,
     fold,
+    ledger_id,
     message_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
@@ -26,9 +31,13 @@ ENTRIES = st.lists(
 )
 
 
+def resent(entry: LedgerEntry) -> LedgerEntry:
+    return replace(entry, resends=1) if entry.state else entry
+
+
 @given(ENTRIES)
 def test_an_entry_reads_back_as_it_was_written(entries: list[LedgerEntry]) -> None:
-    for entry in entries:
+    for entry in [*entries, *map(resent, entries)]:
         assert decode(entry.key(WEEK), entry.value(), WEEK) == entry
 
 
@@ -44,10 +53,37 @@ def test_other_weeks_are_passed_over() -> None:
 
 
 def test_a_record_that_cannot_be_read_is_unknown_and_not_open() -> None:
-    for value in (b"", b"null", b"{}", b'{"State":"gone"}', b"\xff", b"[1]"):
+    sent = b'{"State":"sent",'
+    for value in (
+        *(b"", b"null", b"{}", b'{"State":"gone"}', b"\xff", b"[1]", b'"State"', b"1" * 5000),
+        *(
+            b"[" * 100_000,
+            b'{"State":' * 100_000,
+            sent + b'"x":' + b"[" * 9999 + b"]" * 9999 + b"}",
+        ),
+        *(sent + b'"MessageId":[1]}', sent + b'"MessageId":"' + b"x" * 999 + b'"}'),
+        *(sent + b'"Reason":1}', sent + b'"Resends":"1"}', sent + b'"Resends":-1}'),
+        b'{"State":"' + b"x" * 1_000_000 + b'"}',
+    ):
         entry = decode(b"2026-W47/c", value, WEEK)
         assert entry is not None
-        assert entry.state is DeliveryState.UNKNOWN
+        assert entry.state is DeliveryState.UNKNOWN, value[:40]
+        assert entry.reason is not None
+        assert len(entry.reason) < 300
+
+
+def test_an_id_that_no_record_can_hold_has_a_short_one_in_the_ledger() -> None:
+    long, other = "x" * 1_000_000, "x" * 1_000_001
+    assert ledger_id("x" * 65_536) == "x" * 65_536
+    assert len({ledger_id(long), ledger_id(other)}) == 2
+    entry = LedgerEntry(long, DeliveryState.FAILED)
+    assert len(entry.key(WEEK)) < 200
+    assert decode(entry.key(WEEK), entry.value(), WEEK) == replace(entry, client=ledger_id(long))
+    assert decode(f"{WEEK}/{long}".encode(), entry.value(), WEEK) == replace(
+        entry, client=ledger_id(long)
+    )
+    ledger_index = LedgerIndex.fold([entry])
+    assert ledger_index.states([long, other]) == [DeliveryState.FAILED, None]
 
 
 @given(ENTRIES)
@@ -63,6 +99,22 @@ def test_the_index_has_every_client_in_the_state_of_a_plain_fold(
         c for c, e in plain.items() if e.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN)
     }
     assert set(ledger_index.delivery_unknown) == unknown
+
+
+@given(ENTRIES, st.lists(st.booleans()))
+def test_the_index_tells_whose_mail_was_sent_again(
+    entries: list[LedgerEntry], again: list[bool]
+) -> None:
+    history = [
+        resent(entry) if is_again else entry
+        for entry, is_again in zip_longest(entries, again[: len(entries)], fillvalue=False)
+        if isinstance(entry, LedgerEntry)
+    ]
+    expected = {client: entry.resends for client, entry in fold(history).items() if entry.resends}
+    ledger_index = LedgerIndex.fold(history)
+    assert ledger_index.resends == expected
+    for entry in sending_to_unknown(ledger_index):
+        assert entry.resends == expected.get(entry.client, 0)
 
 
 def test_a_sending_without_outcome_becomes_unknown() -> None:
@@ -85,21 +137,26 @@ def test_whom_a_run_mails_depends_on_its_resend_policy() -> None:
         DeliveryState.SENDING,
         DeliveryState.UNKNOWN,
     ]
+    assert [state for state in (None, *DeliveryState) if resend.selects(state, 1)] == [None]
     assert [state for state in DeliveryState if again.selects(state)] == [DeliveryState.FAILED]
+    back = ResendPolicy(again_suppressed=True)
+    assert [state for state in DeliveryState if back.selects(state)] == [DeliveryState.SUPPRESSED]
 
 
-def test_the_message_id_depends_on_week_and_client_and_on_nothing_else() -> None:
-    one = message_id(WEEK, "client1", "x.example")
-    assert one == message_id(WEEK, "client1", "x.example")
-    assert one.startswith("<")
-    assert one.endswith("@x.example>")
-    assert (
-        len(
-            {
-                one,
-                message_id(WEEK.next, "client1", "x.example"),
-                message_id(WEEK, "client2", "x.example"),
-            }
-        )
-        == 3
-    )
+def test_the_message_id_depends_on_list_week_client_and_domain() -> None:
+    ids = {
+        message_id(list_id, week, client, domain)
+        for list_id in ("weekly-holdings", "weekly-holdings-gb")
+        for week in (WEEK, WEEK.next)
+        for client in ("client1", "client2")
+        for domain in ("x.example", "y.example")
+    }
+    assert len(ids) == 16
+    again = message_id("weekly-holdings", WEEK, "client1", "x.example")
+    assert again in ids
+
+
+def test_the_message_id_of_the_default_list_is_that_of_earlier_versions() -> None:
+    list_id = Settings.model_validate({}).mail_list_id
+    found = message_id(list_id, "2026-W47", "client1", "x.example")
+    assert found == "<aef38a9ad75f3a413b0f9b1d1659bd55630a0290@x.example>"

@@ -46,8 +46,17 @@ def test_each_outcome_has_its_consequence() -> None:
 
 
 def test_a_lost_connection_is_never_a_clients_failure() -> None:
-    assert next_step(NotSent("lost"), 1, RETRIES) == Retry("lost", attempt=2, delay=1)
-    assert next_step(NotSent("lost"), 5, RETRIES) == LeaveOpen("lost")
+    assert next_step(NotSent("lost"), 1, RETRIES, lost=4) == LeaveOpen("lost")
     assert next_step(NotSent("down", unreachable=True), 5, RETRIES) == Retry(
         "down", attempt=5, delay=0
+    )
+
+
+def test_a_lost_connection_costs_no_attempt() -> None:
+    assert next_step(NotSent("lost"), 5, RETRIES) == Retry("lost", attempt=5, delay=1, lost=1)
+    assert next_step(NotSent("lost"), 5, RETRIES, lost=2) == Retry(
+        "lost", attempt=5, delay=16, lost=3
+    )
+    assert next_step(TemporaryFailure("451 busy"), 1, RETRIES, lost=3) == Retry(
+        "451 busy", attempt=2, delay=1, lost=3
     )

@@ -31,15 +31,25 @@ def held(*positions: tuple[str | None, ...]) -> Holdings:
 
 
 def context(**more: Any) -> EmailContext:
-    given = {"mail_from": "Shardpost <weekly@shardpost.example>", "unsubscribe_url": URL}
+    given = {
+        "mail_from": "Shardpost <weekly@shardpost.example>",
+        "unsubscribe_url": URL,
+        "list_id": "weekly-holdings",
+    }
     return EmailContext(WEEK, WEEK.end, "US", Sender.of(**(given | more)))
 
 
 def mail(name: str = "Ann", client: str = "client1", *, to: str = "ann@x.example") -> Mail:
+    return compose(context(), *compose_input(name, client, to))
+
+
+def compose_input(
+    name: str = "Ann", client: str = "client1", to: str = "ann@x.example"
+) -> tuple[Recipient, Holdings, datetime]:
     address = check_address(to)
     assert isinstance(address, Address)
     positions = held(("1", "AAPL", "100", "NASDAQ"), ("3", "FB", "33", "NASDAQ"))
-    return compose(context(), Recipient(client, name, address), positions, DATE)
+    return Recipient(client, name, address), positions, DATE
 
 
 def parsed(found: Mail) -> EmailMessage:
@@ -72,6 +82,21 @@ def test_the_headers_that_a_mailing_list_owes_are_there() -> None:
     assert message["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
 
 
+def test_responders_are_told_that_nobody_reads_what_they_send() -> None:
+    message = parsed(mail())
+    assert message["Auto-Submitted"] == "auto-generated"
+    assert message["Precedence"] == "bulk"
+
+
+def test_two_lists_of_one_domain_have_their_own_ids() -> None:
+    us, gb = context(), context(list_id="weekly-holdings-gb")
+    assert us.domain == gb.domain
+    assert us.message_id("client1") != gb.message_id("client1")
+    found = parsed(compose(gb, *compose_input()))
+    assert found["List-Id"] == "<weekly-holdings-gb.shardpost.example>"
+    assert found["Message-ID"] == gb.message_id("client1")
+
+
 def test_text_and_html_tell_the_same_positions_and_totals() -> None:
     found = mail()
     assert parsed(found).get_content_type() == "multipart/alternative"
@@ -82,7 +107,7 @@ def test_text_and_html_tell_the_same_positions_and_totals() -> None:
     assert '<td>NASDAQ</td><td align="right">2</td><td align="right">133</td>' in html
 
 
-@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\x00", "\u2028", "\x85", "\x0b"])
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\x00", "\u2028", "\x85", "\x0b", "\u202e"])
 def test_no_name_can_add_a_header_or_a_line(end: str) -> None:
     evil = f"Ann{end}Bcc: evil@x.example{end}{end}body"
     message = parsed(mail(evil))

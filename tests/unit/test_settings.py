@@ -51,6 +51,9 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
         ("SHARDPOST_TOPIC_RETRIES", "dead-letters"),
         ("SHARDPOST_FOREIGN_DEAD_LETTERS", "connect-dlq, dead-letters"),
         ("SHARDPOST_RETRY_ORIGINS", "orders: topic=parking-lot"),
+        ("SHARDPOST_MAIL_LIST_ID", "two words"),
+        ("SHARDPOST_MAIL_LIST_ID", "dot.at.end."),
+        ("SHARDPOST_SMTP_PLAIN_LOGIN", "maybe"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> None:

@@ -1,6 +1,6 @@
 """A member of a week's audience, and whether it can be mailed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardpost.weekly_email.model.addresses import UnusableAddress, check_address
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -11,7 +11,8 @@ from shardpost.weekly_email.model.message import Recipient
 class Member:
     """A client that holds: its contact as of the freeze, its subscription as of the sending.
 
-    `subscribed` is None if the client has no record any more.
+    `subscribed` is None if the client has no record any more. `name_now` and `email_now` are those
+    of the newest snapshot, as `subscribed` is.
     """
 
     client: str
@@ -19,6 +20,18 @@ class Member:
     email: str | None
     has_contact: bool
     subscribed: bool | None
+    name_now: str | None = None
+    email_now: str | None = None
+
+    def as_mailed(self, state: DeliveryState | None) -> "Member":
+        """Return the member with the contact that its state asks for.
+
+        One that had failed, and is mailed again, has its contact as of now.
+        """
+        if state is not DeliveryState.FAILED:
+            return self
+        has_contact = self.subscribed is not None
+        return replace(self, name=self.name_now, email=self.email_now, has_contact=has_contact)
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,9 @@ class NotMailed:
 
     state: DeliveryState
     reason: str
+
+
+UNSUBSCRIBED = NotMailed(DeliveryState.SUPPRESSED, "not subscribed: since this run began")
 
 
 def recipient_of(member: Member) -> Recipient | NotMailed:

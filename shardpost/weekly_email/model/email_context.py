@@ -8,6 +8,7 @@ from urllib.parse import quote
 from shardpost.errors import UsageError
 from shardpost.weekly_email.model.addresses import UnusableAddress, check_address
 from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import message_id
 from shardpost.weekly_email.model.single_line import single_line
 
 # Characters of a name in a header or a log line.
@@ -16,14 +17,15 @@ LONGEST_NAME = 100
 
 @dataclass(frozen=True)
 class Sender:
-    """Who sends the e-mails: name, address, and where to unsubscribe."""
+    """Who sends the e-mails: name, address, where to unsubscribe, and the id of the list."""
 
     name: str
     address: str
     unsubscribe_url: str
+    list_id: str
 
     @classmethod
-    def of(cls, *, mail_from: str, unsubscribe_url: str) -> "Sender":
+    def of(cls, *, mail_from: str, unsubscribe_url: str, list_id: str) -> "Sender":
         """Check the settings that e-mails are written with; UsageError names the wrong one."""
         name, text = parseaddr(mail_from)
         address = check_address(text)
@@ -38,7 +40,7 @@ class Sender:
                 f"setting SHARDPOST_UNSUBSCRIBE_URL={unsubscribe_url!r}:"
                 " expected an https URL (RFC 8058)"
             )
-        return cls(single_line(name, LONGEST_NAME), address.text, unsubscribe_url)
+        return cls(single_line(name, LONGEST_NAME), address.text, unsubscribe_url, list_id)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class EmailContext:
     def domain(self) -> str:
         """The domain of the sender, in which Message-ID and List-Id are made."""
         return self.sender.address.rpartition("@")[2]
+
+    def message_id(self, client: str) -> str:
+        """Return the Message-ID of the client's e-mail."""
+        return message_id(self.sender.list_id, self.week, client, self.domain)
 
     @property
     def as_of_text(self) -> str:

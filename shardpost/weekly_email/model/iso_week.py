@@ -65,8 +65,13 @@ class IsoWeek:
     def as_of(self, now: datetime, *, early: bool) -> datetime:
         """Return the instant as of which clients hold; ShardpostError if it is too early.
 
-        That is the week's end, or with `early` now if the week has not ended.
+        That is the week's end, or with `early` now; a week that has ended is not early any more.
         """
+        if now >= self.end and early:
+            raise ShardpostError(
+                f"week {self} ended {self.end:%Y-%m-%d} 00:00 UTC: --early is for a week that goes"
+                " on; without it, this one is mailed as of its end"
+            )
         if now >= self.end:
             return self.end
         if now < self.start:

@@ -1,8 +1,8 @@
 """The ledger of the weekly e-mail: what was decided and done, per week and client.
 
-The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "MessageId", "Reason"}.
-The last record of a key counts; none, or a tombstone, means that the client is open: not mailed
-yet.
+The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "MessageId", "Reason"},
+and "Resends" if there were any. The last record of a key counts; none, or a tombstone, means that
+the client is open: not mailed yet.
 """
 
 import json
@@ -10,8 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
+from typing import Any
 
-CAMPAIGN = "weekly-holdings"
+from shardpost.weekly_email.model.single_line import single_line
+
+# How often a mail whose delivery is unknown may be sent again, per client and week.
+MOST_RESENDS = 1
+# Bytes of a client id in a key; a longer one, which no mail can be written to, is shortened.
+LONGEST_CLIENT = 65_536
+# Characters of a MessageId (RFC 5322, 2.1.1), and of what is wrong with a record.
+LONGEST_MESSAGE_ID = 998
+LONGEST_FAULT = 200
 
 
 class DeliveryState(StrEnum):
@@ -26,16 +35,20 @@ class DeliveryState(StrEnum):
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One record of the ledger; state None is a tombstone, which opens the client again."""
+    """One record of the ledger; state None is a tombstone, which opens the client again.
+
+    `resends`: how often the mail was sent again after a delivery that was unknown.
+    """
 
     client: str
     state: DeliveryState | None
     message_id: str = ""
     reason: str | None = None
+    resends: int = 0
 
     def key(self, week: object) -> bytes:
         """Return the record's key."""
-        return f"{week}/{self.client}".encode(errors="surrogatepass")
+        return f"{week}/{ledger_id(self.client)}".encode(errors="surrogatepass")
 
     def value(self) -> bytes | None:
         """Return the record's value; None for a tombstone."""
@@ -45,13 +58,26 @@ class LedgerEntry:
             "State": str(self.state),
             "MessageId": self.message_id,
             "Reason": self.reason,
+            **({"Resends": self.resends} if self.resends else {}),
         }
         return json.dumps(document, ensure_ascii=False).encode(errors="replace")
 
 
-def message_id(week: object, client: str, domain: str) -> str:
-    """Return the Message-ID: a hash of campaign, week and client, the same for every attempt."""
-    text = f"{CAMPAIGN}\0{week}\0{client}"
+def ledger_id(client: str) -> str:
+    """Return the client's id in the ledger: its own, or a short one if no record can hold that."""
+    encoded = client.encode(errors="surrogatepass")
+    if len(encoded) <= LONGEST_CLIENT:
+        return client
+    return f"{client[:40]}… {len(encoded)} bytes, SHA-256 {sha256(encoded).hexdigest()}"
+
+
+def message_id(list_id: str, week: object, client: str, domain: str) -> str:
+    """Return the Message-ID: a hash of the list's id, week and client, the same at every attempt.
+
+    Two installations that send from one domain need two list ids: else a receiver may take the
+    e-mail of the one for that of the other, and drop it.
+    """
+    text = f"{list_id}\0{week}\0{client}"
     return f"<{sha256(text.encode(errors='surrogatepass')).hexdigest()[:40]}@{domain}>"
 
 
@@ -63,19 +89,27 @@ def decode(key: bytes | None, value: bytes | None, week: object) -> LedgerEntry 
     prefix = f"{week}/".encode()
     if key is None or not key.startswith(prefix):
         return None
-    client = key[len(prefix) :].decode(errors="replace")
+    client = ledger_id(key[len(prefix) :].decode(errors="replace"))
     if value is None:
         return LedgerEntry(client, None)
     try:
-        document = json.loads(value)
-        return LedgerEntry(
-            client,
-            DeliveryState(document["State"]),
-            document.get("MessageId") or "",
-            document.get("Reason"),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return LedgerEntry(client, DeliveryState.UNKNOWN, "", f"unreadable ledger record: {error}")
+        return _entry(client, json.loads(value))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        fault = single_line(f"{type(error).__name__}: {error}", LONGEST_FAULT)
+        return LedgerEntry(client, DeliveryState.UNKNOWN, "", f"unreadable ledger record: {fault}")
+
+
+def _entry(client: str, document: dict[str, Any]) -> LedgerEntry:
+    """Return the entry of a value; TypeError or ValueError if it is not one that we write."""
+    state, message_id = DeliveryState(document["State"]), document.get("MessageId") or ""
+    reason, resends = document.get("Reason"), document.get("Resends", 0)
+    if not isinstance(message_id, str) or len(message_id) > LONGEST_MESSAGE_ID:
+        raise TypeError(f"expected a MessageId of up to {LONGEST_MESSAGE_ID} characters")
+    if not isinstance(reason, str | None):
+        raise TypeError("expected text as Reason")
+    if type(resends) is not int or resends < 0:
+        raise TypeError("expected a number of Resends")
+    return LedgerEntry(client, state, message_id, reason, resends)
 
 
 def fold(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
@@ -91,22 +125,26 @@ def fold(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
 
 @dataclass(frozen=True)
 class ResendPolicy:
-    """Whom a run mails beside the open clients: those that are unknown, those that had failed."""
+    """Whom a run mails beside the open clients: those that are unknown, failed, or suppressed."""
 
     resend_unknown: bool = False
     again_failed: bool = False
+    again_suppressed: bool = False
 
-    def selects(self, state: DeliveryState | None) -> bool:
+    def selects(self, state: DeliveryState | None, resends: int = 0) -> bool:
         """Tell whether a client in that state (None: open) is mailed by this run.
 
-        A `sending` without outcome is unknown; `sent` and `suppressed` are final.
+        A `sending` without outcome is unknown; `sent` is final. What was sent again `resends`
+        times, and is still unknown, is left to a person.
         """
         match state:
             case None:
                 return True
             case DeliveryState.SENDING | DeliveryState.UNKNOWN:
-                return self.resend_unknown
+                return self.resend_unknown and resends < MOST_RESENDS
             case DeliveryState.FAILED:
                 return self.again_failed
-            case DeliveryState.SENT | DeliveryState.SUPPRESSED:
+            case DeliveryState.SUPPRESSED:
+                return self.again_suppressed
+            case DeliveryState.SENT:
                 return False

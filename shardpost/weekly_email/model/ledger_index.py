@@ -8,7 +8,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ledger_id
 
 DIGEST = 16
 STATES: tuple[DeliveryState | None, ...] = (None, *DeliveryState)
@@ -19,26 +19,32 @@ _CODES = {state: code for code, state in enumerate(STATES)}
 class LedgerIndex:
     """Sorted digests of the client ids, and their states.
 
-    `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`, by name.
+    `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`, by name;
+    `resends`: of the clients whose mail was sent again, by name, how often.
     """
 
     digests: NDArray[np.bytes_]
     codes: NDArray[np.uint8]
     delivery_unknown: dict[str, LedgerEntry]
+    resends: dict[str, int]
 
     @classmethod
     def fold(cls, entries: Iterable[LedgerEntry]) -> "LedgerIndex":
         """Fold the ledger's entries, oldest first: the last of each client counts."""
         digests, codes = bytearray(), bytearray()
         delivery_unknown: dict[str, LedgerEntry] = {}
+        resends: dict[str, int] = {}
         for entry in entries:
             digests += _digest(entry.client)
             codes.append(_CODES[entry.state])
             delivery_unknown.pop(entry.client, None)
+            resends.pop(entry.client, None)
+            if entry.resends:
+                resends[entry.client] = entry.resends
             if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
                 delivery_unknown[entry.client] = entry
         last = _last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8))
-        return cls(*last, delivery_unknown)
+        return cls(*last, delivery_unknown, resends)
 
     def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
         """Return the state of each client; None is open."""
@@ -60,7 +66,7 @@ class LedgerIndex:
 
 
 def _digest(client: str) -> bytes:
-    return blake2b(client.encode(), digest_size=DIGEST).digest()
+    return blake2b(ledger_id(client).encode(), digest_size=DIGEST).digest()
 
 
 def _array(digests: bytes) -> NDArray[np.bytes_]:

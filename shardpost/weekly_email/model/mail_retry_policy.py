@@ -66,11 +66,15 @@ class Final:
 
 @dataclass(frozen=True)
 class Retry:
-    """The mail is to be sent again after `delay` seconds, as attempt number `attempt`."""
+    """The mail is to be sent again after `delay` seconds, as attempt number `attempt`.
+
+    `lost` is how many connections it has lost.
+    """
 
     reason: str
     attempt: int
     delay: float
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,14 @@ class LeaveOpen:
 NextStep = Final | Retry | LeaveOpen
 
 
-def next_step(outcome: SmtpOutcome, attempt: int, policy: MailRetryPolicy) -> NextStep:
+def next_step(
+    outcome: SmtpOutcome, attempt: int, policy: MailRetryPolicy, lost: int = 0
+) -> NextStep:
     """Decide what follows from the outcome of attempt number `attempt`.
 
-    A lost connection is never a client's failure: the client stays open. Where no connection could
-    be opened the mail was not attempted, so that its retry has the same number and no delay.
+    A lost connection is never a client's failure and costs it no attempt: after as many of them as
+    there are attempts, of which `lost` were before this one, the client stays open. Where no
+    connection could be opened the mail was not attempted, so that its retry has no delay.
     """
     match outcome:
         case Accepted():
@@ -97,11 +104,12 @@ def next_step(outcome: SmtpOutcome, attempt: int, policy: MailRetryPolicy) -> Ne
         case NoReply(reason):
             return Final(DeliveryState.UNKNOWN, reason)
         case NotSent(reason, unreachable=True):
-            return Retry(reason, attempt, 0.0)
+            return Retry(reason, attempt, 0.0, lost)
         case TemporaryFailure(reason) if policy.is_last(attempt):
             last = f"{reason} (at attempt {attempt} of {policy.attempts})"
             return Final(DeliveryState.FAILED, last)
-        case NotSent(reason) if policy.is_last(attempt):
-            return LeaveOpen(reason)
-        case TemporaryFailure(reason) | NotSent(reason):
-            return Retry(reason, attempt + 1, policy.delay_after(attempt))
+        case TemporaryFailure(reason):
+            return Retry(reason, attempt + 1, policy.delay_after(attempt), lost)
+        case NotSent(reason):
+            again = Retry(reason, attempt, policy.delay_after(lost + 1), lost + 1)
+            return LeaveOpen(reason) if policy.is_last(lost + 1) else again

@@ -20,7 +20,6 @@ from shardpost.errors import ShardpostError
 from shardpost.weekly_email.model.addresses import Address
 from shardpost.weekly_email.model.email_context import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
-from shardpost.weekly_email.model.ledger import CAMPAIGN, message_id
 from shardpost.weekly_email.model.single_line import single_line
 
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.
@@ -56,11 +55,15 @@ class Mail:
 
 
 def compose(context: EmailContext, to: Recipient, holdings: Holdings, date: datetime) -> Mail:
-    """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML."""
+    """Write one e-mail: RFC 5322 headers, List-* with one-click unsubscribing, text and HTML.
+
+    Auto-Submitted (RFC 3834, 5) tells responders to be silent. That RFC recommends no value of
+    Precedence, and allows it for responders that are older: `bulk` is what those know.
+    """
     subject = _subject(context, holdings)
     name = single_line(to.name, LONGEST_NAME)
     sender, address = context.sender, to.address
-    identity = message_id(context.week, to.client, context.domain)
+    identity = context.message_id(to.client)
     unsubscribe = context.unsubscribe_url(to.client)
     headers = {
         "From": _mailbox("From", sender.name, sender.address),
@@ -68,9 +71,11 @@ def compose(context: EmailContext, to: Recipient, holdings: Holdings, date: date
         "Subject": _words("Subject", subject),
         "Date": format_datetime(date),
         "Message-ID": identity,
-        "List-Id": f"<{CAMPAIGN}.{context.domain}>",
+        "List-Id": f"<{sender.list_id}.{context.domain}>",
         "List-Unsubscribe": f"<{unsubscribe}>",
         "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
+        "Auto-Submitted": "auto-generated",
+        "Precedence": "bulk",
     }
     values = {
         "name": name,

@@ -1,11 +1,13 @@
 """How many clients of a shard are in which state of a week's e-mail."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.refusals import Refusal
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,36 @@ class ShardCounts:
 
 
 # What is printed of each shard, in this order.
-COLUMNS = tuple(field.name for field in fields(ShardCounts) if field.name != "unknown_clients")
+COLUMNS = tuple(one.name for one in fields(ShardCounts) if one.name != "unknown_clients")
 
 
 @dataclass(frozen=True)
 class ShardReport(ShardCounts):
-    """The counts of a shard when its run ended; `error` is what stopped it, or None."""
+    """The counts of a shard when its run ended; `error` is what stopped it, or None.
+
+    `accepted` and `refused` count the mails of this run; `provisional` are refusals that the
+    answers of all shards decide about (model/refusals.py), as JSON.
+    """
 
     error: str | None = None
+    accepted: int = field(default=0, compare=False)
+    refused: int = field(default=0, compare=False)
+    provisional: tuple[str, ...] = field(default=(), compare=False)
+
+    def with_failed(self, refusals: Sequence[Refusal]) -> "ShardReport":
+        """Return the counts after refusals were decided to be final."""
+        before = Counter(one.before for one in refusals)
+        names = {one.entry.client for one in refusals if one.before is DeliveryState.UNKNOWN}
+        unknown = tuple(client for client in self.unknown_clients if client not in names)
+        return replace(
+            self,
+            failed=self.failed + len(refusals),
+            open=self.open - before[None],
+            unknown=self.unknown - before[DeliveryState.UNKNOWN],
+            suppressed=self.suppressed - before[DeliveryState.SUPPRESSED],
+            unknown_clients=unknown,
+            provisional=(),
+        )
 
 
 def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, Any]:

@@ -15,3 +15,10 @@ FROZEN_WEEKS = Table(
     "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
     " shards INT, recipients BIGINT, country STRING",
 )
+# Which topic the ledger of a week was at a time, and where its partitions ended; `accepted_by` is
+# who took a ledger that had lost records as it was then.
+LEDGER_MARKS = Table(
+    "ledger_marks",
+    "week STRING, topic STRING, topic_id STRING, ends ARRAY<BIGINT>, marked_at TIMESTAMP,"
+    " accepted_by STRING",
+)

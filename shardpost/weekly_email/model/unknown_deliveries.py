@@ -17,7 +17,7 @@ def sending_to_unknown(ledger_index: LedgerIndex) -> list[LedgerEntry]:
     """
     ledger_index.change(DeliveryState.SENDING, DeliveryState.UNKNOWN)
     return [
-        LedgerEntry(client, DeliveryState.UNKNOWN, entry.message_id, REASON)
+        LedgerEntry(client, DeliveryState.UNKNOWN, entry.message_id, REASON, entry.resends)
         for client, entry in ledger_index.delivery_unknown.items()
         if entry.state is DeliveryState.SENDING
     ]

@@ -13,16 +13,21 @@ from shardpost.weekly_email.model.tables import AUDIENCES
 
 
 def members(spark: SparkSession, settings: Settings, week: PreparedWeek) -> DataFrame:
-    """Return the members in the shards of a run: the columns of `computed`, and `subscribed`.
+    """Return the members in the shards of a run: the columns of `computed`, and three more.
 
-    `subscribed` is as of the newest snapshot; null for a client that has no record any more.
+    `subscribed`, `name_now` and `email_now` are as of the newest snapshot; null for a client that
+    has no record any more.
     """
     audience = (
         _frozen(spark, settings, week.frozen) if week.frozen else computed(spark, settings, week)
     )
     chosen = audience.where(F.col("shard").isin(week.shards))
-    subscriptions = contacts(spark, settings, week.snapshot).select("client", "subscribed")
-    return chosen.join(subscriptions, "client", "left")
+    current = contacts(spark, settings, week.snapshot).select(
+        *("client", "subscribed"),
+        F.col("name").alias("name_now"),
+        F.col("email").alias("email_now"),
+    )
+    return chosen.join(current, "client", "left")
 
 
 def computed(spark: SparkSession, settings: Settings, week: PreparedWeek) -> DataFrame:

@@ -45,12 +45,14 @@ def _lines(batch: pa.RecordBatch, ledger_index: LedgerIndex, resend: ResendPolic
     states = ledger_index.states(batch.column("client").to_pylist())
     for state, row in zip(states, batch.to_pylist(), strict=True):
         positions, shard = row.pop("positions"), row.pop("shard")
-        if not resend.selects(state) or not isinstance(recipient_of(Member(**row)), Recipient):
+        member = Member(**row).as_mailed(state)
+        is_selected = resend.selects(state, ledger_index.resends.get(member.client, 0))
+        if not is_selected or not isinstance(recipient_of(member), Recipient):
             continue
         document = {
-            "client": row["client"],
-            "email": row["email"],
+            "client": member.client,
+            "email": member.email,
             "shard": shard,
             "positions": [held["position"] for held in positions],
         }
-        yield json.dumps(document, ensure_ascii=False)
+        yield json.dumps(document)  # in ASCII: it goes into logs

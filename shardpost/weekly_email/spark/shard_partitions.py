@@ -4,15 +4,17 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost import logs
 from shardpost.errors import ShardpostError
 
 
-def by_shard(spark: SparkSession, members: DataFrame, shards: list[int]) -> DataFrame:
-    """Put the clients of `shards[i]` into partition i, in their order."""
+def by_shard(
+    spark: SparkSession, members: DataFrame, shards: list[int], *order: Column
+) -> DataFrame:
+    """Put the clients of `shards[i]` into partition i, in that order, or by their ids."""
     count = len(shards)
     pairs = zip(shards, _salts(spark, count), strict=True)
     salts = [part for shard, salt in pairs for part in (F.lit(shard), F.lit(salt).cast("bigint"))]
@@ -20,7 +22,7 @@ def by_shard(spark: SparkSession, members: DataFrame, shards: list[int]) -> Data
     return (
         members.where(F.col("shard").isin(shards))
         .repartition(count, salt)
-        .sortWithinPartitions("client")
+        .sortWithinPartitions(*order, "client")
     )
 
 

@@ -1,58 +1,57 @@
-"""`shardpost emails`: the delivery status of a week, or of one client in it."""
+"""The delivery status of a week, or of one client in it, as `shardpost emails` prints it."""
 
 import json
 from typing import Any
 
 import click
 
-from shardpost.commands.options import AS_JSON, Key
 from shardpost.commands.week_counts import print_counts
-from shardpost.errors import DONE, NEEDS_ATTENTION
-from shardpost.settings import Settings, load
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.printable import one_line
+from shardpost.settings import Settings
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
 
-@click.command()
-@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
-@click.option("--client", type=Key(), metavar="CLIENT", help="Only this one: its ledger, in order.")
-@AS_JSON
-def command(week: str, client: str | None, as_json: bool) -> int:
-    """Print the delivery status of a week, by shard; or why a client got an e-mail or did not.
-
-    `open`: in the frozen audience and not mailed yet. `unknown`: it is not known whether the e-mail
-    was delivered; during a run these are also the few that are being sent right now. Exit code 3 if
-    there are any.
-    """
-    settings, iso_week = load(), IsoWeek.parse(week)
-    if client is not None:
-        return _print_client(settings, iso_week, client, as_json=as_json)
-    return _print_week(settings, iso_week, as_json=as_json)
-
-
-def _print_week(settings: Settings, week: IsoWeek, *, as_json: bool) -> int:
+def print_week(settings: Settings, week: IsoWeek, *, as_json: bool) -> int:
+    """Print the counts of each shard; return the exit code."""
     from shardpost.weekly_email.delivery_status import status_by_shard
     from shardpost.weekly_email.model.shard_counts import counts_document
 
     document = counts_document(week, status_by_shard(settings, week, _partitions(settings)))
     print_counts(document, as_json=as_json)
-    return NEEDS_ATTENTION if document["unknown"] else DONE
+    is_whole = _is_whole(settings, week)
+    return NEEDS_ATTENTION if document["unknown"] or not is_whole else DONE
 
 
-def _print_client(settings: Settings, week: IsoWeek, client: str, *, as_json: bool) -> int:
+def print_client(settings: Settings, week: IsoWeek, client: str, *, as_json: bool) -> int:
+    """Print the ledger of one client, and what follows from it; return the exit code."""
     from shardpost.kafka.partitioning import partition_of
     from shardpost.weekly_email.ledger_topic import rows_of
 
     rows = rows_of(settings, week, partition_of(client, _partitions(settings)), client)
-    why = _why(settings, week, client, rows)
+    why = one_line(_why(settings, week, client, rows))
     if as_json:
         click.echo(json.dumps(rows))
         click.echo(why, err=True)
     else:
         for row in rows:
-            click.echo(f"{row['timestamp']}  {row['state']}{_reason(row)}")
+            click.echo(one_line(f"{row['timestamp']}  {row['state']}{_reason(row)}"))
         click.echo(why)
     is_unknown = bool(rows) and rows[-1]["state"] in ("sending", "unknown")
-    return NEEDS_ATTENTION if is_unknown else DONE
+    is_whole = _is_whole(settings, week)
+    return NEEDS_ATTENTION if is_unknown or not is_whole else DONE
+
+
+def _is_whole(settings: Settings, week: IsoWeek) -> bool:
+    """Tell whether the ledger has all that was written of the week; what it lacks is a warning."""
+    from shardpost.weekly_email.ledger_guard import require_ledger
+
+    try:
+        require_ledger(settings, week)
+    except ShardpostError as error:
+        click.echo(one_line(f"shardpost: {error}"), err=True)
+        return False
+    return True
 
 
 def _why(settings: Settings, week: IsoWeek, client: str, rows: list[dict[str, Any]]) -> str:
@@ -62,7 +61,7 @@ def _why(settings: Settings, week: IsoWeek, client: str, rows: list[dict[str, An
     last = rows[-1] if rows else {"state": "open"}
     match last["state"]:
         case "sent":
-            return f"{client} got the e-mail of {week}: {last['message_id']}"
+            return f"{client} got the e-mail of {week}: {last['message_id']}{_reason(last)}"
         case "sending" | "unknown":
             return f"{client}: delivery of the e-mail of {week} unknown{_reason(last)}"
         case "failed" | "suppressed" as state:

@@ -1,0 +1,31 @@
+"""`shardpost emails accept-ledger`: a person takes a ledger that was lost as it is now."""
+
+from datetime import UTC, datetime
+
+import click
+
+from shardpost.commands.options import Key, person
+from shardpost.errors import DONE, UsageError
+from shardpost.settings import load
+from shardpost.weekly_email.model.iso_week import IsoWeek
+
+
+@click.command("accept-ledger")
+@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+@click.option(
+    "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
+)
+def accept_ledger_command(week: str, why: str) -> int:
+    """Mail a week whose ledger lost records, by what the ledger says now.
+
+    Whoever it does not know any more is open: the next run mails them, and who had got the e-mail
+    gets it twice.
+    """
+    from shardpost.weekly_email.ledger_acceptance import accept
+
+    if not why.strip():
+        raise UsageError("--why: expected a reason, found none")
+    iso_week = IsoWeek.parse(week)
+    accept(load(), iso_week, person(), why, datetime.now(UTC))
+    click.echo(f"{iso_week}: its ledger is taken as it is now; whom it does not know is open")
+    return DONE

@@ -1,0 +1,164 @@
+"""Refused mails: `failed` is final only once it is known that the mail server works.
+
+A server that refuses everything, or half of a load balancer that does, looks at each single mail
+like a bad address. So a refusal is provisional at first: the client stays as it was, until enough
+other mails were accepted.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.share_alarm import ShareAlarm
+
+# Refusals that are taken for bad addresses although the run's server accepted nothing at all: a few
+# clients are left, or there are no more. A week of which nobody was mailed needs a person anyway
+# (failed_limit.py).
+MOST_UNPROVEN = 2
+
+
+class RefusalSettings(Protocol):
+    """The settings that say when a mail server is taken for broken."""
+
+    @property
+    def mail_refusals(self) -> int:
+        """Refusals in a row."""
+
+    @property
+    def mail_refusal_share(self) -> float:
+        """Share of refused mails."""
+
+
+@dataclass(frozen=True)
+class RefusalLimits:
+    """More refusals than these are the server's fault: in a row, and as a share of all mails."""
+
+    most_in_row: int
+    share: float
+
+    @classmethod
+    def of(cls, settings: RefusalSettings) -> "RefusalLimits":
+        """Return the limits that the settings describe."""
+        return cls(settings.mail_refusals, settings.mail_refusal_share)
+
+    def alarm(self) -> ShareAlarm:
+        """Return an alarm at these limits."""
+        return ShareAlarm(self.most_in_row, self.share)
+
+    def is_small(self, refused: int, accepted: int) -> bool:
+        """Tell whether so many refusals are no more than the share."""
+        return refused <= self.share * (refused + accepted)
+
+    def proves_server(self, refused: int, accepted: int) -> bool:
+        """Tell whether the answers of a whole run, which nothing stopped, show a working server."""
+        is_few = refused < self.most_in_row and (accepted > 0 or refused <= MOST_UNPROVEN)
+        return is_few or self.is_small(refused, accepted)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refused mail: what the ledger will say when it is final, and the client's state before."""
+
+    entry: LedgerEntry
+    before: DeliveryState | None
+
+    def to_json(self) -> str:
+        """Return it as text, for the report of its shard."""
+        entry = self.entry
+        parts = (entry.client, entry.message_id, entry.reason, entry.resends, self.before)
+        return json.dumps(parts)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Refusal":
+        """Return the refusal that `to_json` wrote."""
+        client, message_id, reason, resends, before = json.loads(text)
+        entry = LedgerEntry(client, DeliveryState.FAILED, message_id, reason, resends)
+        return cls(entry, DeliveryState(before) if before else None)
+
+
+@dataclass
+class Refusals:
+    """The refusals of one shard in one run, and which of them are final.
+
+    A series of answers begins with a refusal. When no more than the share of it are refusals, all
+    in it are final; when it rings first, none of it is. So of all mails that were answered, at most
+    that share fails before the end.
+    """
+
+    limits: RefusalLimits
+    accepted: int = field(default=0, init=False)
+    refused: int = field(default=0, init=False)
+    provisional: list[Refusal] = field(default_factory=list, init=False)
+    _alarm: ShareAlarm = field(init=False)
+    _deferrals: ShareAlarm = field(init=False)
+    _last_reason: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._alarm, self._deferrals = self.limits.alarm(), self.limits.alarm()
+
+    def count_first_answer(self, *, is_deferred: bool) -> None:
+        """Count the answer to the first attempt at a mail: 4xx, or another."""
+        self._deferrals.record(is_bad=is_deferred)
+
+    @property
+    def is_deferring(self) -> bool:
+        """Whether the server answers 4xx to so many that it is no single client's failure."""
+        return self._deferrals.is_ringing
+
+    def accept(self) -> list[Refusal]:
+        """Count an accepted mail; return the refusals that are final by now."""
+        self.accepted += 1
+        self._alarm.record(is_bad=False)
+        return self._final()
+
+    def refuse(self, reason: str, refusal: Refusal | None) -> list[Refusal]:
+        """Count a refused mail; return the refusals that are final by now.
+
+        `refusal` is None if this one cannot become final in this run.
+        """
+        self.refused += 1
+        self._last_reason = reason
+        self._alarm.record(is_bad=True)
+        if refusal is not None:
+            self.provisional.append(refusal)
+        return self._final()
+
+    def finish(self) -> list[Refusal]:
+        """Return the refusals that are final by the answers of the whole shard.
+
+        The others stay provisional: the answers of the other shards decide.
+        """
+        is_final = not self._alarm.is_ringing and self.limits.is_small(self.refused, self.accepted)
+        return self._taken() if is_final else []
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the shard has to stop, or None."""
+        if not self._alarm.is_ringing:
+            return None
+        bad, answers = self._alarm.bad, self._alarm.bad + self._alarm.good
+        return (
+            f"the mail server refused {bad} of {answers} mails (SHARDPOST_MAIL_REFUSALS,"
+            f" SHARDPOST_MAIL_REFUSAL_SHARE), the last one with: {self._last_reason}; none of"
+            " them is failed, and all clients that were not mailed stay open"
+        )
+
+    def _final(self) -> list[Refusal]:
+        return self._taken() if self._alarm.is_clear else []
+
+    def _taken(self) -> list[Refusal]:
+        taken, self.provisional = self.provisional, []
+        return taken
+
+
+def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int) -> str:
+    """Return why refused clients of a shard stay open at the end of a run."""
+    found = list(refusals)
+    first = "; ".join(f"{one.entry.client}: {one.entry.reason}" for one in found[:3])
+    return (
+        f"{len(found)} refused clients stay open, since the mail server refused {refused} mails of"
+        f" this run and accepted {accepted} (SHARDPOST_MAIL_REFUSALS,"
+        f" SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
+    )

@@ -1,0 +1,89 @@
+"""A person's decision about unknown deliveries, written into the ledger.
+
+As a run does it, each shard is locked and fenced first, and then read: a live run makes this
+refuse, and one that was thought to be dead has no further effect.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+from shardpost.decisions import decisions_topic
+from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.transactions import TransactionError
+from shardpost.settings import Settings
+from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.ledger_guard import require_ledger
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.resolution import Resolution
+from shardpost.weekly_email.shard_locks import locked
+
+Shards = Mapping[int, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class _OpenShard:
+    """A shard that is fenced, what its ledger says, and the clients that are decided about."""
+
+    ledger: Ledger
+    index: LedgerIndex
+    clients: Sequence[str]
+
+
+def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
+    """Write the decision; return {client: shard}.
+
+    ShardpostError if a client is not unknown: then nothing is changed. LockedError beside a run.
+    A client's ledger record and the record of the decision are one transaction, one per shard.
+    """
+    week = resolution.week
+    shards = _by_shard(resolution.clients, require_ledger(settings, week).partitions)
+    with locked(settings, week, sorted(shards)), ExitStack() as opened:
+        # Before anything is fenced: a wrong name does not stop a run on another machine.
+        found = {n: LedgerIndex.fold(ledger_topic.read(settings, week, n)) for n in shards}
+        resolution.require_unknown(_states((found[n], clients) for n, clients in shards.items()))
+        fenced = []
+        for number, clients in shards.items():
+            ledger = opened.enter_context(closing(Ledger(settings, week, number)))
+            fenced.append(_OpenShard(ledger, ledger.open(), clients))
+        resolution.require_unknown(_states((one.index, one.clients) for one in fenced))
+        _write(settings, resolution, fenced)
+    return {client: shard for shard, clients in shards.items() for client in clients}
+
+
+def _by_shard(clients: Iterable[str], partitions: int) -> Shards:
+    shards: dict[int, list[str]] = defaultdict(list)
+    for client in clients:
+        shards[partition_of(client, partitions)].append(client)
+    return shards
+
+
+def _states(
+    found: Iterable[tuple[LedgerIndex, Sequence[str]]],
+) -> dict[str, DeliveryState | None]:
+    return {
+        client: state
+        for index, clients in found
+        for client, state in zip(clients, index.states(clients), strict=True)
+    }
+
+
+def _write(settings: Settings, resolution: Resolution, shards: Sequence[_OpenShard]) -> None:
+    headers = {"as": str(resolution.outcome).encode()}
+    written: list[str] = []
+    for shard in shards:
+        entries = [resolution.entry(shard.index.delivery_unknown[name]) for name in shard.clients]
+        decisions = [
+            decisions_topic.written(settings, resolution.decision(name), headers)
+            for name in shard.clients
+        ]
+        try:
+            shard.ledger.write(entries, decisions)
+        except TransactionError as error:
+            done = ", ".join(written) or "nobody"
+            raise ShardpostError(f"{error}; resolved before that: {done}") from None
+        written += shard.clients

@@ -1,0 +1,298 @@
+"""Nobody is mailed by a ledger that may have lost what it knew of the week."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Barrier
+from unittest.mock import Mock
+
+import pytest
+from deltalake.exceptions import CommitFailedError
+
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Decision, Kind
+from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.locks import LockedError
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.topics.store_topic import StoreTopic
+from shardpost.topics.stores import describe_stores
+from shardpost.weekly_email import frozen_weeks, ledger_guard, ledger_marks
+from shardpost.weekly_email.ledger_acceptance import accept
+from shardpost.weekly_email.ledger_guard import mark_end, mark_start, require_ledger
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger_mark import LedgerMark
+from shardpost.weekly_email.shard_locks import locked
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+WEEK = IsoWeek(2026, 47)
+NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
+FROZEN = FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US")
+LEDGER = "weekly-emails"
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+def run(settings: Settings, week: IsoWeek = WEEK, mails: int = 3) -> None:
+    """Do with the ledger what a run of the week does."""
+    mark_start(settings, week, require_ledger(settings, week), NOW)
+    ledger = Ledger(settings, week, 0)
+    ledger.open()
+    for number in range(mails):
+        ledger.write([LedgerEntry(f"client{number}", DeliveryState.SENT)])
+    mark_end(settings, week, NOW)
+
+
+def refused(settings: Settings, week: IsoWeek = WEEK) -> str:
+    with pytest.raises(ShardpostError) as raised:
+        require_ledger(settings, week)
+    return str(raised.value)
+
+
+def recreate(kafka: MemoryKafka, partitions: int = 2, policy: str = "compact") -> None:
+    kafka.broker.delete_topic(LEDGER)
+    kafka.broker.create_topic(LEDGER, partitions, {"cleanup.policy": policy})
+
+
+def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    run(kafka.settings)
+    kafka.broker.log(TopicPartition(LEDGER, 0)).compact()
+    assert require_ledger(kafka.settings, WEEK).name == LEDGER
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_ledger_of_which_kafka_may_delete_records_is_refused_by_name(
+    kafka: MemoryKafka, policy: str
+) -> None:
+    kafka.broker.topics[LEDGER].config = {"cleanup.policy": policy}
+    found = refused(kafka.settings)
+    assert f"topic {LEDGER}: expected cleanup.policy=compact" in found
+    assert f"found '{policy}'" in found
+    assert "kafka-configs.sh" in found
+
+
+def test_the_first_ledger_needs_the_partitions_of_the_settings(kafka: MemoryKafka) -> None:
+    recreate(kafka, partitions=3)
+    assert "expected 2 partitions (SHARDPOST_PARTITIONS" in refused(kafka.settings)
+    assert "found 3" in refused(kafka.settings)
+
+
+def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    other = kafka.settings.model_copy(update={"partitions": 8})
+    assert require_ledger(other, WEEK.next).partitions == 2
+    logs = kafka.broker.topics[LEDGER].logs
+    logs.append(type(logs[0])())
+    assert "expected 2 partitions (as in week 2026-W47), found 3" in refused(other, WEEK.next)
+
+
+def test_before_any_mark_the_partitions_are_those_of_the_frozen_weeks(kafka: MemoryKafka) -> None:
+    frozen_weeks.commit(kafka.settings, FROZEN)
+    other = kafka.settings.model_copy(update={"partitions": 8})
+    assert require_ledger(other, WEEK.next).partitions == 2
+
+
+def test_a_run_that_ends_while_another_one_looks_is_no_loss(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(kafka.settings)
+
+    def and_then_a_run_ends(settings: Settings, topics: Sequence[str]) -> list[StoreTopic]:
+        found = describe_stores(settings, topics)
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger_guard, "describe_stores", describe_stores)
+            run(settings)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_guard, "describe_stores", and_then_a_run_ends)
+        require_ledger(kafka.settings, WEEK)
+    assert ledger_marks.list_all(kafka.settings)[-1].ends == (12, 0)
+
+
+def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
+    kafka: MemoryKafka,
+) -> None:
+    run(kafka.settings)
+    recreate(kafka)
+    found = refused(kafka.settings)
+    assert "week 2026-W47: topic weekly-emails" in found
+    assert "deleted and created again" in found
+    assert "`shardpost emails accept-ledger --week 2026-W47`" in found
+    assert require_ledger(kafka.settings, WEEK.next).partitions == 2
+
+
+def test_a_run_that_was_killed_before_its_end_leaves_the_mark_of_its_start(
+    kafka: MemoryKafka,
+) -> None:
+    mark_start(kafka.settings, WEEK, require_ledger(kafka.settings, WEEK), NOW)
+    recreate(kafka)
+    assert "deleted and created again" in refused(kafka.settings)
+
+
+def test_a_ledger_whose_records_were_deleted_is_refused_for_the_weeks_that_it_held(
+    kafka: MemoryKafka,
+) -> None:
+    run(kafka.settings, WEEK.previous)
+    start = kafka.broker.log(TopicPartition(LEDGER, 0)).end
+    run(kafka.settings)
+    kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start)
+    assert "the records from 0 to 5 were deleted" in refused(kafka.settings, WEEK.previous)
+    assert require_ledger(kafka.settings, WEEK)
+    kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start + 1)
+    assert f"the records from {start} to {start} were deleted" in refused(kafka.settings)
+
+
+def test_a_ledger_that_ends_before_its_last_record_is_refused(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    log = kafka.broker.log(TopicPartition(LEDGER, 0))
+    log.end, log.entries = 2, log.entries[:2]
+    assert "partition 0 ends at 2, and ended at 6" in refused(kafka.settings)
+
+
+def test_a_week_frozen_before_there_were_marks_may_have_lost_nothing_at_all(
+    kafka: MemoryKafka,
+) -> None:
+    frozen_weeks.commit(kafka.settings, FROZEN)
+    run(kafka.settings)
+    assert {mark.ends for mark in ledger_marks.list_all(kafka.settings)} == {(0, 0), (6, 0)}
+    kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(1)
+    assert "the records from 0 to 0 were deleted" in refused(kafka.settings)
+
+
+def test_a_week_without_marks_was_in_the_ledger_of_the_oldest_mark(kafka: MemoryKafka) -> None:
+    frozen_weeks.commit(kafka.settings, FROZEN)
+    run(kafka.settings, WEEK.next)
+    assert require_ledger(kafka.settings, WEEK)
+    recreate(kafka)
+    assert "week 2026-W47: topic weekly-emails" in refused(kafka.settings)
+    new = WEEK.next.next
+    run(kafka.settings, new)
+    run(kafka.settings, new)
+    assert "deleted and created again" in refused(kafka.settings)
+    accept(kafka.settings, WEEK, "anna", "nobody had been mailed", NOW + timedelta(hours=1))
+    run(kafka.settings)
+    run(kafka.settings)
+    assert "deleted and created again" in refused(kafka.settings, WEEK.next)
+
+
+def test_a_week_without_marks_lies_before_the_end_of_the_oldest_mark(kafka: MemoryKafka) -> None:
+    ledger = Ledger(kafka.settings, WEEK, 0)  # as an older version mailed: without a mark
+    ledger.open()
+    ledger.write([LedgerEntry("client", DeliveryState.SENT)])
+    frozen_weeks.commit(kafka.settings, FROZEN)
+    run(kafka.settings, WEEK.next)
+    log = kafka.broker.log(TopicPartition(LEDGER, 0))
+    log.end, log.entries = 1, log.entries[:1]
+    assert "partition 0 ends at 1, and ended at 2" in refused(kafka.settings)
+
+
+def test_the_first_mark_of_a_week_without_marks_has_the_topic_of_the_oldest(
+    kafka: MemoryKafka,
+) -> None:
+    frozen_weeks.commit(kafka.settings, FROZEN)
+    accept(kafka.settings, WEEK.next, "anna", "why", NOW - timedelta(hours=1))
+    run(kafka.settings, WEEK.next)
+    ledger = replace(require_ledger(kafka.settings, WEEK), topic_id="")
+    mark_start(kafka.settings, WEEK, ledger, NOW)
+    marks = ledger_marks.list_all(kafka.settings)
+    [mark] = [mark for mark in marks if mark.week == str(WEEK)]
+    assert (mark.topic_id, mark.ends, mark.accepted_by) == (marks[0].topic_id, (0, 0), None)
+
+
+def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    recreate(kafka)
+    later = NOW + timedelta(hours=1)
+    accept(kafka.settings, WEEK, "anna", "nobody had been mailed", later)
+    require_ledger(kafka.settings, WEEK)
+    [(decision, headers)] = decisions_topic.list_all(kafka.settings)
+    assert decision == Decision(b"2026-W47", Kind.RESOLVED, "anna", later, "nobody had been mailed")
+    assert headers["as"] == b"ledger accepted"
+    recreate(kafka)
+    assert "deleted and created again" in refused(kafka.settings)
+
+
+def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    recreate(kafka)
+    behind = NOW - timedelta(hours=1)
+    accept(kafka.settings, WEEK, "anna", "nobody had been mailed", behind)
+    assert require_ledger(kafka.settings, WEEK)
+    [*_, last] = ledger_marks.list_all(kafka.settings)
+    assert last.accepted_by == "anna"
+    [(decision, _)] = decisions_topic.list_all(kafka.settings)
+    assert decision.when == behind
+
+
+def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    log = kafka.broker.log(TopicPartition(LEDGER, 0))
+    log.delete_before(2)
+    accept(kafka.settings, WEEK, "anna", "they may get two", NOW + timedelta(hours=1))
+    assert require_ledger(kafka.settings, WEEK).low == (2, 0)
+    log.delete_before(3)
+    assert "the records from 2 to 2 were deleted" in refused(kafka.settings)
+
+
+def test_a_ledger_is_not_accepted_beside_a_run(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    recreate(kafka)
+    with locked(kafka.settings, WEEK, [1]), pytest.raises(LockedError, match="shard 1"):
+        accept(kafka.settings, WEEK, "anna", "why", NOW)
+    assert refused(kafka.settings)
+    assert list(decisions_topic.list_all(kafka.settings)) == []
+
+
+def test_a_run_that_writes_nothing_adds_no_mark(kafka: MemoryKafka) -> None:
+    run(kafka.settings)
+    before = ledger_marks.list_all(kafka.settings)
+    run(kafka.settings, mails=0)
+    assert ledger_marks.list_all(kafka.settings) == before
+
+
+def test_runs_that_create_the_table_of_marks_at_the_same_time_all_write_theirs(
+    kafka: MemoryKafka, tmp_path: Path
+) -> None:
+    for number in range(4):
+        at = kafka.settings.model_copy(update={"home": tmp_path / f"{number}"})
+        together = Barrier(4)
+
+        def add(week: int, at: Settings = at, together: Barrier = together) -> None:
+            together.wait()
+            ledger_marks.add(at, LedgerMark(f"2026-W{week}", LEDGER, "id", (0, 0), NOW))
+
+        with ThreadPoolExecutor(4) as runs:
+            list(runs.map(add, range(40, 44)))
+        weeks = [mark.week for mark in ledger_marks.list_all(at)]
+        assert sorted(weeks) == ["2026-W40", "2026-W41", "2026-W42", "2026-W43"]
+
+
+def test_a_mark_that_cannot_be_written_is_not_tried_for_ever(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conflict = Mock(side_effect=CommitFailedError("Metadata changed since last commit."))
+    monkeypatch.setattr(ledger_marks, "write_deltalake", conflict)
+    with pytest.raises(CommitFailedError):
+        ledger_marks.add(kafka.settings, LedgerMark(str(WEEK), LEDGER, "id", (0, 0), NOW))
+    assert conflict.call_count == ledger_marks.MOST_CONFLICTS + 1
+
+
+def test_a_run_that_mailed_is_not_undone_because_its_end_cannot_be_marked(
+    kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.broker.delete_topic(LEDGER)
+    mark_end(kafka.settings, WEEK, NOW)
+    assert "2026-W47: the ledger's end is not on record" in caplog.text

@@ -1,0 +1,179 @@
+"""What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from shardpost.delta import snapshots
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import frozen_weeks, ledger_marks
+from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email.freeze_result import frozen_result
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.prepared_week import PreparedWeek
+from shardpost.weekly_email.prepare import prepare
+from tests.support.histories import snapshot
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+WEEK = IsoWeek(2026, 47)
+NOW = WEEK.end + timedelta(hours=8)
+EARLY = WEEK.start + timedelta(days=1)
+EVERY_MODE = [(), ("--dry-run",), ("--freeze-only",), ("--freeze-only", "--dry-run")]
+REAL_MODES = [(), ("--freeze-only",)]
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka) -> Settings:
+    return kafka.settings
+
+
+def look(settings: Settings, looked_at: datetime) -> None:
+    """Commit a snapshot whose inputs were looked at then."""
+    number = len(snapshots.list_all(settings)) + 1
+    snapshots.commit(settings, replace(snapshot(number, {}), looked_at=looked_at))
+
+
+def freeze(settings: Settings) -> None:
+    """Have the week frozen already, so that no run computes its audience."""
+    frozen_weeks.commit(settings, FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
+
+
+def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
+    given = ["--week", str(WEEK), "--now", now.isoformat(), *arguments]
+    return prepare(request_of(parser().parse_args(given)), settings)
+
+
+@pytest.mark.parametrize("mode", EVERY_MODE)
+def test_early_is_refused_once_the_week_has_ended(at: Settings, mode: tuple[str, ...]) -> None:
+    look(at, NOW)
+    with pytest.raises(ShardpostError, match="--early is for a week that goes on"):
+        prepared(at, "--early", *mode)
+    assert frozen_weeks.find(at, WEEK) is None
+
+
+def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at: Settings) -> None:
+    look(at, EARLY)
+    assert prepared(at, "--early", now=EARLY).as_of == EARLY
+    assert prepared(at, "--early", now=EARLY + timedelta(minutes=2)).as_of == EARLY
+    look(at, EARLY + timedelta(minutes=1))
+    assert prepared(at, "--early", now=EARLY).as_of == EARLY
+    assert prepared(at, "--early", now=EARLY).frozen is None
+
+
+def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
+    now = EARLY + timedelta(minutes=2)
+    look(at, EARLY)
+    listed = frozen_result(prepared(at, "--early", "--freeze-only", now=now), at)
+    look(at, now)
+    assert prepared(at, "--early", now=now).as_of == now
+    assert prepared(at, "--early", "--as-of", listed["as_of"], now=now).as_of == EARLY
+
+
+def test_a_cleared_job_of_an_early_run_is_checked_by_the_time_it_runs_at(at: Settings) -> None:
+    look(at, EARLY)
+    as_of = ("--early", "--as-of", EARLY.isoformat())
+    late = EARLY + timedelta(seconds=at.mail_snapshot_age + 1)
+    with pytest.raises(ShardpostError, match="who has unsubscribed since"):
+        prepared(at, *as_of, now=late)
+    look(at, NOW)
+    with pytest.raises(ShardpostError, match="--early is for a week that goes on"):
+        prepared(at, *as_of)
+
+
+def test_early_needs_a_snapshot_of_the_week(at: Settings) -> None:
+    look(at, WEEK.start - timedelta(seconds=1))
+    with pytest.raises(ShardpostError, match="run `shardpost compact` first"):
+        prepared(at, "--early", now=WEEK.start + timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("mode", REAL_MODES)
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
+    at: Settings, mode: tuple[str, ...], is_frozen: bool
+) -> None:
+    look(at, NOW)
+    if is_frozen:
+        freeze(at)
+    late = NOW + timedelta(seconds=at.mail_snapshot_age + 1)
+    with pytest.raises(ShardpostError, match=r"who has unsubscribed since .* `shardpost compact`"):
+        prepared(at, *mode, now=late)
+    assert (frozen_weeks.find(at, WEEK) is not None) == is_frozen
+    assert ledger_marks.list_all(at) == []
+    assert prepared(at, "--dry-run", now=late)
+    patient = at.model_copy(update={"mail_snapshot_age": 86_400})
+    if is_frozen:
+        assert prepared(patient, *mode, now=late).frozen
+        assert prepared(at, *mode, now=late - timedelta(seconds=1)).frozen
+
+
+def test_the_first_real_run_of_a_week_marks_the_ledger_and_a_dry_one_does_not(
+    at: Settings,
+) -> None:
+    look(at, NOW)
+    freeze(at)
+    for mode in (("--dry-run",), ("--freeze-only", "--dry-run")):
+        prepared(at, *mode)
+    assert ledger_marks.list_all(at) == []
+    prepared(at)
+    prepared(at)
+    assert [mark.week for mark in ledger_marks.list_all(at)] == [str(WEEK)]
+
+
+def test_early_mails_mark_the_ledger_for_the_run_after_the_weeks_end(kafka: MemoryKafka) -> None:
+    look(kafka.settings, EARLY)
+    prepared(kafka.settings, "--early", now=EARLY)
+    kafka.broker.delete_topic("weekly-emails")
+    apply_topics(kafka.settings)
+    look(kafka.settings, NOW)
+    with pytest.raises(ShardpostError, match="week 2026-W47: topic weekly-emails"):
+        prepared(kafka.settings)
+
+
+@pytest.mark.parametrize("mode", EVERY_MODE)
+def test_a_ledger_that_was_recreated_stops_every_mode_before_the_freeze(
+    kafka: MemoryKafka, mode: tuple[str, ...]
+) -> None:
+    look(kafka.settings, NOW)
+    freeze(kafka.settings)
+    prepared(kafka.settings)
+    kafka.broker.delete_topic("weekly-emails")
+    apply_topics(kafka.settings)
+    with pytest.raises(ShardpostError, match="deleted and created again"):
+        prepared(kafka.settings, *mode)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"mail_from": "weekly@shardpost.example"}, "SHARDPOST_MAIL_FROM"),
+        ({"unsubscribe_url": "https://shardpost.example/"}, "SHARDPOST_UNSUBSCRIBE_URL"),
+        ({"smtp_user": "anna"}, "SHARDPOST_SMTP_TLS"),
+    ],
+)
+@pytest.mark.parametrize("mode", EVERY_MODE)
+def test_settings_that_no_remote_server_may_be_used_with_stop_every_mode(
+    at: Settings, mode: tuple[str, ...], given: dict[str, str], named: str
+) -> None:
+    look(at, NOW)
+    freeze(at)
+    remote = {
+        "smtp_host": "mail.bank.com",
+        "mail_from": "news@bank.com",
+        "unsubscribe_url": "https://bank.com/{client}",
+    }
+    assert prepared(at.model_copy(update=remote), *mode)
+    with pytest.raises(UsageError, match=f"setting {named}"):
+        prepared(at.model_copy(update=remote | given), *mode)

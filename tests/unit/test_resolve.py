@@ -1,0 +1,171 @@
+"""`shardpost emails resolve`: a person decides unknown deliveries, on record, all or none."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Kind
+from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.transactions import FencedError
+from shardpost.locks import LockedError
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import ledger_topic, resolve
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.resolution import Outcome, Resolution
+from shardpost.weekly_email.shard_locks import locked
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+WEEK = IsoWeek(2026, 47)
+NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
+# In shard 0 and in shard 1.
+HERE, ALSO_HERE, THERE = "client1", "client3", "client5"
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+@pytest.fixture
+def ready(kafka: MemoryKafka) -> Settings:
+    assert shard(HERE) == shard(ALSO_HERE) != shard(THERE)
+    return kafka.settings
+
+
+def shard(client: str) -> int:
+    return partition_of(client, 2)
+
+
+def wrote(settings: Settings, *entries: LedgerEntry) -> Ledger:
+    """Write entries as the run of their shard; return its ledger, still open."""
+    ledger = Ledger(settings, WEEK, shard(entries[0].client))
+    ledger.open()
+    ledger.write(entries)
+    return ledger
+
+
+def unknown(client: str) -> LedgerEntry:
+    return LedgerEntry(client, DeliveryState.UNKNOWN, f"<{client}@x>", "no reply")
+
+
+def as_(outcome: Outcome, *clients: str) -> Resolution:
+    return Resolution(WEEK, clients, outcome, "anna", "found in the log", NOW)
+
+
+def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | None]]:
+    found = ledger_topic.rows_of(settings, WEEK, shard(client), client)
+    return [(row["state"], row["message_id"], row["reason"]) for row in found]
+
+
+def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(ready: Settings) -> None:
+    wrote(ready, unknown(HERE))
+    assert resolve.resolve(ready, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
+    reason = "resolved as sent by anna: found in the log"
+    assert rows(ready, HERE)[-1] == ("sent", "<client1@x>", reason)
+
+
+def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(ready: Settings) -> None:
+    wrote(ready, unknown(HERE), unknown(ALSO_HERE))
+    resolve.resolve(ready, as_(Outcome.OPEN, HERE))
+    assert rows(ready, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
+    index = Ledger(ready, WEEK, shard(HERE)).open()
+    assert index.states([HERE, ALSO_HERE]) == [None, DeliveryState.UNKNOWN]
+
+
+def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(ready: Settings) -> None:
+    wrote(ready, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
+    resolve.resolve(ready, as_(Outcome.SENT, HERE))
+    assert rows(ready, HERE)[-1][:2] == ("sent", "<1@x>")
+
+
+def test_each_client_has_a_decision_on_record_under_its_week(ready: Settings) -> None:
+    wrote(ready, unknown(HERE))
+    wrote(ready, unknown(THERE))
+    resolve.resolve(ready, as_(Outcome.OPEN, HERE, THERE))
+    found = [
+        (one.about, one.kind, one.who, one.when, one.why, headers["as"])
+        for one, headers in decisions_topic.list_all(ready)
+    ]
+    expected = (Kind.RESOLVED, "anna", NOW, "found in the log", b"open")
+    assert sorted(found) == [(f"{WEEK}/{name}".encode(), *expected) for name in (HERE, THERE)]
+
+
+def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka) -> None:
+    ready = kafka.settings
+    wrote(ready, unknown(HERE))
+    resolve.resolve(ready, as_(Outcome.SENT, HERE))
+    about = f"{WEEK}/{HERE}".encode()
+    ledger = TopicPartition(ready.topic("weekly-emails"), shard(HERE))
+    decided = TopicPartition(ready.topic("decisions"), partition_of(about, 2))
+    written = [
+        next(entry for entry in reversed(kafka.broker.log(place).entries) if entry.stored)
+        for place in (ledger, decided)
+    ]
+    assert [entry.stored.key for entry in written if entry.stored] == [about, about]
+    assert written[0].transaction is written[1].transaction
+
+
+@pytest.mark.parametrize(
+    "state", [DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.SUPPRESSED, None]
+)
+def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
+    ready: Settings, state: DeliveryState | None
+) -> None:
+    wrote(ready, unknown(HERE))
+    wrote(ready, LedgerEntry(THERE, state))
+    with pytest.raises(ShardpostError, match=f"client5 is {state or 'open'}; nothing was changed"):
+        resolve.resolve(ready, as_(Outcome.SENT, HERE, THERE))
+    assert [row[0] for row in rows(ready, HERE)] == ["unknown"]
+    assert list(decisions_topic.list_all(ready)) == []
+
+
+def test_a_wrong_name_stops_no_run_of_another_machine(ready: Settings) -> None:
+    run = wrote(ready, unknown(HERE))
+    with pytest.raises(ShardpostError, match="client3 is open"):
+        resolve.resolve(ready, as_(Outcome.SENT, ALSO_HERE))
+    run.write([LedgerEntry(HERE, DeliveryState.SENT)])
+
+
+def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(ready: Settings) -> None:
+    run = wrote(ready, unknown(HERE))
+    resolve.resolve(ready, as_(Outcome.SENT, HERE))
+    with pytest.raises(FencedError):
+        run.write([LedgerEntry(HERE, None)])
+
+
+def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(ready: Settings) -> None:
+    run = wrote(ready, unknown(HERE))
+    with (
+        locked(ready, WEEK, [shard(HERE)]),
+        pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
+    ):
+        resolve.resolve(ready, as_(Outcome.SENT, HERE))
+    run.write([LedgerEntry(HERE, DeliveryState.SENT)])
+
+
+def test_what_was_resolved_before_a_shard_could_not_be_written_is_named(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrote(ready, unknown(HERE))
+    wrote(ready, unknown(THERE))
+    write = Ledger.write
+
+    def taken_over(ledger: Ledger, *records: object) -> None:
+        if ledger._shard == shard(THERE):
+            Ledger(ready, WEEK, shard(THERE)).open()
+        write(ledger, *records)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ledger, "write", taken_over)
+    with pytest.raises(ShardpostError, match=r"fenced: .*; resolved before that: client1"):
+        resolve.resolve(ready, as_(Outcome.SENT, HERE, THERE))
+    assert [rows(ready, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]
