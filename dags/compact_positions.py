@@ -9,10 +9,19 @@ With nothing new it adds no snapshot, but updates `looked_at` of the last one. I
 (`shardpost compact`) is running, it waits for that one. Killed at any point and run again, it ends
 with the same result as an uninterrupted run.
 
+**Refused until a person acts.** The task fails without a retry if Kafka may have deleted tombstones
+that were not read (after a long pause: closed positions would stay open), and after its retries if
+an input was deleted and recreated, or its records were deleted before being read. Nothing is
+changed then, nor by later runs; the log, and `alerts.log`, name the topic. Run
+`shardpost compact --reconcile` once: it takes what the topics hold now, and closes what they do not
+hold. Then clear the failed task, or wait for the next run. See `docs/compaction.md`, "Lost
+tombstones and recreated topics".
+
 The task's result (XCom) is the snapshot, and the numbers of records published and rejected, letters
 sent, retries read, and retries applied. Rejected records stop nothing: they are kept in the table
 `rejected_records`, the log names them by topic, partition and offset, and each becomes a letter in
-`dead-letters`.
+`dead-letters`. `too_large` counts clients whose list of positions does not fit into a record: only
+its length was published, and the log names them (the job ends with 3, and the task with success).
 """
 
 from datetime import timedelta

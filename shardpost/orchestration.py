@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,12 +24,20 @@ from shardpost.spark import class_archive
 from shardpost.spark.job_folder import job_folder
 from shardpost.spark.job_spec import JobSpec
 from shardpost.spark.packages import packages_zip
-from shardpost.spark.submit import LOOPBACK_CONF, job_conf, job_file, temporary_files_in
+from shardpost.spark.submit import (
+    LOOPBACK_CONF,
+    LOOPBACK_IP,
+    is_local,
+    job_conf,
+    job_file,
+    temporary_files_in,
+)
 
 log = logging.getLogger(__name__)
 
 # Log lines of Spark itself.
 SPARK_LOG = re.compile(r" (INFO|WARN) |^WARNING: ")
+MOST_NAMED = 20  # lines of what needs attention in one alert
 # Updated by compact_positions, read by weekly_email.
 HOLDERS = Asset("share_holders")
 
@@ -40,8 +48,9 @@ class SparkJob(SparkSubmitOperator):
     """Runs a job of spark_jobs/ through the connection `spark_default`; returns its JSON result.
 
     `arguments` may be a function of the run (`context`, `jinja_env`) that returns them; `part`
-    names a mapped task. Exit code 3 (done, needs attention) is success, and the result says why.
-    Exit code 2 (bad usage) fails without a retry; any other but 0 is retried.
+    names a mapped task. Exit code 3 (needs attention) is success with a result, which says why;
+    without one it was not done, and fails without a retry, as exit code 2 (bad usage) does: a
+    person has to act first. Any other but 0 is retried.
     """
 
     template_fields = (*SparkSubmitOperator.template_fields, "arguments")
@@ -67,7 +76,7 @@ class SparkJob(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as error:
-                self._require_success(error)
+                self._require_success(error, result)
             archive.keep()
         return _read_result(result)
 
@@ -86,26 +95,26 @@ class SparkJob(SparkSubmitOperator):
 
     def _configure(self, settings: Settings, result: Path, conf: dict[str, str]) -> None:
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
-        local = (BaseHook.get_connection(self._conn_id).host or "").startswith("local")
+        local = is_local(BaseHook.get_connection(self._conn_id).host or "")
         self.application = str(job_file(self.job))
         self.application_args = [*cast("list[str]", self.arguments), "--result", str(result)]
         self.conf = conf | (LOOPBACK_CONF if local else {}) | (self.conf or {})
         self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         if local:
-            self.env_vars["SPARK_LOCAL_IP"] = "127.0.0.1"
+            self.env_vars["SPARK_LOCAL_IP"] = LOOPBACK_IP
         else:
             self.py_files = str(packages_zip(settings.home / "packages"))
         self._driver_memory = settings.driver_memory
 
-    def _require_success(self, error: AirflowException) -> None:
+    def _require_success(self, error: AirflowException, result: Path) -> None:
         """Return if the job's exit code means success, else raise with the job's own message."""
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
-        if code == NEEDS_ATTENTION:
+        if code == NEEDS_ATTENTION and result.exists():
             log.warning("%s: done, needs attention: see its result", self.job.name)
             return
         text = f"{self.job.name} ended with {code}: {_message(str(error))}"
-        if code == BAD_USAGE:
+        if code in (BAD_USAGE, NEEDS_ATTENTION):
             raise AirflowFailException(text) from None
         raise AirflowException(text) from None
 
@@ -121,8 +130,20 @@ def alert(context: Context) -> None:
     why = " ".join(str(context.get("exception") or "it was killed or marked failed").split())
     line = f"{where}, attempt {task.try_number}: {why}"
     log.error(line)
-    path = load().home / "alerts.log"
-    with path.open("a") as file:
+    _append_alert(line)
+
+
+def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
+    """Log, and append to `alerts.log` as one line, what a run that is done leaves to a person."""
+    task = context["ti"]
+    for line in lines:
+        log.warning(line)
+    named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
+    _append_alert(f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}")
+
+
+def _append_alert(line: str) -> None:
+    with (load().home / "alerts.log").open("a") as file:
         file.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
 
 

@@ -23,7 +23,7 @@ from shardpost.embedded.airflow_home import (
     process_environment,
 )
 from shardpost.embedded.ports import accepts, require_free
-from shardpost.embedded.process import Daemon, log_end, wait_until
+from shardpost.embedded.process import Daemon, log_end, stop_together, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -31,7 +31,7 @@ START_SECONDS = 180.0
 SCHEDULER_STOP_SECONDS = 15.0  # for its running tasks; it would wait for them for ever
 STOP_SECONDS = 5.0  # of the others, which have nothing to finish; the triggerer may take 10
 NEVER = datetime.min.replace(tzinfo=UTC)
-# In the order of a clean stop; started in reverse, since a task needs the API server.
+# Started in reverse, and the scheduler stopped first, since a task needs the API server.
 PROCESSES = {
     "scheduler": ["scheduler", "--skip-serve-logs"],
     "triggerer": ["triggerer", "--skip-serve-logs"],
@@ -51,8 +51,7 @@ def start(settings: Settings) -> None:
         _kill_orphans(settings)
     daemons = _daemons(settings, _daemon_environment(settings) if missing else {})
     if missing:
-        password(settings)
-        _migrate(settings)
+        prepare(settings)
     since = datetime.now(UTC) if missing else NEVER
     what = f"Airflow at {address(settings)}"
     for name in reversed(PROCESSES):
@@ -67,10 +66,17 @@ def start(settings: Settings) -> None:
     )
 
 
+def prepare(settings: Settings) -> None:
+    """Choose the password and create the database, where there is none; `start` does it too."""
+    password(settings)
+    _migrate(settings)
+
+
 def stop(settings: Settings) -> None:
-    """End all four, in order, and every Spark job of a task that is still running."""
-    for name, daemon in _daemons(settings, {}).items():
-        daemon.stop(SCHEDULER_STOP_SECONDS if name == "scheduler" else STOP_SECONDS)
+    """End the scheduler, then the others, then every Spark job of a task that still runs."""
+    daemons = _daemons(settings, {})
+    daemons.pop("scheduler").stop(SCHEDULER_STOP_SECONDS)
+    stop_together(list(daemons.values()), STOP_SECONDS)
     _kill_orphans(settings)
 
 

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -84,12 +85,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
             _require_machine(settings, fresh)
         started: list[Part] = []
         try:
-            for part in missing:
-                if part.name == AIRFLOW:
-                    _apply_topics(settings, say)
-                if part in fresh:
-                    started.append(part)
-                _start_part(settings, part, say)
+            _start_parts(settings, missing, fresh, started, say)
             if AIRFLOW not in {part.name for part in missing}:
                 _apply_topics(settings, say)
         except BaseException:
@@ -135,6 +131,23 @@ def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
             say(f"waiting up to {settings.lock_wait:g} s: {error}")
             held.enter_context(exclusive(settings, LOCK, what, wait=settings.lock_wait))
         yield
+
+
+def _start_parts(
+    settings: Settings, parts: list[Part], fresh: list[Part], started: list[Part], say: Say
+) -> None:
+    """Start parts, in order; append those that were down to `started`."""
+    with ThreadPoolExecutor(1) as pool:  # prepares Airflow while other parts start
+        is_fresh = AIRFLOW in {part.name for part in fresh}
+        prepared = pool.submit(airflow.prepare, settings) if is_fresh else None
+        for part in parts:
+            if part.name == AIRFLOW:
+                _apply_topics(settings, say)
+                if prepared:
+                    prepared.result()
+            if part in fresh:
+                started.append(part)
+            _start_part(settings, part, say)
 
 
 def _start_part(settings: Settings, part: Part, say: Say) -> None:

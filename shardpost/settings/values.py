@@ -115,11 +115,37 @@ class Settings(BaseModel):
     smtp_user: str | None = None
     smtp_password: str | None = Field(None, repr=False)
     smtp_tls: Literal["none", "starttls", "tls"] = "none"
-    smtp_timeout: Seconds = Field(60, description="timeout of one SMTP answer, seconds")
+    smtp_plain_login: Literal["refuse", "allow"] = Field(
+        "refuse", description="a login without TLS at a mail server that is not on this machine"
+    )
+    # The defaults are those of RFC 5321, 4.5.3.2.
+    smtp_connect_timeout: Seconds = Field(
+        300, description="timeout of a connection and its greeting, seconds"
+    )
+    smtp_timeout: Seconds = Field(300, description="timeout of the answer to a command, seconds")
+    smtp_data_timeout: Seconds = Field(120, description="timeout of the answer to DATA, seconds")
+    smtp_block_timeout: Seconds = Field(
+        180, description="timeout of writing 64 KiB of a message, seconds"
+    )
+    smtp_end_timeout: Seconds = Field(
+        600, description="timeout of the answer to the end of a message, seconds"
+    )
     mail_from: str = "Shardpost <weekly@shardpost.example>"
     unsubscribe_url: str = Field(
         "https://shardpost.example/unsubscribe?client={client}",
         description="{client} and {week} are replaced, percent-encoded",
+    )
+    mail_list_id: str = Field(
+        "weekly-holdings",
+        max_length=64,
+        pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$",
+        description="the list within the sender's domain: of List-Id, and of each Message-ID",
+    )
+    mail_snapshot_age: Seconds = Field(
+        3600, description="oldest `looked_at` of a snapshot that a send may begin with, seconds"
+    )
+    mail_subscription_interval: Seconds = Field(
+        60, description="interval at which a send asks who has unsubscribed since, seconds"
     )
     mail_connections: Count = Field(4, description="open SMTP connections per shard")
     mail_rate: float | None = Field(
@@ -129,6 +155,31 @@ class Settings(BaseModel):
     mail_first_delay: Seconds = Field(1, description="delay before the second attempt, seconds")
     mail_delay_factor: float = Field(4, ge=1, description="growth of each further delay")
     mail_breaker: Count = Field(3, description="consecutive timeouts after DATA that stop a shard")
+    mail_refusals: Count = Field(10, description="consecutive refusals that stop a shard")
+    mail_refusal_share: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="share of messages that are refused, or get no answer, above which a shard"
+        " stops; 1: never",
+    )
+    mail_failed_allowed: int = Field(
+        5, ge=0, description="`failed` clients of a week that need no attention, whatever the share"
+    )
+    mail_failed_share: float = Field(
+        0.05, ge=0, le=1, description="share of `failed` clients of a week that needs no attention"
+    )
+    mail_suppressed_allowed: int = Field(
+        5,
+        ge=0,
+        description="`suppressed` clients of a week that need no attention, whatever the share",
+    )
+    mail_suppressed_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of `suppressed` clients of a week that needs no attention",
+    )
     on_unknown: Literal["hold", "resend"] = Field(
         "hold", description="what to do about `unknown` deliveries"
     )
