@@ -1,8 +1,8 @@
 """Taking in foreign letters from topics that come, go, and lose records: Kafka in memory."""
 
+import logging
 from collections.abc import Iterator
 
-import logging
 import confluent_kafka
 import pytest
 from confluent_kafka.cimpl import NewTopic
