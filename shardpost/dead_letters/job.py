@@ -1,7 +1,9 @@
 """The Spark job `sweep_dead_letters`, as commands and DAGs submit it."""
 
+from collections.abc import Sequence
+
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job_spec import JobResult, JobSpec
 
 
 def _unread_records(settings: Settings) -> int:
@@ -10,4 +12,10 @@ def _unread_records(settings: Settings) -> int:
     return sum(range_.size for range_ in unread(settings))
 
 
-SWEEP_DEAD_LETTERS = JobSpec("sweep_dead_letters", _unread_records)
+def _if_empty(settings: Settings, _arguments: Sequence[str]) -> JobResult | None:
+    from shardpost.dead_letters import empty_sweep
+
+    return empty_sweep.result_if_empty(settings, SWEEP_DEAD_LETTERS.name)
+
+
+SWEEP_DEAD_LETTERS = JobSpec("sweep_dead_letters", _unread_records, without_spark=_if_empty)

@@ -28,6 +28,7 @@ from shardpost.dead_letters.model.sweep_result import (
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.routes import routes_of
 from shardpost.dead_letters.spark import letters_table_append
+from shardpost.dead_letters.store_partitions import partitions_with_records
 from shardpost.dead_letters.sweep_partition import (
     PartitionReport,
     Sweep,
@@ -35,10 +36,10 @@ from shardpost.dead_letters.sweep_partition import (
     sweep_partition,
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
-from shardpost.spark import job, session
+from shardpost.spark import session
+from shardpost.spark.job_spec import JobResult
 from shardpost.steps import step
 from shardpost.topics.stores import require_stores
 
@@ -47,13 +48,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def sweep_dead_letters(settings: Settings, now: datetime) -> job.JobResult:
+def sweep_dead_letters(settings: Settings, now: datetime) -> JobResult:
     """Sweep once, under a lock; LockedError beside another sweep."""
     with locks.exclusive(settings, SWEEP_DEAD_LETTERS.name, SWEEP_DEAD_LETTERS.name):
         return _sweep(settings, now)
 
 
-def _sweep(settings: Settings, now: datetime) -> job.JobResult:
+def _sweep(settings: Settings, now: datetime) -> JobResult:
     require_stores(settings, "dead-letters", "parking-lot")
     routes = routes_of(settings)
     step("intake")
@@ -67,7 +68,7 @@ def _sweep(settings: Settings, now: datetime) -> job.JobResult:
 def _sweep_store(sweep: Sweep, taken_in: Intake, result: dict[str, Any]) -> None:
     """Sweep what is in the store, and put into the result what came of it, also if it fails."""
     step("sweep")
-    partitions = _with_records(sweep.settings, sweep.routes)
+    partitions = partitions_with_records(sweep.settings)
     sweep = replace(sweep, held=_held(sweep, partitions))
     reports = _per_partition(partial(sweep_partition, sweep), partitions)
     result.update(_result(reports, taken_in, sweep))
@@ -96,17 +97,6 @@ def _warn_of_times(routes: Routes, reports: Sequence[PartitionReport]) -> None:
             " message.timestamp.type=LogAppendTime on it (docs/dead-letters-operations.md)",
             routes.store,
         )
-
-
-def _with_records(settings: Settings, routes: Routes) -> list[TopicPartition]:
-    """Return the partitions of the store that have any record."""
-    counts = {routes.store: routes.partitions[routes.store]}
-    watermarks = offsets.watermarks(settings, counts, committed=False)[routes.store]
-    return [
-        TopicPartition(routes.store, partition)
-        for partition, (low, high) in watermarks.items()
-        if low < high
-    ]
 
 
 def _held(sweep: Sweep, partitions: Sequence[TopicPartition]) -> frozenset[str]:

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 
+from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.compacted_topics import (
     Compaction,
@@ -34,6 +36,21 @@ def input_topics(settings: Settings) -> list[str]:
 def retry_topics(settings: Settings) -> list[str]:
     """Return the retry topics of the inputs: one, or several by SHARDPOST_RETRY_ORIGINS."""
     return sorted(set(map(settings.retry_rules.retry_topic, input_topics(settings))))
+
+
+def look(settings: Settings, *, reconcile: bool = False) -> tuple[Look, Unread]:
+    """Look at what came after the last snapshot; errors as those of `unread`.
+
+    ShardpostError if `share-holders` has other partitions than the snapshot has shards.
+    """
+    holders = settings.topic("share-holders")
+    topics = [*input_topics(settings), *retry_topics(settings), holders]
+    counts = offsets.partition_counts(settings, topics)
+    last = snapshots.newest(settings)
+    if last:
+        last.require_shards(counts[holders])
+    now = Look(datetime.now(UTC), last, counts, reconcile)
+    return now, unread(settings, now)
 
 
 def unread(settings: Settings, look: Look) -> Unread:

@@ -1,9 +1,9 @@
 """The Spark job `compact_positions`, as commands and DAGs submit it."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job_spec import JobResult, JobSpec
 
 
 def _unread_records(settings: Settings) -> int:
@@ -19,6 +19,17 @@ def _all_records(settings: Settings) -> int:
     return inputs.unread_originals(settings, None)
 
 
-COMPACT_POSITIONS = JobSpec("compact_positions", _unread_records, has_own_class_archive=True)
+def _if_nothing_new(settings: Settings, _arguments: Sequence[str]) -> JobResult | None:
+    from shardpost.holders import nothing_new
+
+    return nothing_new.result_if_nothing_new(settings, COMPACT_POSITIONS.name)
+
+
+COMPACT_POSITIONS = JobSpec(
+    "compact_positions",
+    _unread_records,
+    has_own_class_archive=True,
+    without_spark=_if_nothing_new,
+)
 # The same job, to reconcile: it reads all that the inputs hold.
-RECONCILE_POSITIONS = replace(COMPACT_POSITIONS, unread_records=_all_records)
+RECONCILE_POSITIONS = JobSpec("compact_positions", _all_records, has_own_class_archive=True)

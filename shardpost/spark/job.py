@@ -6,21 +6,18 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
-from pyarrow.lib import ArrowException
 from pyspark.errors import PySparkException
 
 from shardpost import logs
+from shardpost.delta.table_errors import table_errors
 from shardpost.errors import COULD_NOT, ShardpostError
 from shardpost.printable import harmless
 from shardpost.settings import Settings, load
+from shardpost.spark.job_spec import JobResult
 from shardpost.spark.parent_process import terminate_with_parent
-
-# The outcome of a job: its exit code (shardpost.errors) and its JSON document.
-JobResult = tuple[int, dict[str, Any]]
 
 
 def parser(description: str | None) -> ArgumentParser:
@@ -39,13 +36,12 @@ def run(body: Callable[[Settings], JobResult], *, result: Path | None) -> NoRetu
     terminate_with_parent()  # the JVM: without it the driver can do nothing
     logs.configure()
     try:
-        code, document = body(load())
+        with table_errors():
+            code, document = body(load())
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
     except (PySparkException, Py4JError) as error:
         _fail(f"Spark failed: {_first_line(error)}", COULD_NOT)
-    except (OSError, DeltaError, ArrowException) as error:
-        _fail(f"the tables could not be read or written: {_first_line(error)}", COULD_NOT)
     if result:
         _write_atomically(result, json.dumps(document))
     sys.exit(code)

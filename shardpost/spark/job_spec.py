@@ -1,10 +1,14 @@
 """What is known of a Spark job before it starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+
+# The outcome of a job: its exit code (shardpost.errors) and its JSON document.
+JobResult = tuple[int, dict[str, Any]]
 
 # From this many records on, the JVM's optimising compiler pays for itself.
 LONG_RUN_RECORDS = 500_000
@@ -14,17 +18,24 @@ def _no_records(_settings: Settings) -> int:
     return 0
 
 
+def _needs_spark(_settings: Settings, _arguments: Sequence[str]) -> JobResult | None:
+    return None
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """One job: the stem of its file in `spark_jobs/`, which is its DAG's id too.
 
     `unread_records` counts what it would read now; with `has_own_class_archive` it loads half as
-    many classes again as other jobs do (class_archive.py).
+    many classes again as other jobs do (class_archive.py). `without_spark` does the job in the
+    calling process, by its arguments, where that needs no Spark: starting Spark takes seconds. Else
+    it changes nothing and returns None.
     """
 
     name: str
     unread_records: Callable[[Settings], int] = _no_records
     has_own_class_archive: bool = False
+    without_spark: Callable[[Settings, Sequence[str]], JobResult | None] = _needs_spark
 
     def is_long(self, settings: Settings) -> bool:
         """Tell whether it would read LONG_RUN_RECORDS or more; False where that cannot be known."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shardpost.checkout import SPARK_JOBS
+from shardpost.delta.table_errors import table_errors
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
@@ -54,9 +55,13 @@ LOOPBACK_CONF = {
 def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]:
     """Run the job to its end; return its exit code and its JSON document, None if it left none.
 
-    The job's output goes to standard error; standard output stays free for the command's own. The
-    job ends with this process, however this one ends. ShardpostError if it was interrupted.
+    In this process, without Spark, where the job needs none. A submitted job's output goes to
+    standard error; standard output stays free for the command's own. It ends with this process,
+    however this one ends. ShardpostError if it was interrupted.
     """
+    with table_errors():
+        if done := job.without_spark(settings, args):
+            return done
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / "result.json"
         code = subprocess.run(

@@ -8,7 +8,7 @@ import logging
 
 from shardpost.errors import DONE
 from shardpost.settings import Settings
-from shardpost.spark.job import JobResult
+from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email.dry_run import dry_run
 from shardpost.weekly_email.freeze_result import frozen_result
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode

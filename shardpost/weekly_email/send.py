@@ -7,7 +7,7 @@ from typing import Any
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.printable import one_line
 from shardpost.settings import Settings
-from shardpost.spark.job import JobResult
+from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email.ledger_guard import mark_end
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.prepared_week import PreparedWeek

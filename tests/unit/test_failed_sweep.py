@@ -65,7 +65,7 @@ def test_an_error_of_a_partition_names_gaps_and_parked_letters_too(
     assert error.exit_code == NEEDS_ATTENTION
 
 
-@pytest.mark.parametrize("stage", ["_per_partition", "_with_records"])
+@pytest.mark.parametrize("stage", ["_per_partition", "partitions_with_records"])
 def test_whatever_fails_after_the_intake_names_its_gaps(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

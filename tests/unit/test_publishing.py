@@ -2,33 +2,28 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import compaction, holder_records, inputs, publishing
-from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
-from shardpost.holders.model.unread import Look
+from shardpost.errors import ShardpostError
+from shardpost.holders import holder_records, publishing
 from shardpost.holders.publishing import Publication, publish
-from shardpost.kafka import batches, offsets
+from shardpost.kafka import batches
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing, Record, batch_bytes
+from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_limits import topic_config
-from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from tests.support.histories import START, overwrite, snapshot
+from tests.support.committed_snapshot import SHARDS, held, limit, published, records
+from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
-SHARDS = 2
 IDS = [str(n) for n in range(1000)]
 
 
@@ -37,46 +32,6 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
     with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
         apply_topics(made.settings)
         yield made
-
-
-def held(kafka: MemoryKafka, number: int, holders: Mapping[str, list[str]], **changed: int) -> Any:
-    """Write the table of holders, each changed in that snapshot; return the snapshot."""
-    rows = [
-        {
-            "client": client,
-            "positions": ids,
-            "snapshot": changed.get(client, number),
-            "shard": partition_of(client, SHARDS),
-        }
-        for client, ids in holders.items()
-    ]
-    version = overwrite(kafka.settings, SHARE_HOLDERS, rows)
-    return snapshot(number, {SHARE_HOLDERS.name: version})
-
-
-def records(kafka: MemoryKafka) -> list[Record]:
-    topic = kafka.settings.topic("share-holders")
-    parts = [TopicPartition(topic, number) for number in range(SHARDS)]
-    return [record for part in parts for record in kafka.committed(part)]
-
-
-def published(kafka: MemoryKafka) -> dict[str, Any]:
-    """Return what a reader knows: the form of each client without its name."""
-    found: dict[str, Any] = {}
-    for record in records(kafka):
-        client = (record.key or b"").decode()
-        found.pop(client, None)
-        if record.value is not None:
-            form = json.loads(record.value)
-            assert form.pop("Client") == client
-            found[client] = form
-    return found
-
-
-def limit(kafka: MemoryKafka, bytes_: int) -> None:
-    kafka.broker.topics[kafka.settings.topic("share-holders")].config = {
-        "max.message.bytes": str(bytes_)
-    }
 
 
 def size_of(client: str, ids: list[str]) -> int:
@@ -275,81 +230,3 @@ def test_what_an_older_version_published_is_accepted_without_a_run() -> None:
     old = publishing._published('{"snapshot": 2}')
     assert old.if_of({3: "x"}) == old
     assert old.if_of({1: "x"}) == publishing.Published()
-
-
-@pytest.fixture
-def up_to_date(kafka: MemoryKafka) -> Callable[[], Snapshot]:
-    """Give a way to commit a snapshot, of a holder and a rejected record, that is not passed on."""
-
-    def make(**holders: list[str]) -> Snapshot:
-        settings = kafka.settings
-        topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
-        counts = offsets.partition_counts(settings, topics)
-        row = {"topic": settings.topic("positions"), "partition": 0, "offset": 3, "headers": []}
-        row |= {"timestamp": START, "key": b"1", "value": b"{", "reason": "bad", "snapshot": 1}
-        view: Snapshot = held(kafka, 1, holders or {"client": ["1"]})
-        tables = {
-            **view.tables,
-            REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
-        }
-        ends = inputs.unread(settings, Look(START, None, counts)).ends
-        made = Snapshot(
-            *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
-            *("test", "test", settings.country, SHARDS),
-        )
-        snapshots.commit(settings, made)
-        return made
-
-    return make
-
-
-def letters(kafka: MemoryKafka) -> list[Record]:
-    topic = kafka.settings.topic("dead-letters")
-    count = offsets.partition_counts(kafka.settings, [topic])[topic]
-    return [r for n in range(count) for r in kafka.committed(TopicPartition(topic, n))]
-
-
-def renamed(settings: Settings, *topics: str) -> Settings:
-    """Return settings by which these topics do not exist."""
-    return settings.model_copy(update={f"topic_{topic}": f"no-{topic}" for topic in topics})
-
-
-def test_a_list_that_is_too_large_ends_a_compaction_with_3_until_nothing_new_is_published(
-    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
-) -> None:
-    limit(kafka, 2_000)
-    up_to_date(many=IDS)
-    code, result = compaction.compact(kafka.settings)
-    assert (code, result["too_large"], result["letters"]) == (NEEDS_ATTENTION, 1, 1)
-    code, result = compaction.compact(kafka.settings)
-    assert (code, result["too_large"], result["published"]) == (0, 0, 0)
-
-
-def test_letters_are_sent_also_where_publishing_fails(
-    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
-) -> None:
-    view = up_to_date()
-    with pytest.raises(ShardpostError, match="no topic no-share_holders"):
-        compaction._pass_on(renamed(kafka.settings, "share_holders"), view)
-    assert [letter.value for letter in letters(kafka)] == [b"{"]
-    assert compaction._pass_on(kafka.settings, view) == (Publication(1, 0), 0)
-
-
-def test_holders_are_published_also_where_letters_cannot_be_sent(
-    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
-) -> None:
-    view = up_to_date()
-    with pytest.raises(ShardpostError, match="no topic no-dead_letters"):
-        compaction._pass_on(renamed(kafka.settings, "dead_letters"), view)
-    assert published(kafka) == {"client": {"Positions": ["1"]}}
-
-
-def test_where_both_fail_both_are_told(
-    kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
-) -> None:
-    view = up_to_date()
-    broken = renamed(kafka.settings, "share_holders", "dead_letters")
-    with pytest.raises(
-        ShardpostError, match=r"no topic no-share_holders.*; .*no topic no-dead_letters"
-    ):
-        compaction._pass_on(broken, view)

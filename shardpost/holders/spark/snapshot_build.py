@@ -9,7 +9,6 @@ import logging
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from pyspark.sql import SparkSession
 from shardpost import __version__
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.model.run_counts import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
@@ -37,21 +37,6 @@ from shardpost.spark import client_source, kafka_source, session
 from shardpost.spark.kafka_source import ReadRanges
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunCounts:
-    """Records that a run rejected, retries that it read, and those that are now the latest.
-
-    Those `without_effect` are the other decodable ones. `reconciled` keys were closed, since their
-    topics do not hold them any more.
-    """
-
-    rejected: int = 0
-    retries: int = 0
-    applied: int = 0
-    without_effect: int = 0
-    reconciled: int = 0
 
 
 class BuiltSnapshot(NamedTuple):

@@ -1,0 +1,40 @@
+"""A compaction that finds nothing new: no new snapshot, and no Spark."""
+
+import logging
+
+from shardpost import locks
+from shardpost.delta import snapshots
+from shardpost.holders import inputs
+from shardpost.holders.model.run_counts import RunCounts
+from shardpost.holders.model.unread import Look, Unread
+from shardpost.holders.pass_on import pass_on
+from shardpost.settings import Settings
+from shardpost.spark.job_spec import JobResult
+
+log = logging.getLogger(__name__)
+
+
+def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
+    """Do, and return, all that a compaction does that has nothing to read; None if it has.
+
+    Under the compaction's lock, after any that is running: `lock_wait` at most.
+    """
+    with locks.exclusive(settings, lock, lock, wait=settings.lock_wait):
+        look, unread = inputs.look(settings)
+        return stay(settings, look, unread) if is_nothing_new(settings, look, unread) else None
+
+
+def is_nothing_new(settings: Settings, look: Look, unread: Unread) -> bool:
+    """Tell whether the last snapshot is what this look would make."""
+    if look.last is None or unread.ranges or unread.reconciliation:
+        return False
+    return look.last.country == settings.country
+
+
+def stay(settings: Settings, look: Look, unread: Unread) -> JobResult:
+    """Note when the inputs were found to hold no more, and pass on what is left to pass on."""
+    assert look.last is not None  # noqa: S101 - by is_nothing_new
+    latest = look.last.with_looked_at(look.at, unread.topic_ids)
+    snapshots.update_looked_at(settings, latest)
+    log.info("snapshot %d is up to date", latest.number)
+    return pass_on(settings, latest, unread, RunCounts(), changed=False)

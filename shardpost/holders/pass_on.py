@@ -1,0 +1,68 @@
+"""What a compaction does after its snapshot: publish the changes, send letters, count."""
+
+import logging
+from dataclasses import asdict
+from typing import Any
+
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
+from shardpost.holders import publishing, rejected_letters
+from shardpost.holders.model.run_counts import RunCounts
+from shardpost.holders.model.unread import Unread
+from shardpost.holders.publishing import Publication
+from shardpost.kafka import offsets
+from shardpost.settings import Settings
+from shardpost.spark.job_spec import JobResult
+from shardpost.steps import step
+
+log = logging.getLogger(__name__)
+
+GROUP = "shardpost-compaction"
+
+
+def pass_on(
+    settings: Settings, latest: Snapshot, unread: Unread, done: RunCounts, *, changed: bool
+) -> JobResult:
+    """Publish what no earlier run has, and send its letters; return the compaction's result.
+
+    NEEDS_ATTENTION if a list was too large to be published.
+    """
+    step("offsets")
+    _commit_offsets(settings, unread)
+    published, letters = _publish_and_send(settings, latest)
+    document: dict[str, Any] = {
+        "snapshot": latest.as_json(),
+        "published": published.records,
+        "too_large": published.too_large,
+        "letters": letters,
+        "changed": changed,
+        **asdict(done),
+    }
+    return (NEEDS_ATTENTION if published.too_large else DONE), document
+
+
+def _commit_offsets(settings: Settings, unread: Unread) -> None:
+    """Commit how far the topics were read; without that, only tools that show lag are wrong."""
+    try:
+        offsets.commit_offsets(settings, GROUP, unread.ends)
+    except ShardpostError as error:
+        log.warning("the offsets of group %s were not committed: %s", GROUP, error)
+
+
+def _publish_and_send(settings: Settings, latest: Snapshot) -> tuple[Publication, int]:
+    """Publish, and send letters, each also where the other fails; raise what failed."""
+    published, letters = Publication(), 0
+    failures: list[Exception] = []
+    step("publish")
+    try:
+        published = publishing.publish(settings, latest)
+    except Exception as error:
+        failures.append(error)
+    step("letters")
+    try:
+        letters = rejected_letters.send(settings, latest)
+    except Exception as error:
+        failures.append(error)
+    if failures:
+        raise combined(failures)
+    return published, letters

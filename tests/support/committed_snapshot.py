@@ -1,0 +1,82 @@
+"""A snapshot of holders that is committed, and not passed on yet; and what was published."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.holders import inputs
+from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.model.unread import Look
+from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Record
+from tests.support.histories import START, overwrite, snapshot
+from tests.support.memory_kafka import MemoryKafka
+
+SHARDS = 2
+
+
+def held(kafka: MemoryKafka, number: int, holders: Mapping[str, list[str]], **changed: int) -> Any:
+    """Write the table of holders, each changed in that snapshot; return the snapshot."""
+    rows = [
+        {
+            "client": client,
+            "positions": ids,
+            "snapshot": changed.get(client, number),
+            "shard": partition_of(client, SHARDS),
+        }
+        for client, ids in holders.items()
+    ]
+    version = overwrite(kafka.settings, SHARE_HOLDERS, rows)
+    return snapshot(number, {SHARE_HOLDERS.name: version})
+
+
+def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
+    """Commit a snapshot, of those holders and a rejected record, that covers the inputs."""
+    settings = kafka.settings
+    topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
+    counts = offsets.partition_counts(settings, topics)
+    row = {"topic": settings.topic("positions"), "partition": 0, "offset": 3, "headers": []}
+    row |= {"timestamp": START, "key": b"1", "value": b"{", "reason": "bad", "snapshot": 1}
+    view: Snapshot = held(kafka, 1, holders or {"client": ["1"]})
+    tables = {
+        **view.tables,
+        REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
+    }
+    ends = inputs.unread(settings, Look(START, None, counts)).ends
+    made = Snapshot(
+        *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
+        *("test", "test", settings.country, SHARDS),
+    )
+    snapshots.commit(settings, made)
+    return made
+
+
+def records(kafka: MemoryKafka) -> list[Record]:
+    """Return what was published, in the order of each partition."""
+    topic = kafka.settings.topic("share-holders")
+    parts = [TopicPartition(topic, number) for number in range(SHARDS)]
+    return [record for part in parts for record in kafka.committed(part)]
+
+
+def published(kafka: MemoryKafka) -> dict[str, Any]:
+    """Return what a reader knows: the form of each client without its name."""
+    found: dict[str, Any] = {}
+    for record in records(kafka):
+        client = (record.key or b"").decode()
+        found.pop(client, None)
+        if record.value is not None:
+            form = json.loads(record.value)
+            assert form.pop("Client") == client
+            found[client] = form
+    return found
+
+
+def limit(kafka: MemoryKafka, bytes_: int) -> None:
+    """Let records of `share-holders` have so many bytes at most."""
+    kafka.broker.topics[kafka.settings.topic("share-holders")].config = {
+        "max.message.bytes": str(bytes_)
+    }

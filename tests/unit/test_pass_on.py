@@ -1,0 +1,167 @@
+"""What a compaction does after its snapshot: one that finds nothing new does only that."""
+
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shardpost.delta import snapshots
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError
+from shardpost.holders import inputs, pass_on
+from shardpost.holders.job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.holders.model.unread import Look
+from shardpost.holders.publishing import Publication
+from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import Record
+from shardpost.locks import LockedError, exclusive
+from shardpost.settings import Settings
+from shardpost.spark.submit import submit
+from shardpost.topics.creation import apply_topics
+from tests.support.committed_snapshot import SHARDS, commit_snapshot, limit, published
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
+        apply_topics(made.settings)
+        yield made
+
+
+@pytest.fixture
+def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if a job is submitted."""
+
+    def refuse(*command: object, **_: object) -> None:
+        raise AssertionError(f"submitted: {command}")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+
+
+@pytest.mark.usefixtures("without_java")
+def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> None:
+    before = commit_snapshot(kafka)
+    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    assert (code, result["changed"], result["published"], result["letters"]) == (0, False, 1, 1)
+    assert result["rejected"] == 0
+    after = snapshots.newest(kafka.settings)
+    assert after is not None
+    assert after.number == before.number
+    assert after.looked_at > before.looked_at
+    assert result["snapshot"] == after.as_json()
+    assert published(kafka) == {"client": {"Positions": ["1"]}}
+
+
+def test_with_a_new_record_a_compaction_needs_spark_and_nothing_is_changed(
+    kafka: MemoryKafka,
+) -> None:
+    before = commit_snapshot(kafka)
+    clients.producer(kafka.settings).produce("positions", b"{}", b"7", 0)
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, []) is None
+    assert snapshots.newest(kafka.settings) == before
+    assert published(kafka) == {}
+
+
+def test_a_first_compaction_needs_spark(kafka: MemoryKafka) -> None:
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, []) is None
+
+
+def test_for_another_country_a_compaction_needs_spark(kafka: MemoryKafka) -> None:
+    commit_snapshot(kafka)
+    settings = kafka.settings.model_copy(update={"country": "GB"})
+    assert COMPACT_POSITIONS.without_spark(settings, []) is None
+
+
+def test_a_reconciliation_needs_spark(kafka: MemoryKafka) -> None:
+    commit_snapshot(kafka)
+    assert RECONCILE_POSITIONS.without_spark(kafka.settings, ["--reconcile"]) is None
+
+
+@pytest.mark.usefixtures("without_java")
+def test_beside_a_running_compaction_one_that_may_not_wait_ends(kafka: MemoryKafka) -> None:
+    commit_snapshot(kafka)
+    settings = kafka.settings.model_copy(update={"lock_wait": 0.0})
+    name = COMPACT_POSITIONS.name
+    with exclusive(settings, name, name), pytest.raises(LockedError, match="already running"):
+        submit(settings, COMPACT_POSITIONS, [])
+
+
+@pytest.mark.usefixtures("without_java")
+def test_tables_that_cannot_be_written_are_one_line(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "snapshots")
+
+    commit_snapshot(kafka)
+    monkeypatch.setattr(snapshots, "update_looked_at", full)
+    with pytest.raises(ShardpostError, match=r"could not be read or written: .*No space left"):
+        submit(kafka.settings, COMPACT_POSITIONS, [])
+
+
+def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ShardpostError("the group is not empty")
+
+    with memory_kafka() as kafka:
+        for topic in ("positions", "clients", "exchanges", "retries"):
+            kafka.broker.create_topic(topic, 2, {"cleanup.policy": "compact"})
+        settings = kafka.settings
+        topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
+        counts = offsets.partition_counts(settings, topics)
+        found = inputs.unread(settings, Look(datetime.now(UTC), None, counts))
+        monkeypatch.setattr(offsets, "commit_offsets", refuse)
+        pass_on._commit_offsets(settings, found)
+    assert "shardpost-compaction were not committed: the group is not empty" in caplog.text
+
+
+def letters(kafka: MemoryKafka) -> list[Record]:
+    topic = kafka.settings.topic("dead-letters")
+    count = offsets.partition_counts(kafka.settings, [topic])[topic]
+    return [r for n in range(count) for r in kafka.committed(TopicPartition(topic, n))]
+
+
+def renamed(settings: Settings, *topics: str) -> Settings:
+    """Return settings by which these topics do not exist."""
+    return settings.model_copy(update={f"topic_{topic}": f"no-{topic}" for topic in topics})
+
+
+@pytest.mark.usefixtures("without_java")
+def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
+    kafka: MemoryKafka,
+) -> None:
+    limit(kafka, 2_000)
+    commit_snapshot(kafka, many=[str(n) for n in range(1000)])
+    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    assert (code, result["too_large"], result["letters"]) == (NEEDS_ATTENTION, 1, 1)
+    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    assert (code, result["too_large"], result["published"]) == (0, 0, 0)
+
+
+def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> None:
+    view = commit_snapshot(kafka)
+    with pytest.raises(ShardpostError, match="no topic no-share_holders"):
+        pass_on._publish_and_send(renamed(kafka.settings, "share_holders"), view)
+    assert [letter.value for letter in letters(kafka)] == [b"{"]
+    assert pass_on._publish_and_send(kafka.settings, view) == (Publication(1, 0), 0)
+
+
+def test_holders_are_published_also_where_letters_cannot_be_sent(kafka: MemoryKafka) -> None:
+    view = commit_snapshot(kafka)
+    with pytest.raises(ShardpostError, match="no topic no-dead_letters"):
+        pass_on._publish_and_send(renamed(kafka.settings, "dead_letters"), view)
+    assert published(kafka) == {"client": {"Positions": ["1"]}}
+
+
+def test_where_both_fail_both_are_told(kafka: MemoryKafka) -> None:
+    view = commit_snapshot(kafka)
+    broken = renamed(kafka.settings, "share_holders", "dead_letters")
+    with pytest.raises(
+        ShardpostError, match=r"no topic no-share_holders.*; .*no topic no-dead_letters"
+    ):
+        pass_on._publish_and_send(broken, view)
