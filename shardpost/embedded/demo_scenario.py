@@ -46,23 +46,12 @@ MOVED = position("3", "client3", "FB", 33, "NASDAQ")
 CLOSED: Record = ("positions", "4", None)
 
 
-def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
-    """Play the story on a stack that is up: real records, real DAG runs, real mail."""
-    say("\nfive positions and three clients go into Kafka:")
-    _produce(settings, (*CONTACTS, *POSITIONS), say)
-    _run(api, "compact_positions", {}, say)
-    _show_holders(settings, say)
-    week = str(IsoWeek.of(now))
-    say(f"\nthe e-mail of week {week}, early, since the week has not ended:")
-    _run(api, "weekly_email", {"week": week, "early": True}, say)
-    _show_mail(settings, say)
-    say("\nposition 3 moves to client3, position 4 is closed:")
-    _produce(settings, (MOVED, CLOSED), say)
-    _run(api, "compact_positions", {}, say)
-    _show_holders(settings, say)
+def _nothing(_line: str) -> None:
+    pass
 
 
-def _produce(settings: Settings, records: Iterable[Record], say: Say) -> None:
+def produce(settings: Settings, records: Iterable[Record], say: Say = _nothing) -> None:
+    """Write records to their topics, and say which; ShardpostError if Kafka does not take one."""
     producer = clients.producer(settings)
     for topic, key, form in records:
         value = None if form is None else json.dumps(form)
@@ -70,6 +59,22 @@ def _produce(settings: Settings, records: Iterable[Record], say: Say) -> None:
         producer.produce(settings.topic(topic), key=key, value=value)
     if left := producer.flush(settings.kafka_timeout):
         raise ShardpostError(f"{left} records were not accepted by Kafka at {settings.bootstrap}")
+
+
+def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
+    """Play the story on a stack that is up: real records, real DAG runs, real mail."""
+    say("\nfive positions and three clients go into Kafka:")
+    produce(settings, (*CONTACTS, *POSITIONS), say)
+    _run(api, "compact_positions", {}, say)
+    _show_holders(settings, say)
+    week = str(IsoWeek.of(now))
+    say(f"\nthe e-mail of week {week}, early, since the week has not ended:")
+    _run(api, "weekly_email", {"week": week, "early": True}, say)
+    _show_mail(settings, say)
+    say("\nposition 3 moves to client3, position 4 is closed:")
+    produce(settings, (MOVED, CLOSED), say)
+    _run(api, "compact_positions", {}, say)
+    _show_holders(settings, say)
 
 
 def _run(api: AirflowApi, dag: str, params: dict[str, Any], say: Say) -> None:

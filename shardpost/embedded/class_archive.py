@@ -1,0 +1,44 @@
+"""The class archive of Spark's drivers (spark/class_archive.py), made at set-up.
+
+By one compaction of a few records, on a broker of its own. So no later job has to.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from shardpost import logs
+from shardpost.embedded import broker, demo_scenario, ports
+from shardpost.errors import ShardpostError
+from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.settings import Settings
+from shardpost.spark.class_archive import read_options
+from shardpost.spark.submit import submit
+from shardpost.topics.creation import apply_topics
+
+
+def create() -> None:
+    """Create the archive where there is none; ShardpostError if that is not possible."""
+    if read_options():
+        return
+    with tempfile.TemporaryDirectory(prefix="shardpost-setup-") as home:
+        settings = Settings.model_validate(
+            {"home": Path(home), "partitions": 1, "kafka_port": ports.choose()}
+        )
+        try:
+            broker.start(settings)
+            apply_topics(settings)
+            demo_scenario.produce(settings, (*demo_scenario.CONTACTS, *demo_scenario.POSITIONS))
+            submit(settings, COMPACT_POSITIONS, [])
+        finally:
+            broker.stop(settings)
+    if not read_options():
+        raise ShardpostError("the compaction left no class archive: the next one makes it")
+
+
+if __name__ == "__main__":
+    logs.configure()
+    try:
+        create()
+    except ShardpostError as error:
+        sys.exit(f"shardpost: {error}")

@@ -1,0 +1,45 @@
+"""The class archive that set-up makes: by a real compaction on a broker of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from shardpost.embedded import broker
+from shardpost.embedded import class_archive as at_setup
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.spark import class_archive
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def test_a_set_up_leaves_the_archive_of_a_compaction_and_a_second_one_does_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_setup.create()
+    [archive] = folder.iterdir()
+    assert archive.name.endswith(".full.jsa")
+    assert archive.stat().st_size >= class_archive.MIN_BYTES
+
+    def refuse(_settings: Settings) -> None:
+        raise AssertionError("a broker was started")
+
+    monkeypatch.setattr(broker, "start", refuse)
+    at_setup.create()
+    assert [*folder.iterdir()] == [archive]
+
+
+def test_where_no_broker_starts_it_says_so_and_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_settings: Settings) -> None:
+        raise ShardpostError("Kafka did not start")
+
+    monkeypatch.setattr(broker, "start", fail)
+    with pytest.raises(ShardpostError, match="Kafka did not start"):
+        at_setup.create()
+    assert [*folder.iterdir()] == []
