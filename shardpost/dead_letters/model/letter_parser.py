@@ -31,11 +31,10 @@ from shardpost.dead_letters.model.letter_format import (
 )
 from shardpost.dead_letters.model.letter_names import MAX_KEY_BYTES
 from shardpost.errors import UsageError
-from shardpost.instants import parse_instant
+from shardpost.instants import instant_of, parse_instant
 from shardpost.kafka.records import Headers, Record
 
 _MAX_DIGITS = len(str(MAX_OFFSET))
-_LATEST_MS = 253_402_300_799_000  # the end of the year 9999
 
 
 class _BadHeaderError(Exception):
@@ -47,7 +46,7 @@ def parse(
 ) -> Letter | Malformed:
     """Parse a letter; `timestamp` in milliseconds, the broker's if so told. Never raises."""
     by_name: dict[str, Any] = dict(headers)
-    stored_at = _instant(stored_milliseconds(by_name, timestamp)) if is_append_time else None
+    stored_at = instant_of(stored_milliseconds(by_name, timestamp)) if is_append_time else None
     return _parse_fast(by_name, key, timestamp, stored_at) or _parse_strictly(
         by_name, key, timestamp, stored_at
     )
@@ -101,7 +100,7 @@ def _parse_fast(
             header_bytes(found.get(ORIGIN_KEY)),
             int(attempt),
             bytes.decode(found[ERROR]),
-            failed_at if failed_at.timestamp() * 1000 <= timestamp else _instant(timestamp),
+            failed_at if failed_at.timestamp() * 1000 <= timestamp else instant_of(timestamp),
             header_bytes(found.get(ORIGIN_NULL)) == b"true",
             stored_at,
         )
@@ -134,7 +133,7 @@ def _parse_strictly(
             origin_key=header_bytes(found.get(ORIGIN_KEY)),
             attempt=_number(found, ATTEMPT, MAX_ATTEMPTS),
             error=(header_bytes(found.get(ERROR)) or b"")[:ERROR_BYTES].decode(errors="replace"),
-            failed_at=min(_time(found, FAILED_AT), _instant(timestamp)),
+            failed_at=min(_time(found, FAILED_AT), instant_of(timestamp)),
             is_null=header_bytes(found.get(ORIGIN_NULL)) == b"true",
             stored_at=stored_at,
         )
@@ -189,7 +188,3 @@ def _time(found: HeaderMap, name: str) -> datetime:
     if at < EARLIEST:
         raise _BadHeaderError(f"expected {name} after {EARLIEST.year}, found {quoted}")
     return at
-
-
-def _instant(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(min(max(milliseconds, 0), _LATEST_MS) / 1000, UTC)
