@@ -155,10 +155,9 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
     for group in groups:
         log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
-    shards = [shard for group in groups for shard in group.get("shards", ())]
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
-    wrong += too_many(load(), frozen["week"], shards)
+    wrong += too_many(load(), frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 

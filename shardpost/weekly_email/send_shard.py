@@ -41,6 +41,7 @@ class SendOptions:
     now: datetime
     started: float
     has_unsubscribed: Callable[[str], bool] = stays_subscribed
+    is_early: bool = False
 
     def clock(self) -> datetime:
         """Return the time."""
@@ -84,7 +85,12 @@ def _send(
     ledger_index = ledger.open()
     unknown = sending_to_unknown(ledger_index)
     plan = SendPlan(
-        ledger_index, options.resend, options.context, options.clock, options.has_unsubscribed
+        ledger_index,
+        options.resend,
+        options.context,
+        options.clock,
+        options.has_unsubscribed,
+        options.is_early,
     )
     week = options.context.week
     progress = Progress.of(week, shard.number, shard.audience_size, ledger_index)
