@@ -27,16 +27,11 @@ def counts_text(document: Mapping[str, Any]) -> str:
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
-    from shardpost.weekly_email.model.causes import causes_text
-    from shardpost.weekly_email.model.week_status import causes_in
+    from shardpost.weekly_email.model.week_status import failed_line
 
-    week, failed = document["week"], sum(shard["failed"] for shard in document["shards"])
-    if failed:
-        why = causes_text(causes_in([document])["failed"], failed)
-        yield (
-            f"failed: {why or failed}\n`shardpost emails --week {week} --state failed` lists them"
-            " all"
-        )
+    week = document["week"]
+    if failed := failed_line(week, [document]):
+        yield failed
     if waiting := document.get("without_contact"):
         yield (
             f"open: {waiting} without a usable contact, which may come before the week is frozen:"

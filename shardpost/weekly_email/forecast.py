@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from shardpost.weekly_email.model.ledger import DeliveryState, ResendPolicy
+from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, StaysOpen, Step
 
 
@@ -44,7 +44,7 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
                 yield Forecast(DryRunList.UNCHANGED, f"stays open: {reason}", gets_one=False)
             case None:
                 resends = plan.ledger_index.resends.get(client, 0)
-                why = why_unchanged(state, plan.resend, resends)
+                why = why_unchanged(state, resends)
                 yield Forecast(DryRunList.UNCHANGED, why, gets_one=has_got_one(state))
 
 
@@ -53,7 +53,7 @@ def has_got_one(state: DeliveryState | None) -> bool:
     return state in (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
 
 
-def why_unchanged(state: DeliveryState | None, resend: ResendPolicy, resends: int) -> str:
+def why_unchanged(state: DeliveryState | None, resends: int) -> str:
     """Return why a run leaves a client alone that is in that state."""
     match state:
         case DeliveryState.SENT:
@@ -62,7 +62,7 @@ def why_unchanged(state: DeliveryState | None, resend: ResendPolicy, resends: in
             return "failed in an earlier run; --again FAILED mails it"
         case DeliveryState.SUPPRESSED:
             return "suppressed in an earlier run; --again SUPPRESSED mails it if it is subscribed"
-        case _ if resend.resend_unknown and resends:
+        case _ if resends:
             return "delivery unknown, also of the mail that was sent again: left to a person"
     return "delivery unknown: held for a person; --on-unknown resend mails it again"
 

@@ -109,6 +109,7 @@ def test_everybody_is_in_one_list_with_why() -> None:
     unchanged = whys(found["unchanged"])
     assert unchanged["sent"] == "sent already"
     assert unchanged["unknown"].startswith("delivery unknown: held")
+    assert unchanged["resent"].endswith("left to a person")
     assert "--again FAILED" in unchanged["failed"]
     assert "--again SUPPRESSED" in unchanged["suppressed"]
     named = [one["client"] for kind in found for one in found[kind]]

@@ -36,9 +36,9 @@ class Member:
 
 @dataclass(frozen=True)
 class NotMailed:
-    """A client that gets no e-mail, and why; `may_come`: as of now only, its contact is not final.
+    """A client that gets no e-mail, and why.
 
-    A week that goes on has the contact of its freeze, which is still to come.
+    `may_come`: for want of a contact, which may come before a week that goes on is frozen.
     """
 
     state: DeliveryState

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardpost.weekly_email.model.causes import Cause, merged
+from shardpost.weekly_email.model.causes import Cause, causes_text, merged
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.shard_counts import ShardCounts, counts_document
@@ -44,6 +44,16 @@ def causes_in(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Cause]]:
         for document in documents
         if (found := document.get("causes")) is not None
     )
+
+
+def failed_line(week: object, documents: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return why clients failed, and what lists them all; None if nobody did."""
+    found = list(documents)
+    failed = sum(shard["failed"] for document in found for shard in document.get("shards", ()))
+    if not failed:
+        return None
+    why = causes_text(causes_in(found)["failed"], failed) or failed
+    return f"failed: {why}; `shardpost emails --week {week} --state failed` lists them all"
 
 
 def added_up(parts: Iterable[Causes]) -> dict[str, list[Cause]]:
