@@ -37,6 +37,7 @@ from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.shard_ranges import label, parse
 from shardpost.weekly_email.model.too_many import too_many
+from shardpost.weekly_email.model.week_status import failed_line
 
 log = logging.getLogger(__name__)
 
@@ -155,10 +156,11 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
     for group in groups:
         log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
-    shards = [shard for group in groups for shard in group.get("shards", ())]
+    if failed := failed_line(frozen["week"], groups):
+        log.warning("%s: %s", frozen["week"], failed)
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
-    wrong += too_many(load(), frozen["week"], shards)
+    wrong += too_many(load(), frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
 

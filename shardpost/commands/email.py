@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,6 @@ import click
 from shardpost.commands.options import AS_JSON
 from shardpost.commands.week_counts import print_counts
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.printable import one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
@@ -32,7 +32,9 @@ class EmailOptions:
 @click.command()
 @click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
 @click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
-@click.option("--dry-run", is_flag=True, help="Print who would get what; change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print what would become of each client; change nothing."
+)
 @click.option("--early", is_flag=True, help="Mail a week that has not ended, as of now.")
 @click.option(
     "--again",
@@ -53,17 +55,24 @@ def command(**given: Any) -> int:
     delivery is unknown (`shardpost emails` lists them), or too many have
     failed or are not subscribed.
     """
+    from shardpost.weekly_email.arguments import parser, request_of
+    from shardpost.weekly_email.checks import check
+
     options = EmailOptions(**given)
     now = datetime.now(UTC)
     week = IsoWeek.parse(options.week)
-    week.as_of(now, early=options.early)
     arguments = ["--week", str(week), "--now", now.isoformat(), *_arguments(options)]
+    check(
+        request_of(parser().parse_args(arguments)), load()
+    )  # before Java starts, which takes long
     return (_dry_run if options.dry_run else _send)(arguments, as_json=options.as_json)
 
 
 def _arguments(options: EmailOptions) -> Iterator[str]:
+    if options.dry_run:
+        yield "--dry-run"
     if options.shards is not None:
-        yield from ("--shards", options.shards)
+        yield f"--shards={options.shards}"  # it may begin with a hyphen
     if options.again is not None:
         yield from ("--again", options.again)
     if options.on_unknown is not None:
@@ -92,33 +101,29 @@ def _exit_code(code: int) -> int:
 def _dry_run(arguments: list[str], *, as_json: bool) -> int:
     from shardpost.spark.job_folder import job_folder
     from shardpost.spark.submit import submit
+    from shardpost.weekly_email.dry_run_text import text_lines
     from shardpost.weekly_email.job import WEEKLY_EMAIL
 
     with job_folder() as folder:
-        recipients = folder / "recipients"
-        more = ["--dry-run", "--recipients", str(recipients)]
-        code, result = submit(load(), WEEKLY_EMAIL, [*arguments, *more])
+        lists = folder / "lists"
+        lists.mkdir()
+        code, result = submit(load(), WEEKLY_EMAIL, [*arguments, "--recipients", str(lists)])
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return _exit_code(code) or COULD_NOT
-        with recipients.open() as lines:
-            for text in _document(result, lines) if as_json else _text(lines):
-                click.echo(text, nl=False)
+        for text in (_document if as_json else text_lines)(result, lists):
+            click.echo(text, nl=False)
     return code
 
 
-def _document(result: dict[str, Any], lines: Iterator[str]) -> Iterator[str]:
-    """Yield one JSON document piece by piece: a list of a million need not be in memory."""
-    yield json.dumps(result)[:-1] + ', "recipients": ['
-    for number, line in enumerate(lines):
-        yield f"{',' if number else ''}\n{line.rstrip()}"
-    yield "]}\n"
+def _document(result: dict[str, Any], folder: Path) -> Iterator[str]:
+    """Yield one JSON document piece by piece: lists of a million need not be in memory."""
+    from shardpost.weekly_email.forecast import DryRunList
 
-
-def _text(lines: Iterator[str]) -> Iterator[str]:
-    count = 0
-    for line in lines:
-        to = json.loads(line)
-        count += 1
-        positions = ", ".join(to["positions"])
-        yield one_line(f"{to['client']} <{to['email']}>, shard {to['shard']}: {positions}") + "\n"
-    yield f"{count} would get an e-mail; nothing was sent\n"
+    yield json.dumps(result)[:-1]
+    for kind in DryRunList:
+        yield f', "{kind}": ['
+        with (folder / kind).open() as lines:
+            for number, line in enumerate(lines):
+                yield f"{',' if number else ''}\n{line.rstrip()}"
+        yield "]"
+    yield "}\n"

@@ -15,7 +15,11 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument("--week", required=True, help="ISO week such as 2026-W47")
     made.add_argument("--shards", help="such as 0-3 or 0,2,5-7; default: all")
     made.add_argument("--dry-run", action="store_true", help="list who would get what now")
-    made.add_argument("--recipients", type=Path, help="where a dry run writes lines of JSON")
+    made.add_argument(
+        "--recipients",
+        type=Path,
+        help="where a dry run writes its lists: a folder, for JSON lines, or a file, for text",
+    )
     made.add_argument("--early", action="store_true", help="a week that has not ended, as of now")
     made.add_argument("--as-of", type=_instant, help="with --early: not later than this")
     made.add_argument(

@@ -39,6 +39,10 @@ class DeliveryRecords:
         if len(self._pending) >= MOST_PENDING:
             self.flush()
 
+    def leave_open(self, client: str, reason: str) -> None:
+        """Log why a client stays open that was not mailed; nothing is written."""
+        log.info("%s: stays open, %s", self._label(client), reason)
+
     def revert(self, attempt: Attempt, reason: str) -> None:
         """Add the state before the attempt again: it is certain that the mail was not sent."""
         task = attempt.task

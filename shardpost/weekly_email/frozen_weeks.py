@@ -40,6 +40,16 @@ def newest(settings: Settings) -> FrozenWeek | None:
     return FrozenWeek(**found[0]) if found else None
 
 
+def newest_before(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
+    """Return the last frozen week before a week, or None if there is none."""
+    if not exists(settings, FROZEN_WEEKS):
+        return None
+    # The form 2026-W47 sorts as the weeks do.
+    sql = f"SELECT * FROM frozen_weeks WHERE week < '{week}' ORDER BY week DESC LIMIT 1"  # noqa: S608
+    found = rows(settings, sql, {FROZEN_WEEKS: None})
+    return FrozenWeek(**found[0]) if found else None
+
+
 def commit(settings: Settings, frozen: FrozenWeek) -> None:
     """Insert the week's row; ShardpostError if the week is frozen already."""
     path = path_of(settings, FROZEN_WEEKS)

@@ -5,6 +5,7 @@ one transaction; the mail server may hear of it only after it returned.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardpost.instants import instant_of
@@ -59,12 +60,15 @@ class Ledger:
         return Outgoing(self._topic, entry.key(self._week), entry.value(), headers, self._shard)
 
 
-def read(settings: Settings, week: IsoWeek, shard: int) -> Iterator[LedgerEntry]:
-    """Yield the shard's entries of that week, oldest first, without waiting for open transactions.
+def read(
+    settings: Settings, week: IsoWeek, shard: int, *, wait: bool = False
+) -> Iterator[LedgerEntry]:
+    """Yield the shard's entries of that week, oldest first, without fencing anybody.
 
-    For reports: the mail server has not heard of what was not committed.
+    For reports: the mail server has not heard of what was not committed. With `wait` it waits for
+    open transactions, which may be another week's, to end; bounded by `kafka_timeout`.
     """
-    return _entries(settings, week, shard, committed=True)
+    return _entries(settings, week, shard, committed=not wait)
 
 
 def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[dict[str, Any]]:
@@ -79,8 +83,11 @@ def _entries(
 ) -> Iterator[LedgerEntry]:
     for message in read_to_end(settings, _partition(settings, shard), committed=committed):
         entry = decode(message.key(), message.value(), week)
-        if entry is not None:
-            yield entry
+        if entry is None:
+            continue
+        if entry.state is None:  # a tombstone has its reason in a header
+            entry = replace(entry, reason=_header(record_of(message).headers, "reason"))
+        yield entry
 
 
 def _partition(settings: Settings, shard: int) -> TopicPartition:

@@ -50,6 +50,17 @@ class NoMail:
     before: DeliveryState | None
 
 
+@dataclass(frozen=True)
+class StaysOpen:
+    """A client of an early week that no mail can be written to yet: it stays open."""
+
+    client: str
+    reason: str
+
+
+Step = MailToSend | NoMail | StaysOpen
+
+
 @dataclass
 class SendPlan:
     """The plan of one shard; reads the audience once, in its order, one batch at a time.
@@ -57,7 +68,8 @@ class SendPlan:
     Batches have the fields of `Member`, and `positions`, as columns; each client once.
     `open_clients` counts those that the ledger did not know when they were read.
     `has_unsubscribed` is asked of each client right before its mail; if it cannot say, the steps
-    end, and `stop_reason` says why.
+    end, and `stop_reason` says why. With `is_early`, whom no mail can be written to stays open: its
+    contact is that of the freeze, which is still to come.
     """
 
     ledger_index: LedgerIndex
@@ -65,10 +77,11 @@ class SendPlan:
     context: EmailContext
     clock: Callable[[], datetime]
     has_unsubscribed: Callable[[str], bool] = stays_subscribed
+    is_early: bool = False
     open_clients: int = 0
     stop_reason: str | None = None
 
-    def steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[MailToSend | NoMail]:
+    def steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Step]:
         """Yield what is to be done, in the order of the audience; what is resent comes last.
 
         If the mail server still fails as it did, it does so after everybody else was mailed.
@@ -78,7 +91,7 @@ class SendPlan:
         except SubscriptionsUnknownError as error:
             self.stop_reason = str(error)
 
-    def _steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[MailToSend | NoMail]:
+    def _steps(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Step]:
         resent: list[pa.RecordBatch] = []
         for batch in batches:
             for start in range(0, batch.num_rows, BATCH):
@@ -115,7 +128,7 @@ class SendPlan:
 
     def _steps_of(
         self, batch: pa.RecordBatch, chosen: Sequence[int], states: Sequence[DeliveryState | None]
-    ) -> Iterator[MailToSend | NoMail]:
+    ) -> Iterator[Step]:
         if not chosen:
             return
         rows = batch.take(pa.array(chosen, pa.int64()))
@@ -133,6 +146,8 @@ class SendPlan:
                     yield self._not_mailed(to.client, UNSUBSCRIBED, states[i])
                 else:
                     yield self._composed(to, held, states[i])
+            elif self.is_early and to.may_come and states[i] is None:
+                yield StaysOpen(member.client, to.reason)
             else:
                 yield self._not_mailed(member.client, to, states[i])
 

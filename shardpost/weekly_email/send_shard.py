@@ -16,6 +16,7 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.rate_limit import RateLimit
 from shardpost.weekly_email.model.refusals import Refusals
 from shardpost.weekly_email.model.shard_counts import ShardReport
@@ -41,6 +42,18 @@ class SendOptions:
     now: datetime
     started: float
     has_unsubscribed: Callable[[str], bool] = stays_subscribed
+    is_early: bool = False
+
+    def plan(self, ledger_index: LedgerIndex) -> SendPlan:
+        """Return the plan of a shard whose ledger says that."""
+        return SendPlan(
+            ledger_index,
+            self.resend,
+            self.context,
+            self.clock,
+            self.has_unsubscribed,
+            self.is_early,
+        )
 
     def clock(self) -> datetime:
         """Return the time."""
@@ -83,9 +96,7 @@ def _send(
 ) -> ShardReport:
     ledger_index = ledger.open()
     unknown = sending_to_unknown(ledger_index)
-    plan = SendPlan(
-        ledger_index, options.resend, options.context, options.clock, options.has_unsubscribed
-    )
+    plan = options.plan(ledger_index)
     week = options.context.week
     progress = Progress.of(week, shard.number, shard.audience_size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())

@@ -21,7 +21,7 @@ from shardpost.weekly_email.model.smtp_outcome import NotSent, SmtpOutcome
 from shardpost.weekly_email.outcomes import Outcomes
 from shardpost.weekly_email.progress import Progress
 from shardpost.weekly_email.retry_queue import Attempt, RetryQueue
-from shardpost.weekly_email.send_plan import MailToSend, NoMail
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, StaysOpen, Step
 from shardpost.weekly_email.smtp import MailServerError
 from shardpost.weekly_email.smtp_connections import SmtpConnections
 
@@ -63,7 +63,7 @@ class ShardSender:
         """The refusals of this run."""
         return self._outcomes.refusals
 
-    def run(self, steps: Iterator[MailToSend | NoMail]) -> None:
+    def run(self, steps: Iterator[Step]) -> None:
         """Do all steps; raises what stopped the shard, with the outcomes so far in the ledger."""
         try:
             while group := self._next_group(steps):
@@ -90,7 +90,7 @@ class ShardSender:
 
     # The next group
 
-    def _next_group(self, steps: Iterator[MailToSend | NoMail]) -> list[Attempt]:
+    def _next_group(self, steps: Iterator[Step]) -> list[Attempt]:
         """Return the mails to send together next, at most one per connection; none at the end."""
         while True:
             most = self._wait_for_rate_limit()
@@ -101,15 +101,16 @@ class ShardSender:
                 return group
             self._wait(self._retry_queue.delay)
 
-    def _add_fresh(
-        self, steps: Iterator[MailToSend | NoMail], group: list[Attempt], most: int
-    ) -> None:
+    def _add_fresh(self, steps: Iterator[Step], group: list[Attempt], most: int) -> None:
         while len(group) < most and (step := next(steps, None)) is not None:
-            if isinstance(step, MailToSend):
-                self._started += 1
-                group.append(Attempt(0, self._started, step))
-            else:
-                self._records.finish(step.entry, step.before)
+            match step:
+                case MailToSend():
+                    self._started += 1
+                    group.append(Attempt(0, self._started, step))
+                case NoMail(entry, before):
+                    self._records.finish(entry, before)
+                case StaysOpen(client, reason):
+                    self._records.leave_open(client, reason)
 
     def _wait_for_rate_limit(self) -> int:
         """Wait until at least one mail may be sent; return how many may be sent at once."""

@@ -130,14 +130,23 @@ def test_unknown_deliveries_fail_the_run_with_the_command_that_resolves_them(dag
     assert "`shardpost email --week 2026-W46 --on-unknown resend`" in str(failure.value)
 
 
-def test_too_many_failed_clients_fail_the_run_with_what_to_do(dag: Any) -> None:
+def test_too_many_failed_clients_fail_the_run_with_what_to_do(
+    dag: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     counts = {"sent": 10, "failed": 3, "unknown": 0, "suppressed": 0, "open": 0}
-    groups = [{"shards": [{"shard": n, **counts}], "unknown": []} for n in (0, 4)]
+    failed = [{"reason": "550 no such user", "count": 3, "clients": ["c1", "c2", "c3"]}]
+    groups = [
+        {"shards": [{"shard": n, **counts}], "unknown": [], "causes": {"failed": failed}}
+        for n in (0, 4)
+    ]
     report = dag.task_dict["report"].python_callable
     report(FROZEN, groups[:1])
+    assert 'failed: 3 with "550 no such user" (c1, c2, c3)' in caplog.text
     with pytest.raises(AirflowFailException) as failure:
         report(FROZEN, groups)
     assert "2026-W46: 6 of 26 clients failed" in str(failure.value)
+    assert '6 with "550 no such user" (c1, c2, c3, …)' in str(failure.value)
+    assert "`shardpost emails --week 2026-W46 --state failed` lists them" in str(failure.value)
     assert "`shardpost email --week 2026-W46 --again FAILED`" in str(failure.value)
 
 

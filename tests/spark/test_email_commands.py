@@ -42,7 +42,11 @@ def test_a_week_nobody_has_mailed_has_no_counts(shardpost: CommandLine) -> None:
         "week": WEEK,
         "shards": [{"shard": shard, **none} for shard in range(4)],
         "unknown": [],
+        "causes": {"failed": [], "suppressed": []},
+        "without_contact": 0,
+        "has_run": False,
     }
+    assert shardpost("emails", "--week", WEEK).startswith(f"{WEEK}: no run of this week")
     assert shardpost.json("emails", "--week", WEEK, "--client", "client1") == []
     assert "no run of that week" in shardpost("emails", "--week", WEEK, "--client", "client1")
 
@@ -76,7 +80,9 @@ def test_an_unknown_delivery_makes_both_commands_end_with_3(
     ledger = shardpost.json("emails", "--week", WEEK, "--client", "client2", code=3)
     assert [row["state"] for row in ledger] == ["sending", "unknown"]
     assert "suppressed" in shardpost("emails", "--week", WEEK, "--client", "client3")
-    assert "not in the audience" in shardpost("emails", "--week", WEEK, "--client", "client4")
+    assert "not in that week's audience" in shardpost(
+        "emails", "--week", WEEK, "--client", "client4"
+    )
 
 
 def test_one_machine_mails_its_shards_side_by_side(world: World, server: MailServer) -> None:

@@ -18,14 +18,14 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.arguments import parser, request_of
-from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.shard_counts import ShardCounts, counts_document
 from shardpost.weekly_email.model.tables import FROZEN_WEEKS
 from shardpost.weekly_email.run import run as weekly_email
 from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
-from tests.support.week_tables import World
+from tests.support.week_tables import World, counts_by_shard
 
 WEEK = IsoWeek(2026, 45)
 IN_TIME = WEEK.end - timedelta(hours=1)
@@ -154,7 +154,7 @@ def test_only_the_shards_that_are_named_are_mailed(world: World, server: MailSer
     run(world, "--shards", "1,3")
     chosen = {c for c in clients if partition_of(c, 4) in (1, 3)}
     assert server.taken == {f"{client}@x.example": 1 for client in chosen}
-    left = status_by_shard(world.settings, WEEK, 4)
+    left = counts_by_shard(world.settings, WEEK, NOW)
     assert sum(shard.open for shard in left) == 12 - len(chosen)
     run(world)
     assert server.taken == {f"{client}@x.example": 1 for client in clients}
@@ -383,11 +383,106 @@ def test_bad_shards_and_bad_settings_are_refused_before_anything_is_frozen(world
     assert frozen_weeks.find(world.settings, WEEK) is None
 
 
-def test_a_dry_run_can_leave_its_list_in_a_file(world: World, tmp_path: Path) -> None:
+def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
+    world: World, tmp_path: Path
+) -> None:
     world.position("1", "client1")
     world.client("client1")
     world.commit(looked_at=NOW)
-    code, result = run(world, "--dry-run", "--recipients", str(tmp_path / "list"))
-    assert (code, result) == (0, {"week": str(WEEK), "snapshot": 1})
-    lines = (tmp_path / "list").read_text().splitlines()
+    counts = dict.fromkeys(("suppressed", "failed", "unchanged", "new", "left"), 0)
+    listed = {"week": str(WEEK), "snapshot": 1, "compared_with": None}
+    listed |= {"counts": {"recipients": 1, **counts}}
+    assert run(world, "--dry-run", "--recipients", str(tmp_path)) == (0, listed)
+    lines = (tmp_path / "recipients").read_text().splitlines()
     assert [json.loads(line)["client"] for line in lines] == ["client1"]
+    assert run(world, "--dry-run", "--recipients", str(tmp_path / "text")) == (0, listed)
+    assert (tmp_path / "text").read_text().splitlines() == [
+        f"client1 <client1@x.example>, shard {partition_of('client1', 4)}: 1",
+        "1 would get an e-mail; nothing was sent",
+    ]
+
+
+def test_a_dry_run_says_of_everybody_what_the_run_after_it_does(
+    world: World, server: MailServer
+) -> None:
+    story(world)
+    world.commit(looked_at=NOW)
+    listed = run(world, "--dry-run")[1]
+    assert (listed["compared_with"], listed["new"], listed["left"]) == (None, [], [])
+    why = {one["client"]: one["reason"] for one in listed["failed"]}
+    assert why.pop("client7").startswith("unusable e-mail address 'no address'")
+    assert why == {"nobody": "no contact: the client has no record in `clients`"}
+    assert [(one["client"], one["reason"]) for one in listed["suppressed"]] == [
+        ("client6", "not subscribed")
+    ]
+    assert listed["unchanged"] == []
+    result = run(world)[1]
+    counts = listed["counts"]
+    assert total(result, "sent") == counts["recipients"] == 3
+    assert total(result, "failed") == counts["failed"] == 2
+    assert total(result, "suppressed") == counts["suppressed"] == 1
+    again = run(world, "--dry-run")[1]
+    assert again["counts"] == dict.fromkeys(counts, 0) | {"unchanged": 6}
+
+
+def test_a_dry_run_names_who_is_new_and_who_left_since_the_last_week_with_an_audience(
+    world: World, server: MailServer
+) -> None:
+    for client in ("client1", "client2", "client3", "client4"):
+        world.position(client, client)
+        world.client(client, subscribed=client != "client4")
+    world.commit(looked_at=NOW)
+    run(world)
+    next_time = WEEK.next.next.end + timedelta(hours=8)
+    world.close("client2", at=NOW)
+    world.client("client3", subscribed=False)
+    world.client("client4")
+    world.position("client5", "client5", at=NOW)
+    world.client("client5")
+    world.commit(looked_at=next_time)
+    after = request_of(
+        parser().parse_args(
+            ["--week", str(WEEK.next.next), "--now", next_time.isoformat(), "--dry-run"]
+        )
+    )
+    listed = weekly_email(after, world.settings)[1]
+    assert listed["compared_with"] == str(WEEK)
+    assert sorted(listed["new"]) == ["client4", "client5"]
+    assert sorted(listed["left"]) == ["client2", "client3"]
+    assert {to["client"] for to in listed["recipients"]} == {"client1", "client4", "client5"}
+
+
+def test_both_commands_count_one_week_in_one_way_early_frozen_and_both(
+    world: World, server: MailServer
+) -> None:
+    early = WEEK.start + timedelta(days=1)
+    for client in ("client1", "client2", "client3"):
+        world.position(client, client)
+    world.client("client1")
+    world.client("client2", email="no address")
+    world.commit(looked_at=early)
+    code, result = run(world, "--early", now=early)
+    assert (code, total(result, "sent"), total(result, "failed"), total(result, "open")) == (
+        0,
+        1,
+        0,
+        2,
+    )
+    assert result["without_contact"] == 2
+    assert counted(counts_by_shard(world.settings, WEEK, early)) == result["shards"]
+
+    world.client("client3")
+    world.position("4", "client4", at=IN_TIME)
+    world.client("client4")
+    world.commit(looked_at=NOW)
+    server.script = lambda at, to: "drop" if at == "DATA" and "client4" in to else None
+    code, result = run(world)
+    assert [total(result, s) for s in ("sent", "failed", "open")] == [2, 1, 1]
+    assert (code, result["without_contact"]) == (1, 0)
+    assert counted(counts_by_shard(world.settings, WEEK, NOW)) == result["shards"]
+    assert set(server.taken.values()) == {1}
+
+
+def counted(shards: list[ShardCounts]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = counts_document(WEEK, shards)["shards"]
+    return found

@@ -13,13 +13,12 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.arguments import parser, request_of
-from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.run import run
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer, mail_server
-from tests.support.week_tables import World
+from tests.support.week_tables import World, counts_by_shard
 
 CLIENTS = [f"client{n}" for n in range(400)]
 WEEK = IsoWeek.last_ended(datetime.now(UTC))
@@ -78,7 +77,7 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 def unknown_clients(world: World) -> set[str]:
-    shards = status_by_shard(world.settings, WEEK, 4)
+    shards = counts_by_shard(world.settings, WEEK, WEEK.end)
     return {client for shard in shards for client in shard.unknown_clients}
 
 
@@ -96,7 +95,7 @@ def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
             unknown = found
         assert send(world) == (3 if unknown else 0)
         assert unknown_clients(world) == unknown
-        status = status_by_shard(world.settings, WEEK, 4)
+        status = counts_by_shard(world.settings, WEEK, WEEK.end)
         assert sum(shard.sent for shard in status) == len(CLIENTS) - len(unknown)
         assert sum(shard.open + shard.failed for shard in status) == 0
         assert set(server.taken.values()) == {1}

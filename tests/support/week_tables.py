@@ -19,6 +19,10 @@ from shardpost.holders.model.tables import (
     POSITIONS,
 )
 from shardpost.settings import Settings
+from shardpost.weekly_email.delivery_status import status_by_shard
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.shard_counts import ShardCounts
+from shardpost.weekly_email.week_audience import audience_of
 
 LONG_AGO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 
@@ -93,3 +97,9 @@ class World:
 
 def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:
     return {"key": key, "partition": 0, "offset": seq, "timestamp": at, "seq": seq, "snapshot": 1}
+
+
+def counts_by_shard(settings: Settings, week: IsoWeek, now: datetime) -> list[ShardCounts]:
+    """Return the counts of each shard as `emails` has them."""
+    audience = audience_of(settings, week, now)
+    return [one.counts for one in status_by_shard(settings, week, audience, settings.partitions)]

@@ -16,7 +16,7 @@ from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
 from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, Unsubscribed
 from tests.support.histories import overwrite, snapshot
 
@@ -103,10 +103,11 @@ def members() -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist(rows, MEMBERS)
 
 
-def step_of(step: MailToSend | NoMail) -> tuple[str, str]:
+def step_of(step: Step) -> tuple[str, str]:
     if isinstance(step, MailToSend):
         assert f"\r\n{step.mail.client} ".encode() in step.mail.content  # its own position
         return step.mail.client, "mail"
+    assert isinstance(step, NoMail)
     return step.entry.client, f"{step.entry.state}: {step.entry.reason}"
 
 

@@ -1,15 +1,20 @@
-"""Who holds what at a snapshot, and their contacts, as frames; and who has unsubscribed since.
+"""Who holds what at a snapshot, and their contacts, as frames; who has unsubscribed since.
+
+And, without a JVM, only who holds and can be reached.
 
 This is all that other features may import from the holders.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta.query import at_snapshot, query
+from shardpost.delta.query import at_snapshot, query, stream
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.sql import text_literal
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
 from shardpost.holders.model.tables import CLIENTS
 from shardpost.holders.spark.position_id_order import order_of
@@ -18,6 +23,12 @@ from shardpost.spark.delta_files import read
 
 # Fields of each element of `positions`.
 POSITION_FIELDS = ("position", "ticker", "amount", "exchange")
+
+_HOLDING = """
+SELECT h.client AS client, c.email AS email, c.key IS NOT NULL AS has_contact
+FROM (SELECT DISTINCT u.client FROM ({positions}) u WHERE {condition}) h
+LEFT JOIN (SELECT key, email FROM clients WHERE is_open) c ON h.client = c.key
+"""
 
 
 def held_positions(
@@ -54,6 +65,18 @@ def unsubscribed_since(settings: Settings, snapshot: Snapshot, since: int) -> fr
     )
     found = query(settings, sql, at_snapshot(snapshot, CLIENTS))
     return frozenset(found.column("key").to_pylist())
+
+
+def holding_clients(
+    settings: Settings, snapshot: Snapshot, as_of: datetime, client: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield (client, email, has_contact) of each client that held as `held_positions` says.
+
+    Of all, or of one; each once, in no order. Without a JVM.
+    """
+    condition = "true" if client is None else f"u.client = {text_literal(client)}"
+    sql = _HOLDING.format(positions=counted_positions(snapshot.country, as_of), condition=condition)
+    return stream(settings, sql.strip(), at_snapshot(snapshot, *RELATIONS, CLIENTS))
 
 
 def _in_order_of_ids() -> Column:

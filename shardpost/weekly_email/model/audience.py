@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from shardpost.weekly_email.model.addresses import UnusableAddress, check_address
+from shardpost.weekly_email.model.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Recipient
 
@@ -36,26 +36,40 @@ class Member:
 
 @dataclass(frozen=True)
 class NotMailed:
-    """A client that gets no e-mail, and why."""
+    """A client that gets no e-mail, and why.
+
+    `may_come`: for want of a contact, which may come before a week that goes on is frozen.
+    """
 
     state: DeliveryState
     reason: str
+    may_come: bool = False
 
 
 UNSUBSCRIBED = NotMailed(DeliveryState.SUPPRESSED, "not subscribed: since this run began")
+
+
+def why_no_mail_can_be_written(email: str | None, *, has_contact: bool) -> str | None:
+    """Return why no mail can be written to a client with that contact, or None if one can."""
+    address = _address(email, has_contact=has_contact)
+    return address.reason if isinstance(address, UnusableAddress) else None
 
 
 def recipient_of(member: Member) -> Recipient | NotMailed:
     """Return to whom the member's e-mail goes, or why it gets none."""
     if member.subscribed is False:
         return NotMailed(DeliveryState.SUPPRESSED, "not subscribed")
-    if not member.has_contact:
-        return NotMailed(DeliveryState.FAILED, "no contact: the client has no record in `clients`")
-    address = check_address(member.email)
+    address = _address(member.email, has_contact=member.has_contact)
     if isinstance(address, UnusableAddress):
-        return NotMailed(DeliveryState.FAILED, address.reason)
+        return NotMailed(DeliveryState.FAILED, address.reason, may_come=True)
     if member.subscribed is None:
         return NotMailed(
             DeliveryState.SUPPRESSED, "not subscribed: its record in `clients` was deleted"
         )
     return Recipient(member.client, member.name or "", address)
+
+
+def _address(email: str | None, *, has_contact: bool) -> Address | UnusableAddress:
+    if not has_contact:
+        return UnusableAddress("no contact: the client has no record in `clients`")
+    return check_address(email)

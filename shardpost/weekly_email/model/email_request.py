@@ -27,7 +27,7 @@ class EmailRequest:
     `again_failed`: mail those again that had failed. `again_suppressed`: mail those that were not
     subscribed, and are now. `on_unknown`: `hold` or `resend`, None for the setting's. `groups`: how
     many jobs share the rate limit. `is_scheduled`: the run may leave its week out. `recipients`:
-    the file that a dry run writes to, None for into the result.
+    the folder or file that a dry run writes its lists to, None for into the result.
     """
 
     week: IsoWeek

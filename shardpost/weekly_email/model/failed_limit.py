@@ -1,10 +1,11 @@
 """How many clients of a week may have failed before a person has to look."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardpost.weekly_email.model.share_limit import ShareLimit, totals
+from shardpost.weekly_email.model.causes import Cause
+from shardpost.weekly_email.model.share_limit import ShareLimit, totals, why
 
 
 class FailedSettings(Protocol):
@@ -31,29 +32,31 @@ class FailedLimit(ShareLimit):
         """Return the limit that the settings describe."""
         return cls(settings.mail_failed_allowed, settings.mail_failed_share)
 
-    def why_exceeded(self, week: object, shards: Iterable[Mapping[str, int]]) -> str | None:
+    def why_exceeded(
+        self, week: object, shards: Iterable[Mapping[str, int]], causes: Sequence[Cause] = ()
+    ) -> str | None:
         """Return what to do about too many failed clients, or None if there are not.
 
-        `shards` are counts as in `counts_document`.
+        `shards` are counts as in `counts_document`; `causes` say why they failed.
         """
         counts = totals(shards)
         failed, clients = counts["failed"], sum(counts.values())
         if failed and not counts["sent"]:
             return (
                 f"{week}: {failed} of {clients} clients failed, and none was mailed: the mail"
-                f" server may refuse everything. {_what_to_do(week)}"
+                f" server may refuse everything{why(causes, failed)}. {_what_to_do(week)}"
             )
         if not self.is_exceeded(failed, clients):
             return None
         return (
             f"{week}: {failed} of {clients} clients failed, more than SHARDPOST_MAIL_FAILED_ALLOWED"
-            f" and SHARDPOST_MAIL_FAILED_SHARE allow. {_what_to_do(week)}"
+            f" and SHARDPOST_MAIL_FAILED_SHARE allow{why(causes, failed)}. {_what_to_do(week)}"
         )
 
 
 def _what_to_do(week: object) -> str:
     return (
-        "The logs of the runs say why for each. Mend the mail server, or what is wrong with the"
-        " addresses in the topic `clients`, compact, and run"
+        f"`shardpost emails --week {week} --state failed` lists them all. Mend the mail server, or"
+        " what is wrong with the addresses in the topic `clients`, compact, and run"
         f" `shardpost email --week {week} --again FAILED`, which takes contacts as of then."
     )

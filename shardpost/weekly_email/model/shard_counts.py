@@ -25,6 +25,11 @@ class ShardCounts:
     open: int = 0
     unknown_clients: tuple[str, ...] = ()
 
+    @property
+    def clients(self) -> int:
+        """How many clients the shard has in all states."""
+        return sum(getattr(self, name) for name in STATES)
+
     @classmethod
     def of(
         cls,
@@ -41,6 +46,7 @@ class ShardCounts:
 
 # What is printed of each shard, in this order.
 COLUMNS = tuple(one.name for one in fields(ShardCounts) if one.name != "unknown_clients")
+STATES = COLUMNS[1:]
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,29 @@ def parse(text: str | None, count: int) -> list[int]:
         return list(range(count))
     named: set[int] = set()
     for part in text.split(","):
-        found = _SPAN.fullmatch(part)
-        if not found:
-            raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
-        first, last = int(found[1]), int(found[2] or found[1])
-        if first > last or last >= count:
+        first, last = _span(text, part)
+        if last >= count:
             raise UsageError(f"shards {text!r}: expected 0 to {count - 1}, found {part.strip()}")
         named.update(range(first, last + 1))
     return sorted(named)
+
+
+def require_form(text: str | None) -> None:
+    """Refuse shards that are none, however many there are."""
+    if text is not None and text.strip():
+        for part in text.split(","):
+            _span(text, part)
+
+
+def _span(text: str, part: str) -> tuple[int, int]:
+    """Return the first and the last shard of a part of the text."""
+    found = _SPAN.fullmatch(part)
+    if not found:
+        raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if first > last:
+        raise UsageError(f"shards {text!r}: expected the lower number first, found {part.strip()}")
+    return first, last
 
 
 def text_of(shards: Sequence[int]) -> str:

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shardpost.weekly_email.model.shard_counts import COLUMNS
-
-STATES = tuple(name for name in COLUMNS if name != "shard")
+from shardpost.weekly_email.model.causes import Cause, causes_text
+from shardpost.weekly_email.model.shard_counts import STATES
 
 
 @dataclass(frozen=True)
@@ -24,3 +23,9 @@ def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return {state: clients} of all shards, whose counts are as in `counts_document`."""
     found = list(shards)
     return {state: sum(shard[state] for shard in found) for state in STATES}
+
+
+def why(causes: Iterable[Cause], count: int) -> str:
+    """Return the largest causes of `count` clients as the end of a clause; empty without any."""
+    text = causes_text(causes, count)
+    return f": {text}" if text else ""

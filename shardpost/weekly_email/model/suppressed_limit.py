@@ -4,11 +4,12 @@ A producer's fault that deletes all records of `clients`, or writes that nobody 
 at each single client like one that has unsubscribed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardpost.weekly_email.model.share_limit import ShareLimit, totals
+from shardpost.weekly_email.model.causes import Cause
+from shardpost.weekly_email.model.share_limit import ShareLimit, totals, why
 
 
 class SuppressedSettings(Protocol):
@@ -32,10 +33,12 @@ class SuppressedLimit(ShareLimit):
         """Return the limit that the settings describe."""
         return cls(settings.mail_suppressed_allowed, settings.mail_suppressed_share)
 
-    def why_exceeded(self, week: object, shards: Iterable[Mapping[str, int]]) -> str | None:
+    def why_exceeded(
+        self, week: object, shards: Iterable[Mapping[str, int]], causes: Sequence[Cause] = ()
+    ) -> str | None:
         """Return what to do about too many suppressed clients, or None if there are not.
 
-        `shards` are counts as in `counts_document`.
+        `shards` are counts as in `counts_document`; `causes` say why they are suppressed.
         """
         counts = totals(shards)
         suppressed, clients = counts["suppressed"], sum(counts.values())
@@ -43,8 +46,9 @@ class SuppressedLimit(ShareLimit):
             return None
         return (
             f"{week}: {suppressed} of {clients} clients are not subscribed, more than"
-            " SHARDPOST_MAIL_SUPPRESSED_ALLOWED and SHARDPOST_MAIL_SUPPRESSED_SHARE allow. If they"
-            " have not unsubscribed, mend their records in the topic `clients`, compact, and run"
-            f" `shardpost email --week {week} --again SUPPRESSED`, which mails those who are"
-            " subscribed then."
+            " SHARDPOST_MAIL_SUPPRESSED_ALLOWED and SHARDPOST_MAIL_SUPPRESSED_SHARE allow"
+            f"{why(causes, suppressed)}. `shardpost emails --week {week} --state suppressed` lists"
+            " them all. If they have not unsubscribed, mend their records in the topic `clients`,"
+            f" compact, and run `shardpost email --week {week} --again SUPPRESSED`, which"
+            " mails those who are subscribed then."
         )

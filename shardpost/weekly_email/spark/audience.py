@@ -19,7 +19,9 @@ def members(spark: SparkSession, settings: Settings, week: PreparedWeek) -> Data
     has no record any more.
     """
     audience = (
-        _frozen(spark, settings, week.frozen) if week.frozen else computed(spark, settings, week)
+        frozen_audience(spark, settings, week.frozen)
+        if week.frozen
+        else computed(spark, settings, week)
     )
     chosen = audience.where(F.col("shard").isin(week.shards))
     current = contacts(spark, settings, week.snapshot).select(
@@ -47,6 +49,7 @@ def computed(spark: SparkSession, settings: Settings, week: PreparedWeek) -> Dat
     )
 
 
-def _frozen(spark: SparkSession, settings: Settings, frozen: FrozenWeek) -> DataFrame:
+def frozen_audience(spark: SparkSession, settings: Settings, frozen: FrozenWeek) -> DataFrame:
+    """Return the audience of a frozen week: the columns of `computed`."""
     rows = read(spark, settings, AUDIENCES, frozen.audience_version)
     return rows.where(F.col("week") == frozen.week).drop("week")

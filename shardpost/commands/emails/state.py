@@ -1,0 +1,61 @@
+"""Who is in one state of a week's e-mail, and why: `shardpost emails --state`."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardpost.commands.emails.week import FoundWeek
+from shardpost.errors import DONE, NEEDS_ATTENTION
+from shardpost.printable import one_line
+from shardpost.weekly_email.model.iso_week import IsoWeek
+
+if TYPE_CHECKING:
+    from shardpost.weekly_email.delivery_status import ListedClient
+
+
+def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
+    """Print the clients that are in a state, grouped by reason; return the exit code.
+
+    Exit code 3 if they are unknown, or the ledger lost records.
+    """
+    from shardpost.weekly_email.delivery_status import clients_in_state
+
+    listed = clients_in_state(found.settings, found.week, found.audience, found.partitions, state)
+    document = state_document(found.week, state, listed)
+    click.echo(json.dumps(document) if as_json else state_text(document))
+    is_unknown = state == "unknown" and document["count"]
+    return NEEDS_ATTENTION if is_unknown or not found.is_whole() else DONE
+
+
+def state_document(week: IsoWeek, state: str, listed: "Iterable[ListedClient]") -> dict[str, Any]:
+    """Return the clients by cause, the largest group first, each with its own reason."""
+    from shardpost.weekly_email.model.causes import cause_of
+
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for one in listed:
+        form = {"client": one.client, "shard": one.shard, "reason": one.reason}
+        groups[cause_of(one.reason, one.client)].append(form)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    return {
+        "week": str(week),
+        "state": state,
+        "count": sum(map(len, groups.values())),
+        "groups": [
+            {"reason": reason, "count": len(clients), "clients": clients}
+            for reason, clients in ordered
+        ],
+    }
+
+
+def state_text(document: dict[str, Any]) -> str:
+    """Return the groups: each reason, and under it a line for each client."""
+    lines = [f"{document['week']}: {document['count']} {document['state']}"]
+    for group in document["groups"]:
+        lines.append(f'{group["count"]} with "{group["reason"]}"')
+        for one in group["clients"]:
+            own = f": {one['reason']}" if one["reason"] not in (None, group["reason"]) else ""
+            lines.append(f"  {one['client']}, shard {one['shard']}{own}")
+    return "\n".join(map(one_line, lines))

@@ -1,0 +1,46 @@
+"""What the options of `shardpost emails` start from: a week's audience, and its ledger."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from shardpost.errors import ShardpostError
+from shardpost.printable import one_line
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.iso_week import IsoWeek
+
+if TYPE_CHECKING:
+    from shardpost.weekly_email.week_audience import WeekAudience
+
+
+@dataclass(frozen=True)
+class FoundWeek:
+    """A week, its audience (None if no run has begun it), and the partitions of its ledger."""
+
+    settings: Settings
+    week: IsoWeek
+    audience: "WeekAudience"
+    partitions: int
+
+    def is_whole(self) -> bool:
+        """Tell whether the ledger has all that was written of the week; else warn of what not."""
+        from shardpost.weekly_email.ledger_guard import require_ledger
+
+        try:
+            require_ledger(self.settings, self.week)
+        except ShardpostError as error:
+            click.echo(one_line(f"shardpost: {error}"), err=True)
+            return False
+        return True
+
+
+def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
+    """Return the week as of now."""
+    from shardpost.kafka.offsets import partition_counts
+    from shardpost.weekly_email.week_audience import audience_of
+
+    topic = settings.topic("weekly-emails")
+    partitions = partition_counts(settings, [topic])[topic]
+    return FoundWeek(settings, week, audience_of(settings, week, now), partitions)

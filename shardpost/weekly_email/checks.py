@@ -1,0 +1,99 @@
+"""What a run of the weekly e-mail refuses before it freezes or mails: no JVM, no writes."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.topics.store_topic import StoreTopic
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.ledger_guard import require_ledger
+from shardpost.weekly_email.model import shard_ranges
+from shardpost.weekly_email.model.email_context import Sender
+from shardpost.weekly_email.model.email_request import EmailRequest
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.mail_server_checks import (
+    require_private_login,
+    require_real_sender,
+)
+from shardpost.weekly_email.model.prepared_week import PreparedWeek
+
+
+@dataclass(frozen=True)
+class CheckedWeek:
+    """A week that may be mailed, as far as it is prepared already, and its ledger's topic."""
+
+    week: PreparedWeek
+    ledger: StoreTopic
+
+
+def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
+    """Return the week that a request is about, with its audience if that is frozen.
+
+    UsageError for settings that no mail can be written with, and for shards that do not exist;
+    ShardpostError for a week that has not ended, or that the newest snapshot does not cover, and
+    for a ledger that may have lost records of the week.
+    """
+    shard_ranges.require_form(request.shards)
+    sender = _sender(settings)
+    latest = request.week.as_of(request.now, early=request.early)
+    ledger = require_ledger(settings, request.week)
+    chosen = shard_ranges.parse(request.shards, ledger.partitions)
+    snapshot = snapshots.current(settings)
+    as_of = _early_as_of(snapshot, request) if request.early else latest
+    week = PreparedWeek(request.week, as_of, sender, snapshot, ledger.partitions, chosen)
+    if frozen := frozen_weeks.find(settings, request.week):
+        week = week.with_frozen(frozen)
+    elif not request.early:
+        _require_covered(snapshot, request.week)
+    if request.is_real:
+        _require_recent(snapshot, request.now, settings.mail_snapshot_age)
+    return CheckedWeek(week, ledger)
+
+
+def _sender(settings: Settings) -> Sender:
+    """Return who sends the e-mails; UsageError names a setting that they cannot be sent with."""
+    sender = Sender.of(
+        mail_from=settings.mail_from,
+        unsubscribe_url=settings.unsubscribe_url,
+        list_id=settings.mail_list_id,
+    )
+    require_real_sender(sender, settings.mail_server)
+    require_private_login(
+        user=settings.smtp_user,
+        tls=settings.smtp_tls,
+        plain_login=settings.smtp_plain_login,
+        host=settings.mail_server,
+    )
+    return sender
+
+
+def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:
+    """Return now, or the time up to which the snapshot has all records if that is earlier."""
+    if snapshot.looked_at < request.week.start:
+        raise ShardpostError(
+            f"week {request.week} started {request.week.start:%Y-%m-%d %H:%M} UTC, and snapshot"
+            f" {snapshot.number} is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC: run"
+            " `shardpost compact` first"
+        )
+    return min(request.as_of or request.now, snapshot.looked_at)
+
+
+def _require_covered(snapshot: Snapshot, week: IsoWeek) -> None:
+    if snapshot.looked_at < week.end:
+        raise ShardpostError(
+            f"week {week} ended {week.end:%Y-%m-%d %H:%M} UTC, and snapshot {snapshot.number} is of"
+            f" {snapshot.looked_at:%Y-%m-%d %H:%M} UTC: run `shardpost compact` first"
+        )
+
+
+def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:
+    """Refuse a snapshot that does not know who has unsubscribed lately."""
+    if now - snapshot.looked_at > timedelta(seconds=most_seconds):
+        raise ShardpostError(
+            f"snapshot {snapshot.number} is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC, more than"
+            f" {most_seconds:g} s ago (SHARDPOST_MAIL_SNAPSHOT_AGE): who has unsubscribed since is"
+            " not known: run `shardpost compact` first"
+        )

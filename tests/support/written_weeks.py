@@ -1,0 +1,88 @@
+"""Weeks written by hand, without a JVM: snapshots of who holds, frozen audiences, ledgers."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from deltalake import DeltaTable, write_deltalake
+
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
+from shardpost.holders.model.tables import CLIENTS
+from shardpost.kafka.partitioning import partition_of
+from shardpost.settings import Settings
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.ledger_guard import mark_start, require_ledger
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.tables import AUDIENCES
+from tests.support.histories import Batch, arrow, country_of, overwrite, put, write
+
+
+def hold(
+    settings: Settings, clients: Iterable[str], contacts: Mapping[str, Any], looked_at: datetime
+) -> None:
+    """Commit a snapshot in which each client holds one position that counts.
+
+    `contacts`: the e-mail address of each client that has a record.
+    """
+    held = [put(client, client, "NASDAQ") for client in clients]
+    write(settings, [Batch(held, [country_of("NASDAQ", "US")])])
+    rows = [
+        {
+            "key": key,
+            "snapshot": 1,
+            "is_open": True,
+            "subscribed": True,
+            "name": key,
+            "email": email,
+        }
+        for key, email in contacts.items()
+    ]
+    seen = snapshots.current(settings)
+    tables = {**seen.tables, CLIENTS.name: overwrite(settings, CLIENTS, rows)}
+    number = seen.number + 1
+    snapshots.commit(settings, replace(seen, number=number, tables=tables, looked_at=looked_at))
+
+
+def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: datetime) -> FrozenWeek:
+    """Freeze a week's audience."""
+    held = [dict.fromkeys(("position", "ticker", "amount", "exchange"), "1")]
+    rows = [
+        {
+            "client": client,
+            "name": client,
+            "email": f"{client}@x.example",
+            "has_contact": True,
+            "positions": held,
+            "week": str(week),
+            "shard": partition_of(client, settings.partitions),
+        }
+        for client in clients
+    ]
+    path = path_of(settings, AUDIENCES)
+    write_deltalake(path, arrow(AUDIENCES, rows), mode="append" if rows else "ignore")
+    version = DeltaTable(path).version()
+    frozen = FrozenWeek(
+        *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
+    )
+    frozen_weeks.commit(settings, frozen)
+    return frozen
+
+
+def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:
+    """Mark the ledger as the first real run of a week does."""
+    mark_start(settings, week, require_ledger(settings, week), at)
+
+
+def record(
+    settings: Settings, week: IsoWeek, client: str, state: DeliveryState | None, reason: str = ""
+) -> None:
+    """Write one entry into the ledger, as a run does."""
+    with closing(Ledger(settings, week, partition_of(client, settings.partitions))) as ledger:
+        ledger.open()
+        ledger.write([LedgerEntry(client, state, "<1@x>", reason or None)])

@@ -1,0 +1,97 @@
+"""Reasons are grouped by what caused them, whoever the client is."""
+
+import pytest
+
+from shardpost.weekly_email.model.addresses import UnusableAddress, check_address
+from shardpost.weekly_email.model.causes import (
+    MOST_CAUSES,
+    NO_REASON,
+    Cause,
+    cause_of,
+    causes_of,
+    causes_text,
+    merged,
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "cause"),
+    [
+        (
+            "550 5.1.1 <client1@x.example>: Recipient address rejected: User unknown",
+            "550 5.1.1 <anna.b@y.example>: Recipient address rejected: User unknown",
+            "550 5.1.1 …: Recipient address rejected: User unknown",
+        ),
+        (
+            "550 no such user client1@x.example.",
+            "550 no such user client2@x.example.",
+            "550 no such user ….",
+        ),
+        (
+            "452 4.2.2 mailbox full (at attempt 5 of 5)",
+            "452 4.2.2 mailbox full (at attempt 5 of 5)",
+            "452 4.2.2 mailbox full (at attempt 5 of 5)",
+        ),
+        (
+            "550-5.1.1 no such user. a640c23a62f3a-aa1234si1.45 - gsmtp",
+            "550-5.1.1 no such user. b123ff0e11111-bb9876si7.12 - gsmtp",
+            "550-5.1.1 no such user. … - gsmtp",
+        ),
+        (
+            "451 4.7.1 greylisted, see https://help.example/?id=1a2b",
+            "451 4.7.1 greylisted, see https://help.example/?id=3c4d",
+            "451 4.7.1 greylisted, see …",
+        ),
+        ("550 mailbox client1 is unknown", "550 mailbox c2 is unknown", "550 mailbox … is unknown"),
+        (
+            "ä1@x.example needs SMTPUTF8, which the mail server does not offer",
+            "ö2@y.example needs SMTPUTF8, which the mail server does not offer",
+            "… needs SMTPUTF8, which the mail server does not offer",
+        ),
+        (None, "", NO_REASON),
+    ],
+)
+def test_what_differs_from_client_to_client_is_left_out(
+    one: str | None, other: str | None, cause: str
+) -> None:
+    assert cause_of(one, "client1") == cause
+    assert cause_of(other, "anna") == cause
+
+
+def test_unusable_addresses_of_one_kind_are_one_cause() -> None:
+    found = [check_address(text) for text in ("nonsense", "no address", "it's", 'a"b')]
+    reasons = [one.reason for one in found if isinstance(one, UnusableAddress)]
+    assert {cause_of(reason, "client1") for reason in reasons} == {
+        "unusable e-mail address …: An email address must have an @-sign."
+    }
+
+
+def test_different_causes_stay_apart() -> None:
+    reasons = ["550 5.1.1 no such user", "550 5.7.1 no such user", "552 too big", "no contact"]
+    assert [cause_of(reason, "client1") for reason in reasons] == reasons
+
+
+def test_groups_are_counted_and_the_largest_comes_first() -> None:
+    found = [("c1", "full"), ("c2", "gone"), ("c3", "gone"), ("c4", "gone"), ("c5", "gone")]
+    assert causes_of(found) == [Cause("gone", 4, ("c2", "c3", "c4")), Cause("full", 1, ("c1",))]
+    assert len(causes_of((str(n), f"reason {n}") for n in range(100))) == MOST_CAUSES
+
+
+def test_groups_of_several_shards_are_added_up() -> None:
+    found = [Cause("gone", 1, ("c1",)), Cause("full", 2, ("c2", "c3")), Cause("gone", 3, ("c4",))]
+    assert merged(found) == [Cause("gone", 4, ("c1", "c4")), Cause("full", 2, ("c2", "c3"))]
+    assert [Cause.from_json(cause.to_json()) for cause in found] == found
+
+
+def test_a_message_names_the_largest_groups_and_cannot_steer_a_terminal() -> None:
+    found = [
+        Cause("550 gone", 9, ("c1", "c2", "c3")),
+        Cause("evil\x1b[2J", 2, ("\n", "c5")),
+        Cause("a", 1, ("c6",)),
+        Cause("b", 1, ("c7",)),
+    ]
+    assert causes_text(found, 14) == (
+        '9 with "550 gone" (c1, c2, c3, …); 2 with "evil\ufffd[2J" (\ufffd, c5); 1 with "a" (c6);'
+        " 2 for other reasons"
+    )
+    assert causes_text([], 5) == ""
