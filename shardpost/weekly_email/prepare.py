@@ -9,14 +9,10 @@ from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.ledger_guard import mark_start, require_ledger
 from shardpost.weekly_email.model import shard_ranges
-from shardpost.weekly_email.model.email_context import Sender
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.mail_server_checks import (
-    require_private_login,
-    require_real_sender,
-)
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
+from shardpost.weekly_email.sender import sender_of
 from shardpost.weekly_email.spark.freeze_audience import freeze
 
 
@@ -27,7 +23,7 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     ShardpostError for a week that has not ended, or that the newest snapshot does not cover, and
     for a ledger that may have lost records of the week.
     """
-    sender = _sender(settings)
+    sender = sender_of(settings)
     latest = request.week.as_of(request.now, early=request.early)
     ledger = require_ledger(settings, request.week)
     chosen = shard_ranges.parse(request.shards, ledger.partitions)
@@ -44,23 +40,6 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     if request.freezes and not week.frozen:
         return week.with_frozen(freeze(settings, week, request.now))
     return week
-
-
-def _sender(settings: Settings) -> Sender:
-    """Return who sends the e-mails; UsageError names a setting that they cannot be sent with."""
-    sender = Sender.of(
-        mail_from=settings.mail_from,
-        unsubscribe_url=settings.unsubscribe_url,
-        list_id=settings.mail_list_id,
-    )
-    require_real_sender(sender, settings.mail_server)
-    require_private_login(
-        user=settings.smtp_user,
-        tls=settings.smtp_tls,
-        plain_login=settings.smtp_plain_login,
-        host=settings.mail_server,
-    )
-    return sender
 
 
 def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:
