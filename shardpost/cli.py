@@ -19,6 +19,7 @@ COMMANDS = (
     "up",
     "down",
     "status",
+    "doctor",
     "demo",
     "topics",
     "compact",

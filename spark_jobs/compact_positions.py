@@ -10,9 +10,10 @@ from functools import partial
 
 from shardpost.holders.compaction import compact
 from shardpost.spark import job
+from shardpost.spark.job_arguments import job_parser
 
 if __name__ == "__main__":
-    parser = job.parser(__doc__)
+    parser = job_parser(__doc__)
     parser.add_argument("--reconcile", action="store_true", help="close what is not held any more")
     arguments = parser.parse_args()
     job.run(partial(compact, reconcile=arguments.reconcile), result=arguments.result)

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.instants import parse_instant
 from shardpost.spark import job
+from shardpost.spark.job_arguments import job_parser
 
 if __name__ == "__main__":
-    parser = job.parser(__doc__)
+    parser = job_parser(__doc__)
     parser.add_argument(
         "--now", type=parse_instant, help="the time of the sweep, ISO 8601; default: now"
     )

@@ -4,6 +4,9 @@ import os
 
 import click
 
+# Airflow's command line says at each start that it cannot draw DAGs; nothing here draws them.
+QUIET = "ignore:Could not import graphviz:UserWarning"
+
 
 @click.command(
     context_settings={"ignore_unknown_options": True},
@@ -16,4 +19,6 @@ def command(arguments: tuple[str, ...]) -> None:
     from shardpost.settings import load
 
     airflow = str(BIN / "airflow")
-    os.execve(airflow, [airflow, *arguments], process_environment(load()))  # noqa: S606
+    warnings = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), QUIET)))
+    environment = process_environment(load()) | {"PYTHONWARNINGS": warnings}
+    os.execve(airflow, [airflow, *arguments], environment)  # noqa: S606

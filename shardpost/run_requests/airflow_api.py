@@ -93,6 +93,10 @@ class AirflowApi:
         if state != "success":
             raise ShardpostError(f"{dag}: run {run_id} failed: see its log in Airflow's UI")
 
+    def get(self, path: str) -> Any:
+        """Return the JSON document at a path."""
+        return self._json("GET", path)
+
     def _report_tasks(
         self, dag: str, run_id: str, reported: set[str], say: Callable[[str], None]
     ) -> None:
@@ -126,9 +130,11 @@ class AirflowApi:
 
 
 @contextmanager
-def log_in(address: str, user: str, password: str) -> Iterator[AirflowApi]:
-    """Give a client for the Airflow at that address."""
-    with httpx.Client(base_url=address, timeout=TIMEOUT_SECONDS) as client:
+def log_in(
+    address: str, user: str, password: str, timeout: float = TIMEOUT_SECONDS
+) -> Iterator[AirflowApi]:
+    """Give a client for the Airflow at that address; `timeout` of each request, seconds."""
+    with httpx.Client(base_url=address, timeout=timeout) as client:
         form = {"username": user, "password": password}
         try:
             response = client.post("/auth/token", json=form)

@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -18,13 +17,6 @@ from shardpost.printable import harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.parent_process import terminate_with_parent
-
-
-def parser(description: str | None) -> ArgumentParser:
-    """Return a parser with the argument that all jobs have: `--result`."""
-    made = ArgumentParser(description=description)
-    made.add_argument("--result", type=Path, help="file for the JSON result")
-    return made
 
 
 def run(body: Callable[[Settings], JobResult], *, result: Path | None) -> NoReturn:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import spark_jars
 from shardpost.spark.job_folder import job_folder
+from shardpost.spark.job_output import run_job
 from shardpost.spark.job_spec import JobSpec
 from shardpost.spark.packages import packages_zip
 from shardpost.spark.parent_process import terminate_with_parent
@@ -64,17 +64,15 @@ def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]
             return done
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / "result.json"
-        code = subprocess.run(
+        code = run_job(
             [
                 *submit_command(settings, job_conf(settings, job, *archive.jvm_options)),
                 *(str(job_file(job)), *args, "--result", str(result)),
             ],
             env=job_environment(settings) | temporary_files_in(folder),
             cwd=folder,  # Spark leaves empty folders in its working directory
-            stdout=sys.stderr,
-            check=False,
-            preexec_fn=terminate_with_parent,
-        ).returncode
+            preexec=terminate_with_parent,
+        )
         if code in (DONE, NEEDS_ATTENTION):
             archive.keep()
         if code not in EXIT_CODES:

@@ -22,14 +22,24 @@ from shardpost.topics.store_topic import KnownStore, StoreTopic
 def require_stores(settings: Settings, *names: TopicName) -> None:
     """Refuse, by name, a store that is not compacted only, or has lost records since its first use.
 
-    ShardpostError says what was found, and the way out.
+    ShardpostError says what was found, and the way out. What is there now is written down.
     """
+    for store, before in inspect_stores(settings, *names):
+        _remember(store, before, _path(settings, store.name))
+
+
+def inspect_stores(
+    settings: Settings, *names: TopicName
+) -> list[tuple[StoreTopic, KnownStore | None]]:
+    """Return each store and what was known of it; refuse as `require_stores`, and write nothing."""
     paths = {topic: _path(settings, topic) for topic in map(settings.topic, names)}
     # First: another process may write down a later end.
     known = {topic: _read(path) for topic, path in paths.items()}
-    for store in describe_stores(settings, list(paths)):
+    found = describe_stores(settings, list(paths))
+    for store in found:
         store.require_compacted()
         _require_what_it_was(store, known[store.name], paths[store.name])
+    return [(store, known[store.name]) for store in found]
 
 
 def describe_stores(settings: Settings, topics: Sequence[str]) -> list[StoreTopic]:
@@ -53,13 +63,15 @@ def _path(settings: Settings, topic: str) -> Path:
 
 
 def _require_what_it_was(store: StoreTopic, before: KnownStore | None, path: Path) -> None:
-    known = before or KnownStore(store.topic_id, store.low, store.high)
-    if lost := store.what_is_lost(known):
+    if before and (lost := store.what_is_lost(before)):
         raise ShardpostError(
             f"topic {store.name}: {lost}. What it held is lost. If that is intended, remove {path}:"
             " then it is taken as it is now"
         )
-    known = replace(known, high=store.high)
+
+
+def _remember(store: StoreTopic, before: KnownStore | None, path: Path) -> None:
+    known = replace(before or KnownStore(store.topic_id, store.low, store.high), high=store.high)
     _write(path, known.merged(_read(path)))
 
 

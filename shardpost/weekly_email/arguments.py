@@ -4,14 +4,14 @@ from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shardpost.spark import job
+from shardpost.spark.job_arguments import job_parser
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
 
 def parser(description: str | None = None) -> ArgumentParser:
     """Return the parser of this job's arguments."""
-    made = job.parser(description)
+    made = job_parser(description)
     made.add_argument("--week", required=True, help="ISO week such as 2026-W47")
     made.add_argument("--shards", help="such as 0-3 or 0,2,5-7; default: all")
     made.add_argument("--dry-run", action="store_true", help="list who would get what now")

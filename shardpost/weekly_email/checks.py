@@ -11,14 +11,10 @@ from shardpost.topics.store_topic import StoreTopic
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.ledger_guard import require_ledger
 from shardpost.weekly_email.model import shard_ranges
-from shardpost.weekly_email.model.email_context import Sender
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.mail_server_checks import (
-    require_private_login,
-    require_real_sender,
-)
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
+from shardpost.weekly_email.sender import sender_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     for a ledger that may have lost records of the week.
     """
     shard_ranges.require_form(request.shards)
-    sender = _sender(settings)
+    sender = sender_of(settings)
     latest = request.week.as_of(request.now, early=request.early)
     ledger = require_ledger(settings, request.week)
     chosen = shard_ranges.parse(request.shards, ledger.partitions)
@@ -51,23 +47,6 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     if request.is_real:
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)
     return CheckedWeek(week, ledger)
-
-
-def _sender(settings: Settings) -> Sender:
-    """Return who sends the e-mails; UsageError names a setting that they cannot be sent with."""
-    sender = Sender.of(
-        mail_from=settings.mail_from,
-        unsubscribe_url=settings.unsubscribe_url,
-        list_id=settings.mail_list_id,
-    )
-    require_real_sender(sender, settings.mail_server)
-    require_private_login(
-        user=settings.smtp_user,
-        tls=settings.smtp_tls,
-        plain_login=settings.smtp_plain_login,
-        host=settings.mail_server,
-    )
-    return sender
 
 
 def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:

@@ -5,7 +5,6 @@ from contextlib import ExitStack, contextmanager
 
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
-from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
 
@@ -14,7 +13,7 @@ def locked(settings: Settings, week: IsoWeek, shards: Iterable[int]) -> Iterator
     """Hold the lock of each shard; LockedError if a run is sending one of them."""
     with ExitStack() as locks:
         for shard in shards:
-            name = f"{WEEKLY_EMAIL.name}-{week}-{shard}"
+            name = f"weekly_email-{week}-{shard}"
             what = f"the weekly e-mail of {week}, shard {shard},"
             locks.enter_context(exclusive(settings, name, what))
         yield

@@ -1,0 +1,1 @@
+"""What `shardpost doctor` looks at: one module per check or group of checks. Nothing is changed."""

@@ -1,0 +1,111 @@
+"""The examination: all checks side by side, each bounded, none able to stop the others."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Thread
+
+from shardpost.doctor import (
+    airflow,
+    clock,
+    disk,
+    kafka,
+    locks,
+    machine,
+    mail_server,
+    snapshot,
+    stack_ports,
+)
+from shardpost.doctor.finding import Finding, ok, refused, unknown, warning
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+
+# How long one request may take, and how long a whole check.
+PATIENCE_SECONDS = 2.0
+CHECK_SECONDS = 10.0
+
+Check = Callable[[Settings, datetime], Iterable[Finding]]
+
+# In the order of the report.
+CHECKS: dict[str, Check] = {
+    "disk": disk.check,
+    "ports": stack_ports.check,
+    "locks": locks.check,
+    "kafka": kafka.check,
+    "clock": clock.check,
+    "snapshot": snapshot.check,
+    "mail server": mail_server.check,
+    "airflow": airflow.check,
+}
+
+
+def examine(load: Callable[[], Settings], now: datetime) -> list[Finding]:
+    """Return what all checks find; it starts nothing and changes nothing.
+
+    `load` reads the settings. Where they are wrong, only the machine is checked.
+    """
+    found = bounded({"machine": machine.check})
+    try:
+        settings = load()
+    except ShardpostError as problem:
+        first = "not checked: the settings are wrong"
+        return [*found, refused("settings", problem), *(unknown(name, first) for name in CHECKS)]
+    found.append(ok("settings", f"all are known and valid; SHARDPOST_HOME is {settings.home}"))
+    hasty = impatient(settings)
+    checks = {name: _with(check, hasty, now) for name, check in CHECKS.items()}
+    return [*found, *bounded(checks)]
+
+
+def impatient(settings: Settings) -> Settings:
+    """Return settings with which nothing waits long for an answer."""
+    limits = ("kafka_timeout", "smtp_connect_timeout", "smtp_timeout")
+    return settings.model_copy(update=dict.fromkeys(limits, PATIENCE_SECONDS))
+
+
+def _with(check: Check, settings: Settings, now: datetime) -> Callable[[], Iterable[Finding]]:
+    return lambda: check(settings, now)
+
+
+@dataclass
+class _Running:
+    """A check in a thread of its own, which ends with the process at the latest."""
+
+    name: str
+    check: Callable[[], Iterable[Finding]]
+    found: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.thread = Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            for finding in self.check():
+                self.found.append(finding)
+        except ShardpostError as problem:
+            self.found.append(refused(self.name, problem))
+        except Exception as problem:
+            said = f"the check failed: {type(problem).__name__}: {problem}"
+            self.found.append(warning(self.name, said, "a check that ends", "report it as a bug"))
+
+
+def bounded(
+    checks: dict[str, Callable[[], Iterable[Finding]]], seconds: float = CHECK_SECONDS
+) -> list[Finding]:
+    """Run checks side by side; return their findings in order, after so many seconds at most."""
+    deadline = time.monotonic() + seconds
+    return _ended([_Running(name, check) for name, check in checks.items()], deadline, seconds)
+
+
+def _ended(running: Sequence[_Running], deadline: float, seconds: float) -> list[Finding]:
+    found: list[Finding] = []
+    for one in running:
+        one.thread.join(max(0.0, deadline - time.monotonic()))
+        found += list(one.found)
+        if one.thread.is_alive():
+            said = f"the check did not end within {seconds:g} s"
+            found.append(
+                warning(one.name, said, "an answer", "run `shardpost doctor` again when it is idle")
+            )
+    return found

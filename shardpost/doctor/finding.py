@@ -1,0 +1,59 @@
+"""What a check found: a value that says what is there, what should be, and how to get there."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from shardpost.errors import DONE, NEEDS_ATTENTION
+
+State = Literal["ok", "warning", "error", "unknown"]
+_NEEDS_ATTENTION = frozenset({"warning", "error"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `cure` is a command, or what to do.
+
+    `unknown`: it could not be checked; what prevented that is a finding of its own, or no fault.
+    """
+
+    check: str
+    state: State
+    found: str
+    expected: str | None = None
+    cure: str | None = None
+
+    def as_json(self) -> dict[str, str | None]:
+        """Return the form of `doctor --json`."""
+        return asdict(self)
+
+
+def ok(check: str, found: str) -> Finding:
+    """Return that something is as it should be."""
+    return Finding(check, "ok", found)
+
+
+def warning(check: str, found: str, expected: str, cure: str) -> Finding:
+    """Return what works, and needs attention before long."""
+    return Finding(check, "warning", found, expected, cure)
+
+
+def error(check: str, found: str, expected: str, cure: str) -> Finding:
+    """Return what keeps something from working."""
+    return Finding(check, "error", found, expected, cure)
+
+
+def refused(check: str, problem: Exception) -> Finding:
+    """Return an error of ours as a finding: its text says what was expected, and what to do."""
+    return Finding(check, "error", str(problem))
+
+
+def unknown(check: str, found: str, cure: str | None = None) -> Finding:
+    """Return why something could not be checked."""
+    return Finding(check, "unknown", found, None, cure)
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return 3 if anything needs attention, else 0."""
+    needs = any(one.state in _NEEDS_ATTENTION for one in findings)
+    return NEEDS_ATTENTION if needs else DONE

@@ -1,0 +1,128 @@
+"""`shardpost doctor` as a user calls it: on a stack that is up, broken, or not there."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardpost.embedded import broker, sink, stack
+from shardpost.embedded.process import wait_until
+from shardpost.kafka.broker_version import broker_version
+from shardpost.kafka.clients import producer
+from shardpost.kafka.newest_times import newest_time
+from tests.support.command_line import SHARDPOST, CommandLine
+
+Found = dict[str, Any]
+MACHINE = ("java", "python", "packages", "jars", "settings")
+
+
+@pytest.fixture
+def shardpost(stack_environ: dict[str, str]) -> Iterator[CommandLine]:
+    """Give the command line of a stack of this test's own; what it left up is taken down."""
+    command = CommandLine(stack_environ | {"SHARDPOST_PARTITIONS": "2"})
+    yield command
+    stack.down(command.settings, say=lambda _: None)
+
+
+def doctor(shardpost: CommandLine, code: int = 3) -> dict[str, Found]:
+    return {one["check"]: one for one in shardpost.json("doctor", code=code)}
+
+
+def files(home: Path) -> dict[Path, int]:
+    """Return all files of a home with their times, but for what a running stack writes."""
+    paths = [path for path in home.rglob("*") if path.parts[len(home.parts)] != "kafka"]
+    return {path: path.stat().st_mtime_ns for path in paths if "logs" not in path.parts}
+
+
+def test_on_an_empty_machine_it_says_quickly_what_is_missing_and_makes_nothing(
+    shardpost: CommandLine,
+) -> None:
+    began = time.monotonic()
+    found = doctor(shardpost)
+    assert time.monotonic() - began < 10
+    assert {found[name]["state"] for name in MACHINE} == {"ok"}
+    assert found["kafka"]["cure"] == found["mail server"]["cure"] == "shardpost up"
+    assert found["airflow"]["state"] == "warning"
+    assert {found[name]["state"] for name in ("topics", "stores", "inputs")} == {"unknown"}
+    assert f"{shardpost.settings.kafka_port} is free" in found["port of kafka"]["found"]
+    assert not shardpost.settings.home.exists()
+
+
+def test_of_a_stack_that_is_up_only_the_first_snapshot_and_airflow_are_missing(
+    shardpost: CommandLine,
+) -> None:
+    shardpost("up", "--no-airflow")
+    before = files(shardpost.settings.home)
+    found = doctor(shardpost)
+    wrong = {name for name, one in found.items() if one["state"] in ("warning", "error")}
+    assert wrong == {"snapshot", "airflow"}
+    assert found["snapshot"]["cure"] == "shardpost compact"
+    assert found["kafka version"]["found"] == "Kafka 4.2"
+    assert "is held by Kafka" in found["port of kafka"]["found"]
+    assert files(shardpost.settings.home) == before
+
+
+def test_a_broker_that_hangs_and_a_port_of_another_are_named(shardpost: CommandLine) -> None:
+    settings = shardpost.settings
+    broker.start(settings)
+    pid = int((settings.home / "kafka" / "kafka.pid").read_text().split(":")[1].split(",")[0])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with socket.create_server(("127.0.0.1", settings.smtp_port)):
+            began = time.monotonic()
+            found = doctor(shardpost)
+            assert time.monotonic() - began < 15
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert f"pid {pid} runs but does not answer" in found["port of kafka"]["found"]
+    assert found["kafka"]["state"] == "error"
+    assert f"(pid {os.getpid()})" in found["port of smtp"]["found"]
+    assert "set SHARDPOST_SMTP_PORT to a free port" in found["port of smtp"]["cure"]
+    assert found["mail server"]["state"] == "error"
+    wait_until(lambda: broker.state(settings)["state"] == "up", "the broker", 20)
+
+
+def test_a_mail_server_that_greets_gets_no_mail(shardpost: CommandLine) -> None:
+    sink.start(shardpost.settings)
+    assert doctor(shardpost)["mail server"]["state"] == "ok"
+    assert not list((shardpost.settings.home / "mail").iterdir())
+
+
+def test_a_wrong_setting_is_named_and_ends_with_3(stack_environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [str(SHARDPOST), "doctor", "--json"],
+        env=os.environ | stack_environ | {"SHARDPOST_HOEM": "x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    found = {one["check"]: one for one in json.loads(done.stdout)}
+    assert found["settings"]["state"] == "error"
+    assert "SHARDPOST_HOEM" in found["settings"]["found"]
+    assert found["kafka"]["state"] == "unknown"
+
+
+def test_the_broker_says_its_release_and_when_it_took_its_newest_letter(
+    shardpost: CommandLine,
+) -> None:
+    settings = shardpost.settings
+    shardpost("up", "--no-airflow")
+    assert broker_version(settings, 5) == "4.2"
+    assert newest_time(settings, "dead-letters") is None
+    assert newest_time(settings, "clients") is None  # it has the times of producers
+    before = time.time()
+    sender = producer(settings)
+    sender.produce("dead-letters", b"v", b"k", 0, timestamp=1000)
+    assert sender.flush(30) == 0
+    newest = newest_time(settings, "dead-letters")
+    assert newest is not None
+    assert before - 1 <= newest.timestamp() <= time.time() + 1
+    assert doctor(shardpost)["clock of kafka"]["state"] == "ok"

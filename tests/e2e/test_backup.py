@@ -1,0 +1,185 @@
+"""Backup and restore, as docs/what-next.md has them: nobody is mailed twice."""
+
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardpost import tables
+from shardpost.checkout import CHECKOUT
+from shardpost.embedded import ports
+from shardpost.kafka.clients import producer
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from tests.conftest import environ
+from tests.support.command_line import CommandLine
+from tests.support.reference import published
+
+LONG_AGO = timedelta(days=21)
+BACKUP_TABLES = str(CHECKOUT / "scripts" / "backup-tables")
+
+
+@pytest.fixture
+def shardpost(tmp_path: Path) -> Iterator[CommandLine]:
+    """Give the command line of a stack of its own, without Airflow."""
+    free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
+    command = CommandLine(environ(home=tmp_path / "home", partitions=2, **free))
+    try:
+        command("up", "--no-airflow")
+        yield command
+    finally:
+        command("down")
+
+
+def put(shardpost: CommandLine, topic: str, key: str, **value: Any) -> None:
+    sender = producer(shardpost.settings)
+    at = int((datetime.now(UTC) - LONG_AGO).timestamp() * 1000)
+    sender.produce(topic, json.dumps(value).encode(), key.encode(), timestamp=at)
+    assert sender.flush(30) == 0
+
+
+def put_position(shardpost: CommandLine, key: str, client: str) -> None:
+    put(shardpost, "positions", key, Client=client, Ticker="AAPL", Amount=1, Exchange="NASDAQ")
+
+
+def put_client(shardpost: CommandLine, client: str) -> None:
+    email = f"{client}@example.com"
+    put(shardpost, "clients", client, Client=client, Name=client, Email=email, Subscribed=True)
+
+
+def mails(shardpost: CommandLine) -> int:
+    return len(list((shardpost.settings.home / "mail").glob("*.eml")))
+
+
+def backup_tables(shardpost: CommandLine, to: Path) -> subprocess.CompletedProcess[str]:
+    command = [BACKUP_TABLES, shardpost.settings.tables_root, str(to)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def reading(shardpost: CommandLine, copy: Path) -> Settings:
+    """Return settings with which a copy of the tables is read."""
+    return shardpost.settings.model_copy(update={"tables": str(copy)})
+
+
+def copies_while_compactions_go_on(shardpost: CommandLine, folder: Path) -> list[Path]:
+    """Compact twice, with new records; return the copies that were made of the tables meanwhile."""
+
+    def compact() -> None:
+        for number in (10, 11):
+            put_position(shardpost, str(number), "client2")
+            shardpost("compact")
+
+    compacting = threading.Thread(target=compact)
+    compacting.start()
+    copies: list[Path] = []
+    while compacting.is_alive() or not copies:
+        copies.append(folder / f"copy-{len(copies)}")
+        done = backup_tables(shardpost, copies[-1])
+        assert done.returncode == 0, done.stderr
+        compacting.join(3)
+    return copies
+
+
+def stop_and_copy_kafka(shardpost: CommandLine, to: Path) -> None:
+    shardpost("down")
+    to.mkdir()
+    for name in ("kafka", "stores"):
+        if (shardpost.settings.home / name).exists():
+            shutil.copytree(shardpost.settings.home / name, to / name)
+
+
+def restore_kafka(shardpost: CommandLine, backup: Path) -> None:
+    for name in ("kafka", "stores"):
+        shutil.rmtree(shardpost.settings.home / name, ignore_errors=True)
+        if (backup / name).exists():
+            shutil.copytree(backup / name, shardpost.settings.home / name)
+    shardpost("up", "--no-airflow")
+
+
+@pytest.mark.timeout(900)
+def test_a_stack_is_restored_and_goes_on_where_it_was(
+    shardpost: CommandLine, tmp_path: Path
+) -> None:
+    home, week = shardpost.settings.home, str(IsoWeek.last_ended(datetime.now(UTC)))
+    for client in ("client1", "client2"):
+        put_client(shardpost, client)
+    put_position(shardpost, "1", "client1")
+    put_position(shardpost, "2", "client2")
+    shardpost("compact")
+    assert shardpost.json("email", "--week", week)["shards"]
+    assert mails(shardpost) == 2
+
+    copies = copies_while_compactions_go_on(shardpost, tmp_path)
+    assert len(copies) > 3
+    whole = {number: shardpost.json("holders", "--snapshot", str(number)) for number in (1, 2, 3)}
+    for copy in copies:  # each is one of the snapshots, whole
+        newest = tables.snapshot(settings=reading(shardpost, copy)).number
+        assert tables.holders(settings=reading(shardpost, copy)) == whole[newest]
+
+    put_position(shardpost, "12", "client1")  # the topics are newer than the copy of the tables
+    shardpost("compact")
+    before = shardpost.json("holders")
+    assert before == {"client1": ["1", "12"], "client2": ["2", "10", "11"]}
+    stop_and_copy_kafka(shardpost, tmp_path / "backup")
+    shutil.rmtree(home)
+
+    home.mkdir()
+    shutil.copytree(copies[0], home / "tables")
+    restore_kafka(shardpost, tmp_path / "backup")
+    assert shardpost.json("holders") != before
+    shardpost("compact")
+    assert shardpost.json("holders") == before
+    assert published(shardpost.settings) == before
+    counts = shardpost.json("email", "--week", week)["shards"]
+    assert sum(row["sent"] for row in counts) == 2
+    assert mails(shardpost) == 0  # since the restore
+    found = {one["check"]: one["state"] for one in shardpost.json("doctor", code=3)}
+    assert found.pop("airflow") == "warning"  # it was not started
+    assert set(found.values()) <= {"ok", "unknown"}
+
+
+@pytest.mark.timeout(900)
+def test_topics_that_are_older_than_the_tables_are_refused_until_a_person_decides(
+    shardpost: CommandLine, tmp_path: Path
+) -> None:
+    week = str(IsoWeek.last_ended(datetime.now(UTC)))
+    put_client(shardpost, "client1")
+    put_position(shardpost, "1", "client1")
+    shardpost("compact")
+    stop_and_copy_kafka(shardpost, tmp_path / "backup")
+    shardpost("up", "--no-airflow")
+    put_position(shardpost, "2", "client1")
+    shardpost("compact")
+    shardpost("email", "--week", week)
+    assert mails(shardpost) == 1
+
+    shardpost("down")
+    restore_kafka(shardpost, tmp_path / "backup")
+    assert "but it ends at" in shardpost.refused("compact", code=1)
+    assert "its ledger, is not what it was" in shardpost.refused("email", "--week", week, code=1)
+    found = {one["check"]: one for one in shardpost.json("doctor", code=3)}
+    assert "but it ends at" in found["inputs"]["found"]
+    assert "is not what it was" in found["store weekly-emails"]["found"]
+    assert mails(shardpost) == 1
+
+    shardpost("compact", "--reconcile")
+    assert shardpost.json("holders") == {"client1": ["1"]}
+    assert "its ledger, is not what it was" in shardpost.refused("email", "--week", week, code=1)
+    assert mails(shardpost) == 1
+
+
+def test_a_copy_goes_to_a_new_folder_and_out_of_one_with_tables(
+    shardpost: CommandLine, tmp_path: Path
+) -> None:
+    assert "found no table snapshots" in backup_tables(shardpost, tmp_path / "copy").stderr
+    assert not (tmp_path / "copy").exists()
+    (tmp_path / "tables" / "snapshots" / "_delta_log").mkdir(parents=True)
+    command = [BACKUP_TABLES, str(tmp_path / "tables"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "expected a new folder" in done.stderr) == (1, True)

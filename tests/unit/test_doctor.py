@@ -1,0 +1,200 @@
+"""The examination of `shardpost doctor`, and its checks that need no outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from shardpost import cli
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.doctor import examination
+from shardpost.doctor.airflow import check_heartbeat
+from shardpost.doctor.clock import compare
+from shardpost.doctor.disk import check_folder
+from shardpost.doctor.examination import CHECKS, bounded, examine, impatient
+from shardpost.doctor.finding import Finding, error, exit_code, ok, unknown, warning
+from shardpost.doctor.kafka import judge_version
+from shardpost.doctor.locks import check as check_locks
+from shardpost.doctor.locks import check_lock
+from shardpost.doctor.machine import check_packages, check_python
+from shardpost.doctor.snapshot import check_freshness
+from shardpost.embedded.process import stat_of, wait_until
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.locks import exclusive, path_of
+from shardpost.settings import Settings
+
+NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
+GIB = 1024**3
+
+
+def wrong_settings() -> Settings:
+    raise UsageError("unknown setting SHARDPOST_HOEM: did you mean SHARDPOST_HOME?")
+
+
+def test_ok_and_unknown_end_with_0_and_what_needs_attention_with_3() -> None:
+    fine = [ok("a", "is there"), unknown("b", "cannot be known")]
+    assert exit_code(fine) == 0
+    assert exit_code([*fine, warning("c", "1", "2", "do it")]) == 3
+    assert exit_code([*fine, error("c", "1", "2", "do it")]) == 3
+
+
+def test_wrong_settings_are_named_and_what_depends_on_them_is_unknown() -> None:
+    found = {one.check: one for one in examine(wrong_settings, NOW)}
+    assert found["settings"].state == "error"
+    assert "SHARDPOST_HOEM" in found["settings"].found
+    assert found["python"].state == "ok"
+    assert {found[name].state for name in CHECKS} == {"unknown"}
+
+
+def test_a_check_that_fails_or_hangs_stops_no_other() -> None:
+    hangs, never = Event(), timedelta(seconds=60).total_seconds()
+
+    def hanging() -> Iterator[Finding]:
+        yield ok("first", "is reported")
+        hangs.wait(never)
+
+    def failing() -> Iterator[Finding]:
+        raise ZeroDivisionError("by zero")
+
+    def refusing() -> Iterator[Finding]:
+        raise ShardpostError("the topic x is missing")
+
+    began = time.monotonic()
+    checks = {"a": hanging, "b": failing, "c": refusing, "d": lambda: [ok("d", "fine")]}
+    found = bounded(checks, seconds=0.3)
+    hangs.set()
+    assert time.monotonic() - began < 5
+    assert [(one.check, one.state) for one in found] == [
+        ("first", "ok"),
+        ("a", "warning"),
+        ("b", "warning"),
+        ("c", "error"),
+        ("d", "ok"),
+    ]
+    assert found[1].found == "the check did not end within 0.3 s"
+    assert found[2].found == "the check failed: ZeroDivisionError: by zero"
+
+
+def test_it_waits_two_seconds_for_each_answer(tmp_path: Path) -> None:
+    hasty = impatient(Settings(home=tmp_path))
+    assert (hasty.kafka_timeout, hasty.smtp_connect_timeout, hasty.smtp_timeout) == (2, 2, 2)
+
+
+def test_the_command_prints_what_was_found_and_ends_with_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [ok("java", "17"), warning("dag x", "paused\x1b[1m", "not paused", "unpause x")]
+    monkeypatch.setattr(examination, "examine", lambda *_: found)
+    assert cli.run(["doctor"]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "ok       java   17",
+        "warning  dag x  paused\ufffd[1m",
+        "                expected: not paused",
+        "                cure: unpause x",
+    ]
+    assert cli.run(["doctor", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)[0] == {
+        "check": "java",
+        "state": "ok",
+        "found": "17",
+        "expected": None,
+        "cure": None,
+    }
+
+
+def test_another_python_is_an_error() -> None:
+    assert check_python((3, 11, 7)).state == "ok"
+    assert check_python((3, 12, 1)).state == "error"
+
+
+def test_packages_of_other_versions_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("click==0.0.1 \\\n    --hash=sha256:00\nnot-there[extra]==2 ; x\n# a==1\n")
+    found = check_packages(path)
+    assert (found.state, found.cure) == ("warning", "make setup")
+    assert "not-there is not installed (2 is expected)" in found.found
+    assert "(0.0.1 is expected)" in found.found
+    assert check_packages(tmp_path / "none").state == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("free", "state"), [(0.5 * GIB, "error"), (2 * GIB, "warning"), (6 * GIB, "ok")]
+)
+def test_a_disk_is_judged_by_its_free_space(tmp_path: Path, free: float, state: str) -> None:
+    assert check_folder("home", tmp_path / "not" / "yet", int(free)).state == state
+
+
+def test_no_lock_is_held_by_a_file_that_a_dead_process_left(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    with exclusive(settings, "it", "the job"):
+        pass
+    assert path_of(settings, "it").exists()
+    assert list(check_locks(settings, NOW)) == [ok("locks", "none is held")]
+
+
+def test_a_lock_says_who_holds_it_since_when_and_is_not_touched(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    with exclusive(settings, "it", "the job"):
+        [found] = check_locks(settings, datetime.now(UTC))
+    assert (found.check, found.state) == ("lock it", "ok")
+    assert f"held by pid {os.getpid()} since 20" in found.found
+
+
+def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention(tmp_path: Path) -> None:
+    lock = tmp_path / "it"
+    lock.write_text(json.dumps({"pid": 1, "since": "2026-11-22T08:00:00+00:00"}))
+    assert check_lock(lock, os.getpid(), NOW).state == "warning"
+    lock.write_text(json.dumps({"pid": 1, "since": "2026-11-23T07:00:00+00:00"}))
+    assert check_lock(lock, os.getpid(), NOW).state == "ok"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        os.kill(process.pid, signal.SIGSTOP)
+
+        def is_stopped() -> bool:
+            stat = stat_of(process.pid)
+            return bool(stat and stat.state == "T")
+
+        wait_until(is_stopped, "the process", 10)
+        found = check_lock(lock, process.pid, NOW)
+        process.kill()
+    assert (found.state, found.cure) == ("warning", f"kill -CONT {process.pid} (or -KILL)")
+
+
+def test_what_is_from_the_future_tells_of_a_clock_that_is_behind() -> None:
+    assert compare("clock", "files", None, NOW).state == "unknown"
+    assert compare("clock", "files", NOW + timedelta(seconds=4), NOW).state == "ok"
+    ahead = compare("clock", "files", NOW + timedelta(seconds=90), NOW)
+    assert (ahead.state, ahead.found) == ("warning", "the newest of files is 90 s in the future")
+
+
+@pytest.mark.parametrize(("hours", "state"), [(0.5, "ok"), (3, "warning"), (25, "error")])
+def test_a_snapshot_that_was_not_looked_at_for_long_needs_a_compaction(
+    hours: float, state: str
+) -> None:
+    at = NOW - timedelta(hours=hours)
+    snapshot = Snapshot(7, at, at, {}, {}, Counts(), "1", "run", "US", 1)
+    found = check_freshness(snapshot, NOW, timedelta(hours=1))
+    assert found.state == state
+    assert found.cure == (None if state == "ok" else "shardpost compact")
+
+
+def test_a_release_that_loses_ends_of_transactions_is_named() -> None:
+    assert judge_version("4.2").state == "ok"
+    assert judge_version(None).state == "unknown"
+    newer = judge_version("4.3 or newer")
+    assert newer.state == "warning"
+    assert "KAFKA-20734" in newer.found
+
+
+def test_a_scheduler_without_a_recent_heartbeat_is_an_error() -> None:
+    beat = "latest_scheduler_heartbeat"
+    assert check_heartbeat({beat: "2026-11-23T07:59:50+00:00"}, NOW).state == "ok"
+    assert check_heartbeat({beat: "2026-11-23T07:58:00+00:00"}, NOW).state == "error"
+    assert check_heartbeat({beat: None}, NOW).state == "error"

@@ -1,0 +1,129 @@
+"""What `shardpost doctor` says of topics and stores."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shardpost.delta import snapshots
+from shardpost.doctor import inputs, kafka, snapshot
+from shardpost.doctor.finding import Finding
+from shardpost.doctor.topics import Cluster, departures, unreplicated
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.topics.creation import apply_topics
+from shardpost.topics.declared import COMPACT, POSITIONS, RETRIES, SHARE_HOLDERS, TopicSpec
+from shardpost.topics.stores import require_stores
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as memory:
+        apply_topics(memory.settings)
+        yield memory
+
+
+def wrong(memory: MemoryKafka) -> list[Finding]:
+    found = kafka.check(memory.settings, NOW)
+    return [one for one in found if one.state in ("warning", "error")]
+
+
+def test_topics_as_they_are_created_are_as_declared(memory: MemoryKafka) -> None:
+    assert wrong(memory) == []
+    assert not (memory.settings.home / "stores").exists()
+
+
+def test_a_missing_topic_is_named_once_with_the_command_that_creates_it(
+    memory: MemoryKafka,
+) -> None:
+    memory.broker.delete_topic("parking-lot")
+    [found] = wrong(memory)
+    assert (found.found, found.cure) == ("missing: parking-lot", "shardpost topics apply")
+
+
+def test_an_input_that_kafka_deletes_from_is_an_error_with_its_command(memory: MemoryKafka) -> None:
+    memory.broker.topics["clients"].config = {"cleanup.policy": "delete"}
+    [found] = wrong(memory)
+    assert (found.check, found.state) == ("topic clients", "error")
+    assert found.found == "cleanup.policy=delete"
+    assert found.cure
+    assert found.cure.endswith("--entity-name clients --add-config cleanup.policy=compact")
+
+
+def test_more_than_declared_is_as_declared_and_less_is_not(memory: MemoryKafka) -> None:
+    def of(spec: TopicSpec, **config: str) -> list[str]:
+        found = departures(memory.settings, spec, spec.config | _dotted(config))
+        return [f"{one.state}: {one.found}" for one in found]
+
+    assert of(POSITIONS, min_compaction_lag_ms="90000000") == []
+    assert of(POSITIONS, min_compaction_lag_ms="0") == ["warning: min.compaction.lag.ms=0"]
+    assert of(RETRIES, retention_ms="-1") == []
+    assert of(RETRIES, retention_bytes="1000") == ["warning: retention.bytes=1000"]
+    assert of(SHARE_HOLDERS, max_message_bytes="1048588") == ["warning: max.message.bytes=1048588"]
+    assert of(SHARE_HOLDERS, compression_type="producer") == []
+    assert of(replace(POSITIONS, config=COMPACT), cleanup_policy="compact,delete") == [
+        "error: cleanup.policy=compact,delete"
+    ]
+
+
+def _dotted(config: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in config.items()}
+
+
+def test_one_replica_is_a_risk_only_where_there_could_be_more() -> None:
+    known = {"positions": (8, 1), "clients": (8, 3)}
+    assert list(unreplicated(Cluster(1, known), list(known))) == []
+    [found] = unreplicated(Cluster(3, known), list(known))
+    assert found.found == "one replica, on a cluster of 3 brokers: positions"
+
+
+def test_run_topics_of_different_sizes_are_an_error(memory: MemoryKafka) -> None:
+    logs = memory.broker.topics["run-requests"].logs
+    logs.append(type(logs[0])())
+    [found] = wrong(memory)
+    assert (found.check, found.found, found.expected) == (
+        "topic run-commands",
+        "2 partitions",
+        "3, as run-requests has",
+    )
+
+
+def test_a_store_that_was_recreated_is_an_error_and_stays_one(memory: MemoryKafka) -> None:
+    require_stores(memory.settings, "dead-letters")
+    config = memory.broker.topics["dead-letters"].config
+    memory.broker.delete_topic("dead-letters")
+    memory.broker.create_topic("dead-letters", 2, config)
+    for _ in range(2):
+        [found] = wrong(memory)
+        assert found.check == "store dead-letters"
+        assert "it was deleted and created again" in found.found
+
+
+def test_what_a_compaction_would_refuse_is_said_before(memory: MemoryKafka) -> None:
+    assert inputs.check(memory.settings, NOW).found == "15 offsets that no snapshot has yet"
+    memory.broker.log(TopicPartition("exchanges", 0)).delete_before(1)
+    assert inputs.check(memory.settings, NOW).state == "ok"  # nothing was read of it before
+    memory.broker.delete_topic("exchanges")
+    assert "has no topic exchanges" in inputs.check(memory.settings, NOW).found
+
+
+def test_without_tables_the_cure_is_a_compaction(tmp_path: Path) -> None:
+    with memory_kafka(home=tmp_path) as memory:
+        assert snapshots.newest(memory.settings) is None
+        [found] = snapshot.check(memory.settings, NOW)
+    assert (found.state, found.cure) == ("warning", "shardpost compact")
+
+
+def test_tables_that_are_damaged_are_an_error_with_the_way_back(tmp_path: Path) -> None:
+    with memory_kafka(home=tmp_path) as memory:
+        log = tmp_path / "tables" / "snapshots" / "_delta_log"
+        log.mkdir(parents=True)
+        (log / f"{0:020d}.json").write_text("{")
+        [found] = snapshot.check(memory.settings, NOW)
+    assert found.state == "error"
+    assert found.cure
+    assert "docs/what-next.md" in found.cure

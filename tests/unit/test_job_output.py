@@ -1,0 +1,65 @@
+"""What a job prints is passed on, but for lines that say nothing."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardpost.spark.job_output import NOISE, pass_on, run_job
+
+NOISY = "\n".join(
+    [
+        "WARNING: Using incubator modules: jdk.incubator.vector",
+        "WARNING: Using incubator modules: jdk.incubator.foreign",
+        "Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties",
+        "  WARNING: Using incubator modules: jdk.incubator.vector",
+        "shardpost: an error of ours",
+        "the last line, without its end",
+    ]
+)
+
+
+def run(code: str) -> int:
+    return run_job(
+        [sys.executable, "-c", code], env=dict(os.environ), cwd=Path.cwd(), preexec=lambda: None
+    )
+
+
+def test_exactly_the_known_lines_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(f"import sys; sys.stderr.write({NOISY!r}); sys.exit(3)") == 3
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "WARNING: Using incubator modules: jdk.incubator.foreign",
+        "  WARNING: Using incubator modules: jdk.incubator.vector",
+        "shardpost: an error of ours",
+        "the last line, without its end",
+    ]
+
+
+def test_standard_output_of_a_job_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("print('found')") == 0
+    assert capfd.readouterr() == ("", "found\n")
+
+
+def test_bytes_that_are_no_text_are_passed_on_as_they_are(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    run(r"import sys; sys.stdout.buffer.write(b'\xff\r\n')")
+    assert capfdbinary.readouterr().err == b"\xff\r\n"
+
+
+def test_a_job_is_read_to_its_end_though_nobody_takes_its_lines(tmp_path: Path) -> None:
+    source = tmp_path / "lines"
+    source.write_bytes(b"a line\n" * 100_000)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with source.open("rb") as output:
+        pass_on(output, writing)
+        assert output.read() == b""
+    os.close(writing)
+
+
+def test_the_lines_are_compared_without_their_ends() -> None:
+    assert all(line == line.strip() for line in NOISE)
