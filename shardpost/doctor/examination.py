@@ -17,7 +17,7 @@ from shardpost.doctor import (
     snapshot,
     stack_ports,
 )
-from shardpost.doctor.finding import Finding, ok, refused, unknown, warning
+from shardpost.doctor.finding import Finding, error, ok, refused, unknown, warning
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -85,6 +85,9 @@ class _Running:
                 self.found.append(finding)
         except ShardpostError as problem:
             self.found.append(refused(self.name, problem))
+        except OSError as problem:
+            cure = "run it as the user who runs Shardpost, and see that the disk works"
+            self.found.append(error(self.name, str(problem), "files that can be read", cure))
         except Exception as problem:
             said = f"the check failed: {type(problem).__name__}: {problem}"
             self.found.append(warning(self.name, said, "a check that ends", "report it as a bug"))
