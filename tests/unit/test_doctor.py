@@ -22,7 +22,7 @@ from shardpost.doctor.airflow import check_dags, check_heartbeat
 from shardpost.doctor.clock import compare
 from shardpost.doctor.disk import check_folder
 from shardpost.doctor.examination import CHECKS, bounded, examine, impatient
-from shardpost.doctor.finding import Finding, error, exit_code, ok, unknown, warning
+from shardpost.doctor.finding import Finding, error, exit_code, ok, refused, unknown, warning
 from shardpost.doctor.kafka import judge_version
 from shardpost.doctor.locks import check as check_locks
 from shardpost.doctor.locks import check_lock
@@ -48,6 +48,13 @@ def test_ok_and_unknown_end_with_0_and_what_needs_attention_with_3() -> None:
     assert exit_code(fine) == 0
     assert exit_code([*fine, warning("c", "1", "2", "do it")]) == 3
     assert exit_code([*fine, error("c", "1", "2", "do it")]) == 3
+
+
+def test_the_cure_of_a_refusal_is_the_first_command_that_it_names() -> None:
+    said = "no topic x in `memory`: run `shardpost topics apply`, or `shardpost down`"
+    assert refused("x", ShardpostError(said)).cure == "shardpost topics apply"
+    assert refused("x", ShardpostError(said), "decide").cure == "decide"
+    assert refused("x", ShardpostError("no command")).cure is None
 
 
 def test_wrong_settings_are_named_and_what_depends_on_them_is_unknown() -> None:
