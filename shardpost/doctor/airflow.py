@@ -28,7 +28,7 @@ def check(settings: Settings, now: datetime) -> Iterator[Finding]:
     yield ok("airflow", f"up at {state['address']}")
     with log_in(state["address"], state["user"], state["password"], API_SECONDS) as api:
         yield check_heartbeat(api.get("/api/v2/monitor/health")["scheduler"], now)
-        yield from _check_dags(api)
+        yield from check_dags(api)
 
 
 def check_heartbeat(scheduler: dict[str, str | None], now: datetime) -> Finding:
@@ -45,7 +45,8 @@ def check_heartbeat(scheduler: dict[str, str | None], now: datetime) -> Finding:
     return ok("airflow scheduler", found)
 
 
-def _check_dags(api: AirflowApi) -> Iterator[Finding]:
+def check_dags(api: AirflowApi) -> Iterator[Finding]:
+    """Check that all files of DAGs can be imported, and that no DAG is paused."""
     broken = api.get(f"/api/v2/importErrors?limit={MOST}")["import_errors"]
     for one in broken:
         reason = one["stack_trace"].strip().splitlines()[-1]

@@ -17,13 +17,14 @@ from shardpost.doctor import (
     snapshot,
     stack_ports,
 )
-from shardpost.doctor.finding import Finding, ok, refused, unknown, warning
+from shardpost.doctor.finding import Finding, error, ok, refused, unknown, warning
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 # How long one request may take, and how long a whole check.
 PATIENCE_SECONDS = 2.0
 CHECK_SECONDS = 10.0
+MEND_SETTINGS = "correct them in the environment or in .env; .env.example has all of them"
 
 Check = Callable[[Settings, datetime], Iterable[Finding]]
 
@@ -50,7 +51,8 @@ def examine(load: Callable[[], Settings], now: datetime) -> list[Finding]:
         settings = load()
     except ShardpostError as problem:
         first = "not checked: the settings are wrong"
-        return [*found, refused("settings", problem), *(unknown(name, first) for name in CHECKS)]
+        wrong = refused("settings", problem, MEND_SETTINGS)
+        return [*found, wrong, *(unknown(name, first) for name in CHECKS)]
     found.append(ok("settings", f"all are known and valid; SHARDPOST_HOME is {settings.home}"))
     hasty = impatient(settings)
     checks = {name: _with(check, hasty, now) for name, check in CHECKS.items()}
@@ -85,6 +87,9 @@ class _Running:
                 self.found.append(finding)
         except ShardpostError as problem:
             self.found.append(refused(self.name, problem))
+        except OSError as problem:
+            cure = "run it as the user who runs Shardpost, and see that the disk works"
+            self.found.append(error(self.name, str(problem), "files that can be read", cure))
         except Exception as problem:
             said = f"the check failed: {type(problem).__name__}: {problem}"
             self.found.append(warning(self.name, said, "a check that ends", "report it as a bug"))

@@ -1,5 +1,6 @@
 """What a check found: a value that says what is there, what should be, and how to get there."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -8,6 +9,7 @@ from shardpost.errors import DONE, NEEDS_ATTENTION
 
 State = Literal["ok", "warning", "error", "unknown"]
 _NEEDS_ATTENTION = frozenset({"warning", "error"})
+_COMMAND = re.compile(r"`((?:shardpost|make|apt-get|kafka-configs\.sh) [^`]*)`")
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,13 @@ def error(check: str, found: str, expected: str, cure: str) -> Finding:
     return Finding(check, "error", found, expected, cure)
 
 
-def refused(check: str, problem: Exception) -> Finding:
-    """Return an error of ours as a finding: its text says what was expected, and what to do."""
-    return Finding(check, "error", str(problem))
+def refused(check: str, problem: Exception, cure: str | None = None) -> Finding:
+    """Return an error of ours as a finding: its text says what was expected, and what to do.
+
+    `cure` is by default the first command that it names.
+    """
+    named = _COMMAND.search(str(problem))
+    return Finding(check, "error", str(problem), None, cure or (named[1] if named else None))
 
 
 def unknown(check: str, found: str, cure: str | None = None) -> Finding:

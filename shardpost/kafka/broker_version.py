@@ -28,7 +28,8 @@ def broker_version(settings: Settings, seconds: float) -> str | None:
     OSError if it does not answer, or not in this protocol.
     """
     host, _, port = settings.bootstrap.split(",")[0].strip().rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), seconds) as plain:
+    host = host.strip("[]")
+    with socket.create_connection((host, int(port)), seconds) as plain:
         connection = _secured(settings, plain, host)
         connection.settimeout(seconds)
         connection.sendall(request())

@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
+from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
 from shardpost import cli
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.doctor import examination
-from shardpost.doctor.airflow import check_heartbeat
+from shardpost.doctor.airflow import check_dags, check_heartbeat
 from shardpost.doctor.clock import compare
 from shardpost.doctor.disk import check_folder
 from shardpost.doctor.examination import CHECKS, bounded, examine, impatient
-from shardpost.doctor.finding import Finding, error, exit_code, ok, unknown, warning
+from shardpost.doctor.finding import Finding, error, exit_code, ok, refused, unknown, warning
 from shardpost.doctor.kafka import judge_version
 from shardpost.doctor.locks import check as check_locks
 from shardpost.doctor.locks import check_lock
@@ -29,10 +31,12 @@ from shardpost.doctor.snapshot import check_freshness
 from shardpost.embedded.process import stat_of, wait_until
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import exclusive, path_of
+from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 GIB = 1024**3
+FINE = ok("e", "is fine")
 
 
 def wrong_settings() -> Settings:
@@ -44,6 +48,13 @@ def test_ok_and_unknown_end_with_0_and_what_needs_attention_with_3() -> None:
     assert exit_code(fine) == 0
     assert exit_code([*fine, warning("c", "1", "2", "do it")]) == 3
     assert exit_code([*fine, error("c", "1", "2", "do it")]) == 3
+
+
+def test_the_cure_of_a_refusal_is_the_first_command_that_it_names() -> None:
+    said = "no topic x in `memory`: run `shardpost topics apply`, or `shardpost down`"
+    assert refused("x", ShardpostError(said)).cure == "shardpost topics apply"
+    assert refused("x", ShardpostError(said), "decide").cure == "decide"
+    assert refused("x", ShardpostError("no command")).cure is None
 
 
 def test_wrong_settings_are_named_and_what_depends_on_them_is_unknown() -> None:
@@ -67,8 +78,11 @@ def test_a_check_that_fails_or_hangs_stops_no_other() -> None:
     def refusing() -> Iterator[Finding]:
         raise ShardpostError("the topic x is missing")
 
+    def unreadable() -> Iterator[Finding]:
+        raise PermissionError(13, "Permission denied", "/x")
+
     began = time.monotonic()
-    checks = {"a": hanging, "b": failing, "c": refusing, "d": lambda: [ok("d", "fine")]}
+    checks = {"a": hanging, "b": failing, "c": refusing, "d": unreadable, "e": lambda: [FINE]}
     found = bounded(checks, seconds=0.3)
     hangs.set()
     assert time.monotonic() - began < 5
@@ -77,10 +91,12 @@ def test_a_check_that_fails_or_hangs_stops_no_other() -> None:
         ("a", "warning"),
         ("b", "warning"),
         ("c", "error"),
-        ("d", "ok"),
+        ("d", "error"),
+        ("e", "ok"),
     ]
     assert found[1].found == "the check did not end within 0.3 s"
     assert found[2].found == "the check failed: ZeroDivisionError: by zero"
+    assert found[4].found == "[Errno 13] Permission denied: '/x'"
 
 
 def test_it_waits_two_seconds_for_each_answer(tmp_path: Path) -> None:
@@ -198,3 +214,20 @@ def test_a_scheduler_without_a_recent_heartbeat_is_an_error() -> None:
     assert check_heartbeat({beat: "2026-11-23T07:59:50+00:00"}, NOW).state == "ok"
     assert check_heartbeat({beat: "2026-11-23T07:58:00+00:00"}, NOW).state == "error"
     assert check_heartbeat({beat: None}, NOW).state == "error"
+
+
+def test_dags_that_are_broken_or_paused_are_named_with_the_command() -> None:
+    found: dict[str, Any] = {
+        "/api/v2/importErrors?limit=100": {"import_errors": []},
+        "/api/v2/dags?limit=100": {"dags": [{"dag_id": "weekly_email", "is_paused": False}]},
+    }
+    api = create_autospec(AirflowApi, instance=True)
+    api.get.side_effect = found.__getitem__
+    assert list(check_dags(api)) == [ok("airflow dags", "1, none broken or paused")]
+    found["/api/v2/dags?limit=100"]["dags"][0]["is_paused"] = True
+    broken = {"filename": "dags/x.py", "stack_trace": "Traceback\n  x\nNameError: y\n"}
+    found["/api/v2/importErrors?limit=100"]["import_errors"] = [broken]
+    file, dag = check_dags(api)
+    assert (file.check, file.state, file.found) == ("dag file dags/x.py", "error", "NameError: y")
+    assert dag.state == "warning"
+    assert dag.cure == "shardpost airflow dags unpause weekly_email"
