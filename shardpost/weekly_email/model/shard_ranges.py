@@ -13,15 +13,31 @@ def parse(text: str | None, count: int) -> list[int]:
     if text is None or not text.strip():
         return list(range(count))
     named: set[int] = set()
+    for first, last in _spans(text):
+        if last >= count:
+            raise UsageError(f"shards {text!r}: expected 0 to {count - 1}, found {last}")
+        named.update(range(first, last + 1))
+    return sorted(named)
+
+
+def require_form(text: str) -> None:
+    """Raise UsageError if `parse` could not read the text, however many shards there are."""
+    if text.strip():
+        _spans(text)
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Return the first and the last shard of each part."""
+    spans = []
     for part in text.split(","):
         found = _SPAN.fullmatch(part)
         if not found:
             raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
         first, last = int(found[1]), int(found[2] or found[1])
-        if first > last or last >= count:
-            raise UsageError(f"shards {text!r}: expected 0 to {count - 1}, found {part.strip()}")
-        named.update(range(first, last + 1))
-    return sorted(named)
+        if first > last:
+            raise UsageError(f"shards {text!r}: expected the lower one first, found {part.strip()}")
+        spans.append((first, last))
+    return spans
 
 
 def text_of(shards: Sequence[int]) -> str:
