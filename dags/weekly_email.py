@@ -83,8 +83,8 @@ PARAMS = {
         },
         title="Unknown deliveries",
         description=(
-            "Mails of an earlier attempt whose delivery is unknown: `hold` them for a person, or "
-            "`resend` them with the same Message-ID."
+            "What becomes of mails of an earlier attempt whose delivery is unknown: hold them for "
+            "a person, or resend them with the same Message-ID."
         ),
     ),
     "again": Param(

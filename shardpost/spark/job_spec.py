@@ -1,7 +1,7 @@
 """What is known of a Spark job before it starts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -23,7 +23,8 @@ class JobSpec:
     """
 
     name: str
-    unread_records: Callable[[Settings], int] = _no_records
+    # Not in the repr, whose address of a function would make each parsing a new version of a DAG.
+    unread_records: Callable[[Settings], int] = field(default=_no_records, repr=False)
     has_own_class_archive: bool = False
 
     def is_long(self, settings: Settings) -> bool:
