@@ -79,13 +79,10 @@ PARAMS = {
         values_display={
             "null": "as the setting SHARDPOST_ON_UNKNOWN says",
             "hold": "hold: leave them to a person",
-            "resend": "resend: mail them once more",
+            "resend": "resend: mail them once more, with the same Message-ID",
         },
         title="Unknown deliveries",
-        description=(
-            "What becomes of mails of an earlier attempt whose delivery is unknown: hold them for "
-            "a person, or resend them with the same Message-ID."
-        ),
+        description="What becomes of mails of an earlier attempt whose delivery is unknown.",
     ),
     "again": Param(
         None,
@@ -93,14 +90,11 @@ PARAMS = {
         enum=[None, "FAILED", "SUPPRESSED"],
         values_display={
             "null": "nobody",
-            "FAILED": "FAILED: those that had failed",
-            "SUPPRESSED": "SUPPRESSED: those that were not subscribed",
+            "FAILED": "FAILED: those that had failed, to their addresses as of now",
+            "SUPPRESSED": "SUPPRESSED: those that were not subscribed, and are now",
         },
         title="Again",
-        description=(
-            "Mail also those that had failed, to their addresses as of now; or those that were not "
-            "subscribed, and are now."
-        ),
+        description="Whom to mail besides those who are open.",
     ),
     "early": Param(
         False,
