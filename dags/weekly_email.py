@@ -188,14 +188,19 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     from shardpost.settings import load
 
     groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
-    for group in groups:
-        log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
     shards = [shard for group in groups for shard in group.get("shards", ())]
+    log.info("%s: %s", frozen["week"], totals(shards) if shards else "nothing was sent")
     unknown = [client for group in groups for client in group.get("unknown", ())]
     wrong = [what_to_do(frozen["week"], unknown)] if unknown else []
     wrong += too_many(load(), frozen["week"], shards)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
+
+
+def totals(shards: list[dict[str, int]]) -> str:
+    """Return how many clients of these shards are in which state."""
+    states = ("sent", "failed", "suppressed", "unknown", "open")
+    return ", ".join(f"{sum(shard[state] for shard in shards)} {state}" for state in states)
 
 
 def what_to_do(week: str, unknown: list[str]) -> str:

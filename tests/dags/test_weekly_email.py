@@ -175,6 +175,17 @@ def test_too_many_suppressed_clients_fail_the_run_with_what_to_do(dag: Any) -> N
     assert "`shardpost email --week 2026-W46 --again SUPPRESSED`" in str(failure.value)
 
 
+def test_a_report_begins_with_the_counts_of_all_shards(
+    dag: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = {"sent": 5, "failed": 1, "unknown": 0, "suppressed": 2, "open": 0}
+    groups = [{"shards": [{"shard": n, **counts}], "unknown": []} for n in (0, 4)]
+    with caplog.at_level("INFO"):
+        dag.task_dict["report"].python_callable(FROZEN, groups)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == "2026-W46: 10 sent, 2 failed, 4 suppressed, 0 unknown, 0 open"
+
+
 def test_a_dry_run_has_nothing_to_report(dag: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         dag.task_dict["report"].python_callable(FROZEN, [{"week": "2026-W46", "snapshot": 1}])
