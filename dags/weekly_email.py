@@ -24,14 +24,17 @@ To check first: **dry run** prints into the logs of `send` who would get what. T
 """
 
 import logging
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import Context, Param, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
+from param_formats import ISO_WEEK, SHARDS
 
-from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, in_words
 from shardpost.printable import one_line
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -43,66 +46,96 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 2  # groups of shards that are mailed in parallel
 MOST_NAMED = 20  # clients that a message names
+# Types that include null: the form of the UI marks others as required.
+TEXT, YES_NO = ["null", "string"], ["null", "boolean"]
 PARAMS = {
     "week": Param(
         None,
-        type=["null", "string"],
-        pattern=r"^\d{4}-W\d{2}$",
+        type=TEXT,
+        format=ISO_WEEK,
         title="Week",
         description=(
-            "An ISO week such as 2026-W47. Empty: the run's own, or the last that ended; of an "
-            "early run by hand the one that goes on."
+            "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year that has so many; "
+            "such as 2026-W47. Empty: the run's own, or the last that ended; of an early run by "
+            "hand the one that goes on."
         ),
     ),
     "shards": Param(
         None,
-        type=["null", "string"],
-        pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$",
+        type=TEXT,
+        format=SHARDS,
         title="Shards",
-        description="Only these, such as 0-3 or 0,2,5-7. Empty: all.",
+        description="Only these, by their numbers: such as 3, 0-3 or 0,2,5-7. Empty: all.",
     ),
     "dry_run": Param(
         False,
-        type="boolean",
+        type=YES_NO,
         title="Dry run",
         description="Print who would get what; freeze nothing, send nothing.",
     ),
     "on_unknown": Param(
         None,
-        type=["null", "string"],
+        type=TEXT,
         enum=[None, "hold", "resend"],
+        values_display={
+            "null": "as the setting SHARDPOST_ON_UNKNOWN says",
+            "hold": "hold: leave them to a person",
+            "resend": "resend: mail them once more, with the same Message-ID",
+        },
         title="Unknown deliveries",
-        description=(
-            "Mails of an earlier attempt whose delivery is unknown: hold them for a person, or "
-            "resend them with the same Message-ID. Empty: as SHARDPOST_ON_UNKNOWN says."
-        ),
+        description="What becomes of mails of an earlier attempt whose delivery is unknown.",
     ),
     "again": Param(
         None,
-        type=["null", "string"],
+        type=TEXT,
         enum=[None, "FAILED", "SUPPRESSED"],
+        values_display={
+            "null": "nobody",
+            "FAILED": "FAILED: those that had failed, to their addresses as of now",
+            "SUPPRESSED": "SUPPRESSED: those that were not subscribed, and are now",
+        },
         title="Again",
-        description=(
-            "FAILED: mail also those that had failed, to their addresses as of now. SUPPRESSED: "
-            "mail also those that were not subscribed, and are now. Empty: neither."
-        ),
+        description="Whom to mail besides those who are open.",
     ),
     "early": Param(
         False,
-        type="boolean",
+        type=YES_NO,
         title="Early",
         description="Mail a week that has not ended, as of now; freezes nothing.",
     ),
 }
 
 
-def freeze_arguments(context: Context, jinja_env: object = None) -> list[str]:
-    """Return the arguments of the job that freezes."""
+def freeze_arguments(context: Context, now: datetime | None = None) -> list[str]:
+    """Return the arguments of the job that freezes; UsageError for what it could only refuse."""
     run, params = context["dag_run"], context["params"]
+    require_known(run.conf or {})
+    week = week_of(params, run)
+    require_mailable(week, now or datetime.now(UTC), early=bool(params["early"]))
     scheduled = ["--scheduled-at", run.run_after.isoformat()] if run.run_type == "scheduled" else []
     shards = ["--shards", params["shards"]] if params["shards"] else []
-    week = ["--week", str(week_of(params, run))]
-    return ["--freeze-only", *week, *scheduled, *shards, *common_arguments(params)]
+    return [
+        *("--freeze-only", "--week", str(week)),
+        *scheduled,
+        *shards,
+        *common_arguments(params),
+    ]
+
+
+def require_known(given: Mapping[str, object]) -> None:
+    """Raise UsageError for a param that there is not: Airflow would ignore it."""
+    if unknown := sorted(given.keys() - PARAMS.keys()):
+        raise UsageError(
+            f"{', '.join(map(one_line, unknown))}: no such param; expected {', '.join(PARAMS)}"
+        )
+
+
+def require_mailable(week: IsoWeek, now: datetime, *, early: bool) -> None:
+    """Raise UsageError if the week cannot be mailed now; the attempts of a task change nothing."""
+    try:
+        week.as_of(now, early=early)
+    except ShardpostError as error:
+        raise UsageError(str(error)) from None
 
 
 def week_of(params: Any, run: Any) -> IsoWeek:
@@ -134,6 +167,7 @@ def common_arguments(params: Any) -> list[str]:
 
 
 @task(doc_md="Says which shards go into which task; skips the rest if the week is skipped.")
+@in_words()
 def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     """Return arguments and name of one `send` for each group of shards."""
     if frozen["skipped"]:
@@ -149,13 +183,14 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
 
 
 @task(retries=0, doc_md="Fails the run, once, if deliveries are unknown or too many got none.")
+@in_words()
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     """Log the counts; fail if deliveries are unknown, or if too many clients got no mail."""
     from shardpost.settings import load
 
     groups = sent[:]  # all at once: item by item, Airflow logs an error at the end of the list
-    for group in groups:
-        log.info("%s: %s", frozen["week"], group.get("shards", "nothing was sent"))
+    shards = [shard for group in groups for shard in group.get("shards", ())]
+    log.info("%s: %s", frozen["week"], totals(shards) if shards else "nothing was sent")
     if failed := failed_line(frozen["week"], groups):
         log.warning("%s: %s", frozen["week"], failed)
     unknown = [client for group in groups for client in group.get("unknown", ())]
@@ -163,6 +198,12 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     wrong += too_many(load(), frozen["week"], groups)
     if wrong:
         raise AirflowFailException(" ".join(wrong))
+
+
+def totals(shards: list[dict[str, int]]) -> str:
+    """Return how many clients of these shards are in which state."""
+    states = ("sent", "failed", "suppressed", "unknown", "open")
+    return ", ".join(f"{sum(shard[state] for shard in shards)} {state}" for state in states)
 
 
 def what_to_do(week: str, unknown: list[str]) -> str:

@@ -57,9 +57,18 @@ def _facts(dag: Any) -> str:
 def _params(dag: Any) -> list[tuple[str, str, str]]:
     params = {name: dag.params.get_param(name) for name in dag.params}
     return [
-        (f"`{name}`", "" if param.value is None else f"`{param.value}`".lower(), param.description)
+        (f"`{name}`", "" if param.value is None else f"`{param.value}`".lower(), _meaning(param))
         for name, param in params.items()
     ]
+
+
+def _meaning(param: Any) -> str:
+    """Return the description of a param, with its choices as the form names them."""
+    choices = dict(param.schema.get("values_display", {}))
+    if not choices:
+        return str(param.description)
+    empty = choices.pop("null")
+    return f"{param.description} {'; '.join(choices.values())}. Empty: {empty}."
 
 
 def _tasks(dag: Any) -> list[tuple[str, str, str]]:

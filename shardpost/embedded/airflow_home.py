@@ -52,6 +52,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW__API__PORT": str(settings.airflow_port),
         "AIRFLOW__API__BASE_URL": address(settings),  # tasks call the API there
         "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__DEFAULT_WRAP": "True",  # the sentence that says why a task failed is long
         # Seconds after which a task that a killed scheduler has left is run again.
         "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": DATABASE,

@@ -1,7 +1,7 @@
 """What is known of a Spark job before it starts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardpost.errors import ShardpostError
@@ -33,9 +33,12 @@ class JobSpec:
     """
 
     name: str
-    unread_records: Callable[[Settings], int] = _no_records
+    # Not in the repr, whose address of a function would make each parsing a new version of a DAG.
+    unread_records: Callable[[Settings], int] = field(default=_no_records, repr=False)
     has_own_class_archive: bool = False
-    without_spark: Callable[[Settings, Sequence[str]], JobResult | None] = _needs_spark
+    without_spark: Callable[[Settings, Sequence[str]], JobResult | None] = field(
+        default=_needs_spark, repr=False
+    )
 
     def is_long(self, settings: Settings) -> bool:
         """Tell whether it would read LONG_RUN_RECORDS or more; False where that cannot be known."""

@@ -68,7 +68,7 @@ def stand_in(
 
     Returns a function that sets what it answers, and returns the file that notes its calls.
     """
-    from shardpost import orchestration
+    from shardpost.orchestration import spark_job
 
     def answer(answers: dict[str, list[object]]) -> Path:
         calls, plan = tmp_path / "calls", tmp_path / "plan.json"
@@ -77,6 +77,6 @@ def stand_in(
         return calls
 
     monkeypatch.setattr(
-        orchestration, "job_file", lambda job: FOLDER.parent / "support" / "stand_in.py"
+        spark_job, "job_file", lambda job: FOLDER.parent / "support" / "stand_in.py"
     )
     return answer

@@ -1,5 +1,6 @@
 """What holds for every DAG of ours, of today and of later."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
+from shardpost.orchestration.failures import alert, say_that_it_is_tried_again
 
 DAGS = CHECKOUT / "dags"
 HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"}
@@ -62,6 +65,26 @@ def test_what_can_be_tried_again_is_with_growing_delays(dag: DAG) -> None:
     for task in dag.tasks:
         assert (task.retries or 0) >= 2 or task.task_id == "report", task.task_id
         assert task.retry_exponential_backoff > 1, task.task_id
+
+
+def test_a_task_that_fails_says_why_at_the_end_of_its_log(dag: DAG) -> None:
+    for task in dag.tasks:
+        assert task.on_failure_callback == [alert], task.task_id
+        assert task.on_retry_callback == [say_that_it_is_tried_again], task.task_id
+
+
+def test_a_dag_that_did_not_change_is_no_new_version_of_itself(dag: DAG) -> None:
+    """What a function is called by default holds its address, another one in each process."""
+    assert " at 0x" not in json.dumps(DagSerialization.to_dict(dag))
+
+
+def test_the_form_asks_for_nothing_and_offers_nothing_that_is_called_null(dag: DAG) -> None:
+    for name in dag.params:
+        schema = dag.params.get_param(name).schema
+        assert "null" in schema["type"], name  # others have a red asterisk
+        assert "pattern" not in schema, name  # its error is a regular expression
+        shown = schema.get("values_display", {})
+        assert set(shown) == {"null" if one is None else one for one in schema.get("enum", [])}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

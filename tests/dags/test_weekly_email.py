@@ -12,6 +12,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from shardpost.checkout import CHECKOUT
+from shardpost.errors import UsageError
 
 AT = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
 MONDAY = datetime(2026, 11, 9, tzinfo=UTC)
@@ -31,13 +32,15 @@ def dag(database: None) -> Any:
     return DagBag(dag_folder=CHECKOUT / "dags").dags["weekly_email"]
 
 
-def run_of(run_type: str, start: datetime | None = None) -> SimpleNamespace:
-    return SimpleNamespace(run_type=run_type, run_after=AT, data_interval_start=start)
+def run_of(
+    run_type: str, start: datetime | None = None, conf: dict[str, object] | None = None
+) -> SimpleNamespace:
+    return SimpleNamespace(run_type=run_type, run_after=AT, data_interval_start=start, conf=conf)
 
 
 def asked(dag: Any, run: SimpleNamespace, **params: object) -> list[str]:
     context = {"dag_run": run, "params": AS_DECLARED | params}
-    found: list[str] = dag.task_dict["freeze"].arguments(context=context, jinja_env=None)
+    found: list[str] = dag.task_dict["freeze"].arguments_of(context, AT)
     return found
 
 
@@ -75,17 +78,37 @@ def test_an_early_run_by_hand_is_of_the_week_that_goes_on(dag: Any) -> None:
     of_last_week = run_of("manual", datetime(2026, 11, 16, tzinfo=UTC))
     found = asked(dag, of_last_week, early=True)
     assert found == ["--freeze-only", "--week", "2026-W48", "--early"]
-    given = asked(dag, of_last_week, early=True, week="2026-W47")
-    assert given == ["--freeze-only", "--week", "2026-W47", "--early"]
-    of_backfill = asked(dag, run_of("backfill", MONDAY), early=True)
-    assert of_backfill == ["--freeze-only", "--week", "2026-W46", "--early"]
+    given = asked(dag, of_last_week, early=True, week="2026-W48")
+    assert given == ["--freeze-only", "--week", "2026-W48", "--early"]
+    of_backfill = asked(dag, run_of("backfill", datetime(2026, 11, 23, tzinfo=UTC)), early=True)
+    assert of_backfill == ["--freeze-only", "--week", "2026-W48", "--early"]
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"week": "2026-W47", "early": True}, "2026-W47 ended .* --early is for a week that goes"),
+        ({"week": "2026-W48"}, "2026-W48 has not ended: it ends 2026-11-30"),
+        ({"week": "2026-W49", "early": True}, "2026-W49 has not begun: it starts 2026-11-30"),
+    ],
+)
+def test_what_can_only_be_refused_is_refused_before_a_job_is_started(
+    dag: Any, params: dict[str, object], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        asked(dag, run_of("manual"), **params)
+
+
+def test_a_param_that_there_is_not_is_refused_by_name(dag: Any) -> None:
+    with pytest.raises(UsageError, match="weak: no such param; expected week, shards, dry_run, "):
+        asked(dag, run_of("manual", conf={"weak": "2026-W47", "early": False}))
 
 
 @pytest.mark.parametrize("run_type", ["manual", "scheduled", "backfill"])
 def test_a_run_that_is_cleared_or_waited_long_is_checked_by_the_time_it_runs(
     dag: Any, run_type: str
 ) -> None:
-    assert "--now" not in asked(dag, run_of(run_type, MONDAY), early=True)
+    assert "--now" not in asked(dag, run_of(run_type, MONDAY), early=False)
     made = dag.task_dict["groups"].python_callable(
         FROZEN | {"as_of": AT.isoformat()}, params=AS_DECLARED | {"early": True}
     )
@@ -161,6 +184,17 @@ def test_too_many_suppressed_clients_fail_the_run_with_what_to_do(dag: Any) -> N
     assert "`shardpost email --week 2026-W46 --again SUPPRESSED`" in str(failure.value)
 
 
+def test_a_report_begins_with_the_counts_of_all_shards(
+    dag: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = {"sent": 5, "failed": 1, "unknown": 0, "suppressed": 2, "open": 0}
+    groups = [{"shards": [{"shard": n, **counts}], "unknown": []} for n in (0, 4)]
+    with caplog.at_level("INFO"):
+        dag.task_dict["report"].python_callable(FROZEN, groups)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == "2026-W46: 10 sent, 2 failed, 4 suppressed, 0 unknown, 0 open"
+
+
 def test_a_dry_run_has_nothing_to_report(dag: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         dag.task_dict["report"].python_callable(FROZEN, [{"week": "2026-W46", "snapshot": 1}])
@@ -179,7 +213,7 @@ def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
             "4-7": [3, {"shards": [], "unknown": ["client7"]}],
         }
     )
-    run = dag.test(run_conf={"week": "2026-W46"})
+    run = dag.test(run_conf={"week": "2020-W46"})
 
     assert run.state == "failed"
     states = {
@@ -195,5 +229,5 @@ def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
     alerts = (task_environment / "alerts.log").read_text()
     assert "send (shards 0-3), attempt 1: weekly_email ended with 2: shards do not fit" in alerts
     first, *groups = [json.loads(line)[:3] for line in calls.read_text().splitlines()]
-    assert first == ["--freeze-only", "--week", "2026-W46"]
+    assert first == ["--freeze-only", "--week", "2020-W46"]
     assert sorted(groups) == [["--shards", "0-3", "--week"], ["--shards", "4-7", "--week"]]

@@ -1,24 +1,22 @@
-"""What DAGs share: the operator for Spark jobs, the defaults of every task, the alert, the asset.
-
-The only module of the package that imports Airflow.
-"""
+"""The operator for Spark jobs: the arguments, the exit code, the result, and the log of one."""
 
 import json
 import logging
-import re
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseHook, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import BaseHook, Context
+from airflow.sdk.exceptions import AirflowException
 
-from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION
+from shardpost.errors import COULD_NOT, NEEDS_ATTENTION
+from shardpost.orchestration.failures import failure, in_words
+from shardpost.orchestration.job_log import JobLog
 from shardpost.settings import Settings, load
 from shardpost.spark import class_archive
 from shardpost.spark.job_folder import job_folder
@@ -35,36 +33,43 @@ from shardpost.spark.submit import (
 
 log = logging.getLogger(__name__)
 
-# Log lines of Spark itself.
-SPARK_LOG = re.compile(r" (INFO|WARN) |^WARNING: ")
-MOST_NAMED = 20  # lines of what needs attention in one alert
-# Updated by compact_positions, read by weekly_email.
-HOLDERS = Asset("share_holders")
-
-Arguments = list[str] | Callable[..., list[str]]
+Arguments = list[str] | Callable[[Context], list[str]]
 
 
 class SparkJob(SparkSubmitOperator):
     """Runs a job of spark_jobs/ through the connection `spark_default`; returns its JSON result.
 
-    `arguments` may be a function of the run (`context`, `jinja_env`) that returns them; `part`
-    names a mapped task. Exit code 3 (needs attention) is success with a result, which says why;
-    without one it was not done, and fails without a retry, as exit code 2 (bad usage) does: a
-    person has to act first. Any other but 0 is retried.
+    `arguments` may be a function of the run, which is called when the task runs: what it refuses
+    with a ShardpostError fails the task before anything is started. `part` names a mapped task.
+    Exit code 3 (needs attention) is success with a result, which says why; without one it was not
+    done, and fails without a retry, as exit code 2 (bad usage) does: a person has to act first. Any
+    other but 0 is retried.
     """
 
-    template_fields = (*SparkSubmitOperator.template_fields, "arguments")
+    # Shown by the UI under "Rendered Templates", once the task has run.
+    template_fields = ("arguments",)
+    overwrite_rtif_after_execution = True
 
     def __init__(
         self, *, job: JobSpec, arguments: Arguments | None = None, part: str = "", **rest: Any
     ) -> None:
         super().__init__(name=f"shardpost {job.name}", **rest)
         self.job = job
-        self.arguments = arguments or []
+        self.arguments = [] if arguments is None or callable(arguments) else arguments
+        # Not a template field: Airflow shows what is raised there inside of a closed group.
+        self.arguments_of = arguments if callable(arguments) else None
         self.part = part
+        self._job_log = JobLog()
 
+    @in_words()
     def execute(self, context: Context) -> Any:
         """Submit the job, wait for it, and return its result."""
+        if self.arguments_of is not None:
+            self.arguments = self.arguments_of(context)
+        log.info("%s", shlex.join(["job", self.job.name, *self.arguments]))
+        return self._run(context)
+
+    def _run(self, context: Context) -> Any:
         settings = load()
         result = _result_path(settings, context)
         with (
@@ -77,6 +82,8 @@ class SparkJob(SparkSubmitOperator):
                 super().execute(context)
             except AirflowException as error:
                 self._require_success(error, result)
+            finally:
+                self._job_log.close()
             archive.keep()
         return _read_result(result)
 
@@ -97,7 +104,7 @@ class SparkJob(SparkSubmitOperator):
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
         local = is_local(BaseHook.get_connection(self._conn_id).host or "")
         self.application = str(job_file(self.job))
-        self.application_args = [*cast("list[str]", self.arguments), "--result", str(result)]
+        self.application_args = [*self.arguments, "--result", str(result)]
         self.conf = conf | (LOOPBACK_CONF if local else {}) | (self.conf or {})
         self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         if local:
@@ -113,50 +120,16 @@ class SparkJob(SparkSubmitOperator):
         if code == NEEDS_ATTENTION and result.exists():
             log.warning("%s: done, needs attention: see its result", self.job.name)
             return
-        text = f"{self.job.name} ended with {code}: {_message(str(error))}"
-        if code in (BAD_USAGE, NEEDS_ATTENTION):
-            raise AirflowFailException(text) from None
-        raise AirflowException(text) from None
+        text = f"{self.job.name} ended with {code}: {self._job_log.said or error}"
+        raise failure(text, code or COULD_NOT) from None
+
+    def _get_hook(self) -> Any:
+        hook = super()._get_hook()
+        hook._log = cast("Any", self._job_log)  # takes what spark-submit writes
+        return hook
 
     def _submitted(self) -> Any:
         return self._hook._submit_sp if self._hook else None
-
-
-def alert(context: Context) -> None:
-    """Log, and append to `alerts.log`, which task failed in which run, its shards, and why."""
-    task = context["ti"]
-    label = getattr(task, "rendered_map_index", None)
-    where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
-    why = " ".join(str(context.get("exception") or "it was killed or marked failed").split())
-    line = f"{where}, attempt {task.try_number}: {why}"
-    log.error(line)
-    _append_alert(line)
-
-
-def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
-    """Log, and append to `alerts.log` as one line, what a run that is done leaves to a person."""
-    task = context["ti"]
-    for line in lines:
-        log.warning(line)
-    named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
-    _append_alert(f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}")
-
-
-def _append_alert(line: str) -> None:
-    with (load().home / "alerts.log").open("a") as file:
-        file.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
-
-
-# default_args of every DAG.
-DEFAULTS: dict[str, Any] = {
-    "owner": "shardpost",
-    "retries": 2,
-    "retry_delay": timedelta(minutes=1),
-    "retry_exponential_backoff": 2.0,
-    "max_retry_delay": timedelta(minutes=15),
-    "execution_timeout": timedelta(hours=1),
-    "on_failure_callback": alert,
-}
 
 
 def _result_path(settings: Settings, context: Context) -> Path:
@@ -176,10 +149,3 @@ def _read_result(result: Path) -> Any:
     value = json.loads(result.read_text())
     result.unlink()
     return value
-
-
-def _message(text: str) -> str:
-    """Return the job's own message in the output that the provider quotes, else its last lines."""
-    lines = [line for line in text.splitlines() if line.strip() and not SPARK_LOG.search(line)]
-    own = [line.removeprefix("shardpost: ") for line in lines if line.startswith("shardpost: ")]
-    return own[-1] if own else " | ".join(lines[1:][-5:] or lines)

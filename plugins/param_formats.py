@@ -1,0 +1,36 @@
+"""Formats of DAG params that JSON schema does not know: an ISO week, a list of shards.
+
+Airflow checks params when a run is triggered, and answers with what a check raises. Its own checks
+know no week 53, and what they say is a regular expression. Airflow imports this file as the module
+`param_formats`, for DAGs, scheduler and UI alike; where it has not, the format checks nothing.
+"""
+
+from collections.abc import Callable
+
+from jsonschema import FormatChecker, ValidationError
+
+from shardpost.errors import UsageError
+from shardpost.weekly_email.model import shard_ranges
+from shardpost.weekly_email.model.iso_week import IsoWeek
+
+ISO_WEEK = "iso-week"
+SHARDS = "shards"
+
+
+def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
+    """Return the check of a text by the function that reads it."""
+
+    def check(value: object) -> bool:
+        if not isinstance(value, str):
+            return True  # its type is checked by itself
+        try:
+            parse(value)
+        except UsageError as error:
+            raise ValidationError(str(error)) from None
+        return True
+
+    return check
+
+
+FormatChecker.checkers[ISO_WEEK] = (_check(IsoWeek.parse), ())
+FormatChecker.checkers[SHARDS] = (_check(shard_ranges.require_form), ())

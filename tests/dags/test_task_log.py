@@ -1,0 +1,131 @@
+"""What a person sees at once in the log of a task that failed: why, as its last line."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+from airflow.dag_processing.dagbag import DagBag
+
+from tests.support.task_log import visible
+
+FOLDER = Path(__file__).parent
+TRACEBACK = "▶ Traceback (the reason stands below it)"
+ATTEMPT = "[DAG TEST] running task"
+StandIn = Callable[[dict[str, list[object]]], Path]
+
+
+class Recorder(logging.Handler):
+    """Notes what Airflow and Shardpost log, in one order."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a line of ours, and the beginning of an attempt."""
+        if record.name.startswith("shardpost"):
+            self.lines.append(f"{record.levelname} {record.getMessage()}")
+        elif record.getMessage().startswith(ATTEMPT):
+            self.lines.append(ATTEMPT)
+
+    def process(self, _logger: Any, level: str, event: Any) -> Any:
+        """Note a line of Airflow's task runner."""
+        if event.get("logger_name") == "task":
+            self.lines.append(f"{level.upper()} {event['event']}")
+        raise structlog.DropEvent
+
+
+@contextmanager
+def recorded() -> Iterator[Recorder]:
+    """Record all log lines."""
+    recorder, root, before = Recorder(), logging.getLogger(), structlog.get_config()
+    level = root.level
+    structlog.configure(
+        processors=[recorder.process],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        cache_logger_on_first_use=False,
+    )
+    root.addHandler(recorder)
+    root.setLevel(logging.INFO)
+    try:
+        yield recorder
+    finally:
+        root.removeHandler(recorder)
+        root.setLevel(level)
+        structlog.configure(**before)
+
+
+def seen(task_id: str) -> list[list[str]]:
+    """Run one task to its end; return what is visible of the log of each attempt."""
+    dag = DagBag(dag_folder=FOLDER / "samples").dags["failures"]
+    with recorded() as recorder:
+        dag.partial_subset(task_id, include_upstream=False).test()
+    attempts: list[list[str]] = []
+    for line in recorder.lines:
+        if line == ATTEMPT:
+            attempts.append(["INFO ::group::Pre Execute"])  # as a process of its own begins
+        elif attempts:
+            attempts[-1].append(line)
+    return [visible(attempt) for attempt in attempts]
+
+
+def failed(why: str, *, attempt: int | None = None) -> str:
+    """Return the last line of an attempt that failed."""
+    if attempt is None:
+        return f"ERROR failed: {why}"
+    return f"WARNING attempt {attempt} of 2 failed, and Airflow tries again: {why}"
+
+
+def test_what_the_arguments_of_a_job_refuse_is_the_last_line_and_starts_nothing(
+    stand_in: StandIn,
+) -> None:
+    calls = stand_in({})
+    why = failed("week 2026-W99: there is no such week in 2026")
+    assert seen("refused") == [["▶ Pre Execute", TRACEBACK, why]]
+    assert not calls.exists()
+
+
+def test_the_lines_of_a_job_stand_out_and_those_of_spark_are_in_a_closed_group(
+    stand_in: StandIn,
+) -> None:
+    stand_in({"bad_job": [1, "no broker at 127.0.0.1:1"]})
+    of_job = ["INFO job stand_in bad_job", "▶ Spark", "ERROR shardpost: no broker at 127.0.0.1:1"]
+    why = "stand_in ended with 1: no broker at 127.0.0.1:1"
+    assert seen("bad_job") == [
+        ["▶ Pre Execute", *of_job, TRACEBACK, failed(why, attempt=1)],
+        ["▶ Pre Execute", *of_job, TRACEBACK, failed(why)],
+    ]
+
+
+def test_a_python_task_ends_as_a_command_does() -> None:
+    why = "no broker at 127.0.0.1:1"
+    assert seen("could_not") == [
+        ["▶ Pre Execute", TRACEBACK, failed(why, attempt=1)],
+        ["▶ Pre Execute", TRACEBACK, failed(why)],
+    ]
+    assert seen("needs_a_person") == [
+        ["▶ Pre Execute", TRACEBACK, failed("2 deliveries are unknown")]
+    ]
+
+
+def test_why_a_task_is_skipped_is_visible() -> None:
+    skipped = "INFO skipped: the week ended long ago"
+    assert seen("left_out") == [["▶ Pre Execute", skipped, "▶ Post Execute"]]
+
+
+def test_an_error_that_nobody_has_foreseen_shows_its_traceback_and_ends_in_one_line() -> None:
+    traceback = "ERROR Task failed with exception"
+    why = "KeyError: 'shards'"
+    assert seen("has_a_bug") == [
+        ["▶ Pre Execute", traceback, "▶ Post Execute", failed(why, attempt=1)],
+        ["▶ Pre Execute", traceback, "▶ Post Execute", failed(why)],
+    ]
+
+
+def test_a_task_that_takes_too_long_says_so() -> None:
+    [first, last] = [attempt[-1] for attempt in seen("takes_too_long")]
+    why = "it took longer than 0:00:00.200000, and was stopped"
+    assert (first, last) == (failed(why, attempt=1), failed(why))

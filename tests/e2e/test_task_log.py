@@ -1,0 +1,46 @@
+"""What Airflow tells a person who made a mistake: at the trigger, or in the log of a task."""
+
+import time
+
+import httpx
+
+from tests.support.command_line import CommandLine
+from tests.support.task_log import visible
+
+RUNS = "/api/v2/dags/weekly_email/dagRuns"
+DEADLINE_SECONDS = 300
+
+
+def test_a_week_that_does_not_exist_is_refused_in_words_when_a_run_is_triggered(
+    api: httpx.Client,
+) -> None:
+    form = {"logical_date": None, "conf": {"week": "2026-W99"}}
+    answer = api.post(RUNS, json=form)
+    assert answer.status_code == httpx.codes.BAD_REQUEST
+    why = "Invalid input for param week: week 2026-W99: there is no such week in 2026"
+    assert answer.json() == {"detail": why}
+
+
+def test_a_week_to_come_fails_at_once_and_the_last_visible_line_says_why(
+    stack: CommandLine, api: httpx.Client
+) -> None:
+    run = f"{RUNS}/week-to-come"
+    form = {"logical_date": None, "conf": {"week": "9998-W01"}, "dag_run_id": "week-to-come"}
+    api.post(RUNS, json=form).raise_for_status()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (state := api.get(run).raise_for_status().json()["state"]) in ("queued", "running"):
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    assert state == "failed"
+
+    found = api.get(f"{run}/taskInstances/freeze").raise_for_status().json()
+    assert (found["state"], found["try_number"]) == ("failed", 1)
+    path = f"{run}/taskInstances/freeze/logs/1"
+    log = api.get(path, headers={"Accept": "application/json"}).raise_for_status().json()
+    assert visible(line["event"] for line in log["content"]) == [
+        *("▶ Log message source details", "▶ Pre Execute"),
+        "▶ Traceback (the reason stands below it)",
+        "failed: week 9998-W01 has not begun: it starts 9997-12-29 00:00 UTC",
+    ]
+    alerts = (stack.settings.home / "alerts.log").read_text()
+    assert " weekly_email week-to-come freeze, attempt 1: week 9998-W01 has not begun" in alerts
