@@ -16,7 +16,11 @@ POLL_SECONDS = 0.2
 
 
 class LockedError(ShardpostError):
-    """Somebody else holds the lock; the text says who, since when."""
+    """Somebody else holds the lock; the text says who, since when, and what to do."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"{holder}: wait for it")
+        self.holder = holder
 
 
 def path_of(settings: Settings, name: str) -> Path:
@@ -48,9 +52,7 @@ def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise LockedError(
-                    f"{what} is already running {_holder(path)}: wait for it"
-                ) from None
+                raise LockedError(f"{what} is already running {_holder(path)}") from None
             time.sleep(POLL_SECONDS)
         else:
             return

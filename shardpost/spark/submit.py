@@ -10,6 +10,7 @@ from typing import Any
 
 from shardpost.checkout import SPARK_JOBS
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.kafka.clients import require_listening
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import spark_jars
@@ -55,8 +56,10 @@ def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]
     """Run the job to its end; return its exit code and its JSON document, None if it left none.
 
     The job's output goes to standard error; standard output stays free for the command's own. The
-    job ends with this process, however this one ends. ShardpostError if it was interrupted.
+    job ends with this process, however this one ends. ShardpostError if it was interrupted;
+    KafkaUnreachableError, and nothing is started, if nobody listens where Kafka should be.
     """
+    require_listening(settings)
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / "result.json"
         code = subprocess.run(

@@ -329,8 +329,11 @@ def test_letters_are_sent_also_where_publishing_fails(
     kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
 ) -> None:
     view = up_to_date()
-    with pytest.raises(ShardpostError, match="no topic no-share_holders"):
+    with pytest.raises(ShardpostError, match="no topic no-share_holders") as found:
         compaction._pass_on(renamed(kafka.settings, "share_holders"), view)
+    assert f"snapshot {view.number} is committed" in str(found.value)
+    assert "left to do: publishing to no-share_holders. " in str(found.value)
+    assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
     assert [letter.value for letter in letters(kafka)] == [b"{"]
     assert compaction._pass_on(kafka.settings, view) == (Publication(1, 0), 0)
 
@@ -339,8 +342,9 @@ def test_holders_are_published_also_where_letters_cannot_be_sent(
     kafka: MemoryKafka, up_to_date: Callable[..., Snapshot]
 ) -> None:
     view = up_to_date()
-    with pytest.raises(ShardpostError, match="no topic no-dead_letters"):
+    with pytest.raises(ShardpostError, match="no topic no-dead_letters") as found:
         compaction._pass_on(renamed(kafka.settings, "dead_letters"), view)
+    assert "left to do: the letters of rejected records to no-dead_letters. " in str(found.value)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate
 import click
 
 from shardpost.commands.letters.grouped_options import grouped
-from shardpost.commands.options import AS_JSON, Instant, Key, person
+from shardpost.commands.options import AS_JSON, BY, Instant, Key, who
 from shardpost.commands.text_table import text_table
 from shardpost.dead_letters.model.redrive_request import RedriveLimits, RedriveRequest, Selection
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
@@ -33,6 +33,7 @@ class ParkedOptions:
     canary: int | None
     rate: float | None
     why: str | None
+    by: str | None
     is_applied: bool
     as_json: bool
 
@@ -42,12 +43,12 @@ class ParkedOptions:
         """Return the request of whoever calls, now; UsageError for one without a reason."""
         why = self.why or ""
         if self.is_applied and not why.strip():
-            raise UsageError("--apply needs --why: it is recorded with your name")
+            raise UsageError("--apply needs --why: it is recorded with who decided (--by)")
         ids = frozenset(self.ids)
         return RedriveRequest(
             Selection(ids, self.origin, self.error, self.since, self.until),
             is_redrive,
-            person(),
+            who(self.by),
             why,
             datetime.now(UTC),
             allow_repeated,
@@ -79,6 +80,7 @@ OPTIONS = (
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
     RATE,
     click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
+    BY,
     click.option(
         "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
     ),
