@@ -10,7 +10,6 @@ from typing import Any
 
 from shardpost.checkout import SPARK_JOBS
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.kafka.clients import require_listening
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import spark_jars
@@ -59,6 +58,8 @@ def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]
     job ends with this process, however this one ends. ShardpostError if it was interrupted;
     KafkaUnreachableError, and nothing is started, if nobody listens where Kafka should be.
     """
+    from shardpost.kafka.clients import require_listening  # not for `--help` and completion
+
     require_listening(settings)
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / "result.json"
