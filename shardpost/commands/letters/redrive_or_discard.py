@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Concatenate
 
@@ -19,6 +19,9 @@ from shardpost.printable import harmless, one_line
 if TYPE_CHECKING:
     from shardpost.dead_letters.redrive import Redrive
     from shardpost.dead_letters.redrive_plan import RedrivePlan
+
+
+AGAIN_IN_VAIN = "--again changes nothing: one error has parked none of these letters twice"
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,10 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     limits = RedriveLimits(options.canary, options.rate)
     redrive = Redrive(settings, routes_of(settings), request, limits)
     planned = plan(redrive)
+    if request.allow_repeated:
+        without = plan(replace(redrive, request=replace(request, allow_repeated=False)))
+        if without.refused_count == planned.refused_count:
+            click.echo(AGAIN_IN_VAIN, err=True)
     done = None
     if options.is_applied:
         with exclusive(settings, "parking_lot", "`letters redrive` or `discard`"):
