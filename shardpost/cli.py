@@ -7,6 +7,7 @@ import traceback
 from datetime import UTC, datetime
 
 import click
+from click.shell_completion import CompletionItem
 
 from shardpost import __version__, logs
 from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
@@ -40,6 +41,11 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, in the order of `--help`."""
         return list(COMMANDS)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what completes a word; the names of commands without importing them."""
+        names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""

@@ -13,10 +13,16 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
 POLL_SECONDS = 0.2
+_ADVICE = ": wait for it"
 
 
 class LockedError(ShardpostError):
-    """Somebody else holds the lock; the text says who, since when."""
+    """Somebody else holds the lock; the text says who, since when, and what to do."""
+
+    @property
+    def holder(self) -> str:
+        """The text without what to do, for somebody who is waiting already."""
+        return str(self).removesuffix(_ADVICE)
 
 
 def path_of(settings: Settings, name: str) -> Path:
@@ -75,9 +81,8 @@ def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise LockedError(
-                    f"{what} is already running {_holder(path)}: wait for it"
-                ) from None
+                running = f"{what} is already running {_holder(path)}"
+                raise LockedError(f"{running}{_ADVICE}") from None
             time.sleep(POLL_SECONDS)
         else:
             return

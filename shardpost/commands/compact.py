@@ -1,6 +1,7 @@
 """`shardpost compact`: one compaction, as the DAG of the same name runs it."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ def command(reconcile: bool, as_json: bool) -> int:
 
     Exit code 3, and nothing changed, if tombstones may have been lost: reconcile then.
     """
+    began = datetime.now(UTC)
     if reconcile:
         code, result = submit(load(), RECONCILE_POSITIONS, ["--reconcile"])
     else:
@@ -33,7 +35,7 @@ def command(reconcile: bool, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(result))
     else:
-        click.echo(_in_words(result))
+        click.echo(_in_words(result, began))
     if result["rejected"]:
         click.echo(f"{result['rejected']} records rejected", err=True)
     if result["reconciled"]:
@@ -46,10 +48,22 @@ def command(reconcile: bool, as_json: bool) -> int:
     return code
 
 
-def _in_words(result: dict[str, Any]) -> str:
+def _in_words(result: dict[str, Any], began: datetime) -> str:
     snapshot = result["snapshot"]
-    return (
-        f"snapshot {snapshot['snapshot']}{'' if result['changed'] else ' (nothing new)'}:"
+    line = (
+        f"snapshot {snapshot['snapshot']}{_whose(result, began)}:"
         f" {snapshot['positions']} open positions, {snapshot['holders']} holders,"
         f" {result['published']} records published"
     )
+    if not result["rejected"]:
+        return line
+    return f"{line}, {result['rejected']} rejected (`shardpost letters list` has them)"
+
+
+def _whose(result: dict[str, Any], began: datetime) -> str:
+    """Return what to add to the number of a snapshot that this run has not made."""
+    if result["changed"]:
+        return ""
+    if datetime.fromisoformat(result["snapshot"]["committed_at"]) >= began:
+        return " (made by another run meanwhile; nothing new since)"
+    return " (nothing new)"

@@ -4,8 +4,10 @@ import json
 
 import click
 
+from shardpost.commands.holders import unknown_client
 from shardpost.commands.options import AS_JSON, SNAPSHOT, Key
 from shardpost.commands.text_table import text_table
+from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.explain import Transition
 from shardpost.printable import one_line
 
@@ -24,9 +26,10 @@ def command(client: str, position: str | None, number: int | None, as_json: bool
     """
     from shardpost import tables
 
-    found = tables.explain(client, position, number)
+    snapshot = tables.snapshot(number)
+    found = tables.explain(client, position, snapshot.number)
     if not found:
-        click.echo(one_line(_no_record(client, position)), err=True)
+        click.echo(one_line(_no_record(snapshot, client, position)), err=True)
     if as_json:
         click.echo(json.dumps([transition.as_json() for transition in found]))
     elif found:
@@ -34,7 +37,15 @@ def command(client: str, position: str | None, number: int | None, as_json: bool
     return 0
 
 
-def _no_record(client: str, position: str | None) -> str:
+def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
+    """Return why there is nothing to explain: what is unknown, or never was the client's."""
+    from shardpost.holders.known import knows_client, knows_position
+    from shardpost.settings import load
+
+    if not knows_client(load(), snapshot, client):
+        return unknown_client(snapshot, client)
+    if position is not None and not knows_position(load(), snapshot, position):
+        return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
     what = "any position" if position is None else f"position {position}"
     return f"no record that was read gave {client} {what}"
 

@@ -47,6 +47,16 @@ def person() -> str:
         return f"uid {os.getuid()}"
 
 
+def who(by: str | None) -> str:
+    """Return who does something: the value of `--by`, or else the login name."""
+    if by is None:
+        return person()
+    if not by.strip():
+        raise UsageError("--by: expected a name, found none")
+    return by
+
+
+BY = click.option("--by", metavar="NAME", help="Who does this; by default the user's login name.")
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

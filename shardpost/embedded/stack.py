@@ -128,7 +128,7 @@ def _stack_lock(settings: Settings, say: Say) -> Iterator[None]:
         try:
             held.enter_context(exclusive(settings, LOCK, what))
         except LockedError as error:
-            say(f"waiting up to {settings.lock_wait:g} s: {error}")
+            say(f"{error.holder}: waiting up to {settings.lock_wait:g} s for it")
             held.enter_context(exclusive(settings, LOCK, what, wait=settings.lock_wait))
         yield
 

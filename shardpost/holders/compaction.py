@@ -14,6 +14,7 @@ from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.holders import inputs, nothing_new
 from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.kafka_is_gone import saying_that_nothing_changed
 from shardpost.holders.pass_on import pass_on
 from shardpost.holders.spark.snapshot_build import build_snapshot
 from shardpost.settings import Settings
@@ -26,10 +27,12 @@ log = logging.getLogger(__name__)
 def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
-    NEEDS_ATTENTION if a list was too large to be published.
+    NEEDS_ATTENTION if a list was too large to be published. An error says how far the run came:
+    nothing was changed, or the snapshot is committed and what is left to do.
     """
     name = COMPACT_POSITIONS.name
-    with locks.exclusive(settings, name, name, wait=settings.lock_wait):
+    lock = locks.exclusive(settings, name, name, wait=settings.lock_wait)
+    with lock, saying_that_nothing_changed(settings):
         return _compact(settings, reconcile)
 
 

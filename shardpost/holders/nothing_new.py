@@ -5,6 +5,7 @@ import logging
 from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.holders import inputs
+from shardpost.holders.kafka_is_gone import saying_that_nothing_changed
 from shardpost.holders.model.run_counts import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.pass_on import pass_on
@@ -19,7 +20,8 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
 
     Under the compaction's lock, after any that is running: `lock_wait` at most.
     """
-    with locks.exclusive(settings, lock, lock, wait=settings.lock_wait):
+    locked = locks.exclusive(settings, lock, lock, wait=settings.lock_wait)
+    with locked, saying_that_nothing_changed(settings):
         look, unread = inputs.look(settings)
         return stay(settings, look, unread) if is_nothing_new(settings, look, unread) else None
 

@@ -1,6 +1,7 @@
 """What a compaction does after its snapshot: publish the changes, send letters, count."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -52,17 +53,30 @@ def _commit_offsets(settings: Settings, unread: Unread) -> None:
 def _publish_and_send(settings: Settings, latest: Snapshot) -> tuple[Publication, int]:
     """Publish, and send letters, each also where the other fails; raise what failed."""
     published, letters = Publication(), 0
-    failures: list[Exception] = []
+    failures: dict[str, Exception] = {}
     step("publish")
     try:
         published = publishing.publish(settings, latest)
     except Exception as error:
-        failures.append(error)
+        failures[f"publishing to {settings.topic('share-holders')}"] = error
     step("letters")
     try:
         letters = rejected_letters.send(settings, latest)
     except Exception as error:
-        failures.append(error)
+        failures[f"the letters of rejected records to {settings.topic('dead-letters')}"] = error
     if failures:
-        raise combined(failures)
+        raise _left_to_do(latest, failures)
     return published, letters
+
+
+def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> ShardpostError:
+    """Return what is committed, what is not done, why, and what to do."""
+    for left, error in failures.items():
+        if not isinstance(error, ShardpostError):
+            log.error("%s", left, exc_info=error)
+    unlike = [*{str(error): error for error in failures.values()}.values()]
+    return ShardpostError(
+        f"snapshot {latest.number} is committed, the tables are complete; left to do:"
+        f" {' and '.join(failures)}. {combined(unlike)}. Run `shardpost compact`"
+        " again: it does the rest"
+    )

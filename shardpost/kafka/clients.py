@@ -1,7 +1,8 @@
 """Kafka clients, configured as all of Shardpost's are.
 
-All code gets its clients here. Where the address is one of a broker in memory (`memory://…`), they
-are that one's.
+All code gets its clients here. Before one is made, a TCP connection to Kafka is tried, so that a
+broker that is gone is said within seconds; a client would retry for a minute. Where the address is
+one of a broker in memory (`memory://…`), they are that one's.
 """
 
 from typing import Any, cast
@@ -10,18 +11,27 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka.listening import why_nobody_listens
 from shardpost.kafka.memory.admin import MemoryAdmin
 from shardpost.kafka.memory.broker import is_in_memory
 from shardpost.kafka.memory.consumer import MemoryConsumer
 from shardpost.kafka.memory.producer import MemoryProducer
 from shardpost.kafka.memory.transactional_producer import MemoryTransactionalProducer
+from shardpost.kafka.patience import LISTEN_SECONDS, why_gone
 from shardpost.settings import Settings
 
-FIRST_ANSWER_SECONDS = 15.0  # of the first request: an unreachable broker is reported soon
+# Of the first request of all: something listens, but may be no Kafka.
+FIRST_ANSWER_SECONDS = 15.0
 
 
 class KafkaUnreachableError(ShardpostError):
     """Kafka did not answer in time."""
+
+
+def require_listening(settings: Settings) -> None:
+    """Raise KafkaUnreachableError if nobody listens at Kafka's addresses."""
+    if reason := why_gone(settings.bootstrap):
+        raise KafkaUnreachableError(_said(settings, reason))
 
 
 def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
@@ -36,7 +46,8 @@ def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
 
 
 def admin(settings: Settings) -> AdminClient:
-    """Return an admin client."""
+    """Return an admin client; KafkaUnreachableError if nobody listens at its addresses."""
+    require_listening(settings)
     config = client_config(settings)
     if is_in_memory(settings.bootstrap):
         return cast(AdminClient, MemoryAdmin(config))
@@ -45,15 +56,22 @@ def admin(settings: Settings) -> AdminClient:
 
 def is_reachable(settings: Settings, seconds: float) -> bool:
     """Tell whether Kafka returns its metadata within so many seconds."""
+    address = settings.bootstrap
+    if not is_in_memory(address) and why_nobody_listens(address, min(seconds, LISTEN_SECONDS)):
+        return False
     try:
         admin(settings).list_topics(timeout=seconds)
-    except KafkaException:
+    except (KafkaException, KafkaUnreachableError):
         return False
     return True
 
 
 def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
-    """Return a consumer that commits nothing by itself and reads only what is committed."""
+    """Return a consumer that commits nothing by itself and reads only what is committed.
+
+    KafkaUnreachableError if nobody listens at its addresses.
+    """
+    require_listening(settings)
     base = {
         "group.id": group,
         "enable.auto.commit": False,
@@ -67,7 +85,11 @@ def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
 
 
 def producer(settings: Settings) -> Producer:
-    """Return a plain producer: idempotent, and placing keys as Java clients do."""
+    """Return a plain producer: idempotent, and placing keys as Java clients do.
+
+    KafkaUnreachableError if nobody listens at its addresses.
+    """
+    require_listening(settings)
     more = {"partitioner": "murmur2_random", "enable.idempotence": True}
     config = client_config(settings, **more)
     if is_in_memory(settings.bootstrap):
@@ -91,7 +113,14 @@ def transactional_producer(settings: Settings, transactional_id: str, **more: An
 def unreachable(settings: Settings, error: Exception) -> KafkaUnreachableError:
     """Return the error that says that Kafka cannot be reached, and what to do."""
     reason = error.args[0].str() if error.args and hasattr(error.args[0], "str") else error
-    return KafkaUnreachableError(
-        f"Kafka at {settings.bootstrap} cannot be reached ({reason}): start it with `shardpost up`,"
-        " or set SHARDPOST_BOOTSTRAP_SERVERS"
-    )
+    return KafkaUnreachableError(_said(settings, reason))
+
+
+def _said(settings: Settings, reason: object) -> str:
+    to_do = "start it, or correct SHARDPOST_BOOTSTRAP_SERVERS"
+    if settings.bootstrap_servers is None:
+        to_do = (
+            "`shardpost status` says what is up, `shardpost up` starts it; for another Kafka set"
+            " SHARDPOST_BOOTSTRAP_SERVERS"
+        )
+    return f"Kafka at {settings.bootstrap} cannot be reached ({reason}): {to_do}"

@@ -16,6 +16,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import FIRST_ANSWER_SECONDS, admin, consumer, unreachable
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offset_ranges import Offsets
+from shardpost.kafka.patience import Patience
 from shardpost.settings import Settings
 
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
@@ -96,17 +97,17 @@ def _query(settings: Settings, reader: Consumer, partition: TopicPartition) -> t
 
 
 def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
-    """Return what Kafka answers; asks again, up to `kafka_timeout`, while there is no leader.
+    """Return what Kafka answers; asks again while there is no leader, as Patience allows.
 
     KafkaUnreachableError after that, and at once for any other KafkaException.
     """
-    deadline = time.monotonic() + settings.kafka_timeout
+    patience = Patience(settings)
     while True:
         try:
             return ask()
         except KafkaException as error:
             is_transient = error.args[0].code() in TRANSIENT_LEADER_ERRORS
-            if not is_transient or time.monotonic() > deadline:
+            if not is_transient or patience.is_over:
                 raise unreachable(settings, error) from None
             time.sleep(LEADER_RETRY_SECONDS)
 

@@ -4,7 +4,6 @@ The last offset may be a transaction marker, so readers stop by position and nev
 seen".
 """
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from shardpost.kafka.clients import KafkaUnreachableError, consumer, unreachable
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import TRANSIENT_LEADER_ERRORS, watermarks_of
+from shardpost.kafka.patience import Patience
 from shardpost.settings import Settings
 
 POLL_SECONDS = 0.5
@@ -43,7 +43,7 @@ def read_to_end(
         low, high = watermarks_of(settings, partition, committed=committed)
         position = max(low, start or 0)
         reader.assign([confluent_kafka.TopicPartition(*partition, position)])
-        deadline = time.monotonic() + settings.kafka_timeout
+        patience = Patience(settings)
         while position < high:
             now_at = position
             for message in _next_batch(reader):
@@ -53,11 +53,12 @@ def read_to_end(
                     yield message
             now_at = max(now_at, _position(reader, partition))
             if now_at > position:
-                position, deadline = now_at, time.monotonic() + settings.kafka_timeout
-            elif time.monotonic() > deadline:
+                position = now_at
+                patience.progress()
+            elif patience.is_over:
                 raise KafkaUnreachableError(
                     f"{partition.at(position)}: no progress to the end {high} for"
-                    f" {settings.kafka_timeout:g} s: an open transaction, or the broker is gone"
+                    f" {int(patience.seconds)} s: an open transaction, or the broker is gone"
                     " (docs/dead-letters-operations.md: When something is wrong)"
                 )
     finally:

@@ -4,7 +4,6 @@
 further effect. Each `write` is one transaction.
 """
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -12,8 +11,14 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import transactional_producer, unreachable
+from shardpost.kafka.clients import (
+    KafkaUnreachableError,
+    require_listening,
+    transactional_producer,
+    unreachable,
+)
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.patience import Patience
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 
@@ -25,7 +30,8 @@ _AFTER_AN_ERROR = frozenset({KafkaError._STATE, KafkaError._FATAL})
 FULL_QUEUE_SECONDS = 0.05
 # A commit first waits for all records, also where one was refused and those behind it are stuck:
 # only a new call says so. Longer, and the broker ends the transaction, as if it had been fenced.
-COMMIT_SECONDS = 5.0
+# Between two calls it is seen whether Kafka is gone.
+CALL_SECONDS = 5.0
 
 
 class TransactionError(ShardpostError):
@@ -78,13 +84,19 @@ class Transactions:
     def open(self) -> None:
         """Fence all older writers of this id, and abort what they left open."""
         try:
-            self._producer.init_transactions(self._settings.kafka_timeout)
+            self._open()
+        except KafkaUnreachableError as failure:
+            self._broken = TransactionError(str(failure))
+            raise
+
+    def _open(self) -> None:
+        require_listening(self._settings)
+        try:
+            self._patiently(self._producer.init_transactions, Patience(self._settings))
         except KafkaException as error:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None
-            failure = unreachable(self._settings, error)
-            self._broken = TransactionError(str(failure))
-            raise failure from None
+            raise unreachable(self._settings, error) from None
 
     def write(
         self,
@@ -101,9 +113,9 @@ class Transactions:
         """
         if self._broken is not None:
             raise self._broken
-        deadline = time.monotonic() + self._settings.kafka_timeout
-        while (records or consumed) and not self._written(records, consumed, check, deadline):
-            if time.monotonic() > deadline:
+        patience = Patience(self._settings)
+        while (records or consumed) and not self._written(records, consumed, check, patience):
+            if patience.is_over:
                 raise self._failed("no transaction went through in time")
 
     def close(self) -> None:
@@ -116,7 +128,7 @@ class Transactions:
         records: Iterable[Outgoing],
         consumed: Consumed | None,
         check: Callable[[], None] | None,
-        deadline: float,
+        patience: Patience,
     ) -> bool:
         """Try one transaction; False if it was aborted and may be retried."""
         try:
@@ -130,8 +142,8 @@ class Transactions:
                     self._settings.kafka_timeout,
                 )
             if check is not None:
-                self._check(check)
-            self._commit(deadline)
+                self._check(check, patience)
+            self._patiently(self._producer.commit_transaction, patience)
         except KafkaException as error:
             found = self._cause(error.args[0])
             if found.code() in _FENCED:
@@ -171,28 +183,34 @@ class Transactions:
             else:
                 return
 
-    def _check(self, check: Callable[[], None]) -> None:
+    def _check(self, check: Callable[[], None], patience: Patience) -> None:
         """Wait until what was written has its offsets, then call `check`; abort if it raises."""
-        self._producer.flush(self._settings.kafka_timeout)
+        while self._producer.flush(self._call_seconds) and not patience.is_over:
+            pass
         try:
             check()
         except ShardpostError:
             self._abort()
             raise
 
-    def _commit(self, deadline: float) -> None:
+    def _patiently(self, call: Callable[[float], object], patience: Patience) -> None:
+        """Make a call that takes a timeout, and goes on where it was if it is made again."""
         while True:
             try:
-                self._producer.commit_transaction(min(COMMIT_SECONDS, self._settings.kafka_timeout))
+                call(self._call_seconds)
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
+                if not error.args[0].retriable() or patience.is_over:
                     raise
             else:
                 return
 
+    @property
+    def _call_seconds(self) -> float:
+        return min(CALL_SECONDS, self._settings.kafka_timeout)
+
     def _abort(self) -> None:
         try:
-            self._producer.abort_transaction(self._settings.kafka_timeout)
+            self._patiently(self._producer.abort_transaction, Patience(self._settings))
         except KafkaException as error:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None

@@ -14,7 +14,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
-from shardpost.errors import COULD_NOT, NEEDS_ATTENTION
+from shardpost.delta.table_errors import table_errors
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.orchestration.failures import failure, in_words
 from shardpost.orchestration.job_log import JobLog
 from shardpost.settings import Settings, load
@@ -63,7 +64,7 @@ class SparkJob(SparkSubmitOperator):
 
     @in_words()
     def execute(self, context: Context) -> Any:
-        """Submit the job, wait for it, and return its result."""
+        """Do the job, by Spark unless it needs none, and return its result."""
         if self.arguments_of is not None:
             self.arguments = self.arguments_of(context)
         log.info("%s", shlex.join(["job", self.job.name, *self.arguments]))
@@ -71,6 +72,13 @@ class SparkJob(SparkSubmitOperator):
 
     def _run(self, context: Context) -> Any:
         settings = load()
+        with table_errors():
+            done = self.job.without_spark(settings, self.arguments)
+        if done:
+            return self._result_of(*done)
+        return self._submit(settings, context)
+
+    def _submit(self, settings: Settings, context: Context) -> Any:
         result = _result_path(settings, context)
         with (
             job_folder() as folder,
@@ -86,6 +94,17 @@ class SparkJob(SparkSubmitOperator):
                 self._job_log.close()
             archive.keep()
         return _read_result(result)
+
+    def _result_of(self, code: int, result: Any) -> Any:
+        """Return the result of a job that was done without Spark, if its exit code allows that."""
+        if code == NEEDS_ATTENTION:
+            self._warn_of_attention()
+        elif code != DONE:
+            raise failure(f"{self.job.name} ended with {code}", code)
+        return result
+
+    def _warn_of_attention(self) -> None:
+        log.warning("%s: done, needs attention: see its result", self.job.name)
 
     def on_kill(self) -> None:
         """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers."""
@@ -118,7 +137,7 @@ class SparkJob(SparkSubmitOperator):
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
         if code == NEEDS_ATTENTION and result.exists():
-            log.warning("%s: done, needs attention: see its result", self.job.name)
+            self._warn_of_attention()
             return
         text = f"{self.job.name} ended with {code}: {self._job_log.said or error}"
         raise failure(text, code or COULD_NOT) from None

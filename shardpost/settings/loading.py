@@ -3,60 +3,75 @@
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
+from shardpost.settings.client_settings import client_name, client_problems
+from shardpost.settings.dot_env import DotEnv, read_dot_env
+from shardpost.settings.names import unknown_name
 from shardpost.settings.prefixes import CLIENT_PREFIX, PREFIX
 from shardpost.settings.values import Settings
+
+_FIELDS = frozenset(Settings.model_fields) - {"kafka"}
+_VARIABLES = sorted(PREFIX + field.upper() for field in _FIELDS)
+_MESSAGE_BEGINS = "Value error, "
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of this process, read once, or those of the given variables.
 
-    The environment takes precedence over `.env`. UsageError names a setting that is wrong.
+    The environment takes precedence over `.env`. UsageError names all settings that are wrong.
     """
     if environ is None:
         return _of_this_process()
-    return _parsed({**_dot_env(CHECKOUT / ".env"), **environ})
+    return _parsed(read_dot_env(CHECKOUT / ".env"), environ)
 
 
 @lru_cache(maxsize=1)
 def _of_this_process() -> Settings:
-    return _parsed({**_dot_env(CHECKOUT / ".env"), **os.environ})
+    return _parsed(read_dot_env(CHECKOUT / ".env"), os.environ)
 
 
-def _dot_env(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    from dotenv import dotenv_values
-
-    return {name: value or "" for name, value in dotenv_values(path).items()}
-
-
-def _parsed(environ: Mapping[str, str]) -> Settings:
-    given = {name: value for name, value in environ.items() if name.upper().startswith(PREFIX)}
-    values: dict[str, object] = {}
+def _parsed(file: DotEnv, environ: Mapping[str, str]) -> Settings:
+    for name in environ:
+        file.lines.pop(name, None)  # it comes from the environment
+    given = {
+        name: value
+        for name, value in {**file.values, **environ}.items()
+        if name.upper().startswith(PREFIX)
+    }
+    values: dict[str, str] = {}
     client: dict[str, str] = {}
+    unknown: list[str] = []
     for name, value in given.items():
         if name.startswith(CLIENT_PREFIX):
-            client[name.removeprefix(CLIENT_PREFIX).lower().replace("_", ".")] = value
-        elif (field := name.removeprefix(PREFIX).lower()) in Settings.model_fields:
-            if value:
-                values[field] = value
+            client |= {client_name(name): value} if value else {}
+        elif (field := name.removeprefix(PREFIX).lower()) in _FIELDS and name.isupper():
+            values |= {field: value} if value else {}
         else:
-            raise UsageError(f"unknown setting {name}: see .env.example for all settings")
+            unknown.append(unknown_name(name, _VARIABLES) + file.where(name))
+    settings, wrong = _validated({**values, "kafka": client}, file)
+    if problems := [*file.problems, *unknown, *wrong, *client_problems(client)]:
+        raise UsageError("; ".join(problems))
+    assert settings is not None  # noqa: S101 - else something is wrong
+    return settings
+
+
+def _validated(values: Mapping[str, object], file: DotEnv) -> tuple[Settings | None, list[str]]:
+    """Return the settings, or what is wrong with each."""
     try:
-        return Settings.model_validate({**values, "kafka": client})
+        return Settings.model_validate(values), []
     except ValidationError as error:
-        raise _usage_error(error) from None
+        return None, [_problem(one, file) for one in error.errors()]
 
 
-def _usage_error(error: ValidationError) -> UsageError:
-    """Return the first of several errors; a password is not shown."""
-    first = error.errors()[0]
-    name = PREFIX + str(first["loc"][0]).upper()
-    value = "" if "PASSWORD" in name else f"={first['input']!r}"
-    return UsageError(f"setting {name}{value}: {first['msg'].removeprefix('Value error, ')}")
+def _problem(error: ErrorDetails, file: DotEnv) -> str:
+    """Return what is wrong with one setting; a password is not shown."""
+    name = PREFIX + str(error["loc"][0]).upper()
+    is_shown = "PASSWORD" not in name and error["input"] is not None
+    value = f"={error['input']!r}" if is_shown else ""
+    message = error["msg"].removeprefix(_MESSAGE_BEGINS)
+    return f"setting {name}{value}{file.where(name)}: {message}"

@@ -27,7 +27,12 @@ def topics_before(field: ValidationInfo, *, but: frozenset[str] = frozenset()) -
 def require_other_topic(topic: object, topics: Mapping[str, object]) -> None:
     """Raise ValueError if another setting names the same topic."""
     for field, name in topics.items():
-        if topic == name:
+        if _as_metrics(topic) == _as_metrics(name):
             raise ValueError(
                 f"expected another topic, found that of {PREFIX}{field.upper()}: {name}"
             )
+
+
+def _as_metrics(topic: object) -> str:
+    """Return the topic as Kafka's metrics name it: it takes no two topics that are one there."""
+    return str(topic).replace(".", "_")

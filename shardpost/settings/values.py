@@ -24,7 +24,9 @@ from shardpost.retry_settings import (
     parse_origins,
     split_names,
 )
-from shardpost.settings.prefixes import CLIENT_PREFIX, PREFIX
+from shardpost.settings import combinations, forms
+from shardpost.settings.client_settings import client_variable
+from shardpost.settings.prefixes import PREFIX
 from shardpost.settings.topic_checks import (
     RETRY_TARGETS,
     TOPIC_FIELDS,
@@ -35,10 +37,23 @@ from shardpost.settings.topic_checks import (
 from shardpost.topic_names import TopicName
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Days = Annotated[int, Field(ge=1, le=36_500)]
+Seconds = Annotated[float, Field(gt=0, le=10**9)]
+Host = Annotated[str, AfterValidator(forms.host)]
+Servers = Annotated[str, AfterValidator(forms.servers)]
+Topic = Annotated[str, AfterValidator(forms.topic)]
+Url = Annotated[str, AfterValidator(forms.web_url)]
+Week = Annotated[str, AfterValidator(forms.week)]
 Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else str(_absolute(Path(at))))]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
+
+DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
+
+
+def _sender(text: str) -> str:
+    # The library that knows addresses takes a while to import.
+    return text if text == DEFAULT_SENDER else forms.sender(text)
 
 
 def _absolute(path: Path) -> Path:
@@ -51,7 +66,9 @@ def _absolute(path: Path) -> Path:
 class Settings(BaseModel):
     """The settings object; `load()` makes one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
 
     home: Absolute = Field(
         CHECKOUT / ".shardpost", description="folder of everything that Shardpost writes"
@@ -60,57 +77,70 @@ class Settings(BaseModel):
         None, description="path or URL of the Delta tables; home/tables if unset"
     )
 
-    bootstrap_servers: str | None = Field(
+    bootstrap_servers: Servers | None = Field(
         None, description="Kafka's address; the embedded broker if unset"
     )
     kafka: dict[str, str] = Field({}, description="client settings, by librdkafka's names")
     kafka_port: Port = Field(9092, description="port of the embedded broker")
-    kafka_timeout: Seconds = Field(60, description="timeout of one Kafka request, seconds")
-    partitions: Count = Field(8, description="partitions of each topic that is created")
-    replication_factor: Count = Field(1, description="replicas of each topic that is created")
+    # Half of it is the timeout of transactions, of which brokers allow 15 minutes.
+    kafka_timeout: Annotated[float, Field(gt=0, le=1800)] = Field(
+        60, description="timeout of one Kafka request, seconds"
+    )
+    partitions: Annotated[int, Field(ge=1, le=4095)] = Field(
+        8, description="partitions of each topic that is created"
+    )
+    replication_factor: Annotated[int, Field(ge=1, le=32_767)] = Field(
+        1, description="replicas of each topic that is created"
+    )
 
-    topic_positions: str = "positions"
-    topic_clients: str = "clients"
-    topic_exchanges: str = "exchanges"
-    topic_share_holders: str = "share-holders"
-    topic_weekly_emails: str = "weekly-emails"
-    topic_dead_letters: str = "dead-letters"
-    topic_retries: str = "retries"
-    topic_parking_lot: str = "parking-lot"
-    topic_run_requests: str = "run-requests"
-    topic_run_commands: str = "run-commands"
-    topic_decisions: str = "decisions"
+    topic_positions: Topic = "positions"
+    topic_clients: Topic = "clients"
+    topic_exchanges: Topic = "exchanges"
+    topic_share_holders: Topic = "share-holders"
+    topic_weekly_emails: Topic = "weekly-emails"
+    topic_dead_letters: Topic = "dead-letters"
+    topic_retries: Topic = "retries"
+    topic_parking_lot: Topic = "parking-lot"
+    topic_run_requests: Topic = "run-requests"
+    topic_run_commands: Topic = "run-commands"
+    topic_decisions: Topic = "decisions"
 
-    country: str = Field("US", description="country whose stock is reported")
+    country: Annotated[str, AfterValidator(forms.trimmed)] = Field(
+        "US", description="country whose stock is reported"
+    )
     lock_wait: Seconds = Field(
         600, description="longest wait for a lock that another run holds, seconds"
     )
-    snapshot_days: Count = Field(90, description="days for which a snapshot stays readable")
+    snapshot_days: Days = Field(90, description="days for which a snapshot stays readable")
 
-    spark_master: str = Field("local[*]", description="Spark master of jobs that a command starts")
-    driver_memory: str = Field("2g", pattern=r"^\d+[kmgt]$", description="heap of a Spark driver")
+    spark_master: Annotated[str, AfterValidator(forms.spark_master)] = Field(
+        "local[*]", description="Spark master of jobs that a command starts"
+    )
+    driver_memory: Annotated[str, AfterValidator(forms.heap)] = Field(
+        "2g", description="heap of a Spark driver"
+    )
 
     airflow_port: Port = Field(8080, description="port of the embedded Airflow")
-    airflow_url: str | None = Field(
+    airflow_url: Url | None = Field(
         None, description="URL of Airflow's API; the embedded one if unset"
     )
     airflow_user: str | None = Field(None, description="user of Airflow's API")
     airflow_password: str | None = Field(None, repr=False)
 
-    askable_dags: str = Field(
+    askable_dags: Annotated[str, AfterValidator(forms.dag_ids)] = Field(
         "compact_positions,weekly_email,sweep_dead_letters",
         description="DAGs that may be requested, comma-separated; replaces the default",
     )
     request_bytes: Annotated[int, Field(ge=1, le=200_000)] = Field(
         65_536, description="largest key or value of a run request, bytes"
     )
-    request_days: Count = Field(
+    request_days: Days = Field(
         6,
         description="maximum age of a run request; keep it below Kafka's offsets.retention.minutes",
     )
     request_wait: Seconds = Field(420, description="timeout of `runs request --wait`, seconds")
 
-    smtp_host: str | None = Field(None, description="mail server; the embedded sink if unset")
+    smtp_host: Host | None = Field(None, description="mail server; the embedded sink if unset")
     smtp_port: Port = Field(2525, description="port of the mail server, embedded or not")
     smtp_user: str | None = None
     smtp_password: str | None = Field(None, repr=False)
@@ -130,8 +160,8 @@ class Settings(BaseModel):
     smtp_end_timeout: Seconds = Field(
         600, description="timeout of the answer to the end of a message, seconds"
     )
-    mail_from: str = "Shardpost <weekly@shardpost.example>"
-    unsubscribe_url: str = Field(
+    mail_from: Annotated[str, AfterValidator(lambda text: _sender(text))] = DEFAULT_SENDER
+    unsubscribe_url: Annotated[str, AfterValidator(forms.unsubscribe_url)] = Field(
         "https://shardpost.example/unsubscribe?client={client}",
         description="{client} and {week} are replaced, percent-encoded",
     )
@@ -149,11 +179,13 @@ class Settings(BaseModel):
     )
     mail_connections: Count = Field(4, description="open SMTP connections per shard")
     mail_rate: float | None = Field(
-        None, gt=0, description="messages per second over all shards; unlimited if unset"
+        None, gt=0, le=10**9, description="messages per second over all shards; unlimited if unset"
     )
-    mail_attempts: Count = Field(5, description="attempts at a message that is answered 4xx")
+    mail_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        5, description="attempts at a message that is answered 4xx"
+    )
     mail_first_delay: Seconds = Field(1, description="delay before the second attempt, seconds")
-    mail_delay_factor: float = Field(4, ge=1, description="growth of each further delay")
+    mail_delay_factor: float = Field(4, ge=1, le=100, description="growth of each further delay")
     mail_breaker: Count = Field(3, description="consecutive timeouts after DATA that stop a shard")
     mail_refusals: Count = Field(10, description="consecutive refusals that stop a shard")
     mail_refusal_share: float = Field(
@@ -183,18 +215,17 @@ class Settings(BaseModel):
     on_unknown: Literal["hold", "resend"] = Field(
         "hold", description="what to do about `unknown` deliveries"
     )
-    weekly_lateness_days: Count = Field(
+    weekly_lateness_days: Days = Field(
         3, description="a scheduled weekly run that is later than this skips its week"
     )
-    weekly_first: str | None = Field(
+    weekly_first: Week | None = Field(
         None,
-        pattern=r"^\d{4}-W\d{2}$",
         description="first week of a scheduled run; embedded: the week of the first `up`",
     )
     retry_first_delay: float = Field(
         60, ge=0, le=10**9, description="delay before the first retry, seconds"
     )
-    retry_factor: float = Field(2, ge=1, description="growth of each further delay")
+    retry_factor: float = Field(2, ge=1, le=1000, description="growth of each further delay")
     retry_cap: float = Field(
         86_400, ge=0, le=10**9, description="longest delay before a retry, seconds"
     )
@@ -217,8 +248,9 @@ class Settings(BaseModel):
     foreign_dead_letters: str | None = Field(
         None, description="dead-letter topics of Kafka Connect or Spring Kafka, comma-separated"
     )
-    shards_at_once: Count = Field(
-        8, description="shards that are mailed in parallel on one machine (Spark master local[*])"
+    shards_at_once: Annotated[int, Field(ge=1, le=1000)] = Field(
+        8,
+        description="shards that are mailed in parallel on one machine (Spark master local[*])",
     )
     shards_per_task: Count = Field(4, description="shards per mapped task of weekly_email")
 
@@ -242,7 +274,20 @@ class Settings(BaseModel):
     def _check_topic(cls, value: object, field: ValidationInfo) -> object:
         if field.field_name in TOPIC_FIELDS:
             require_other_topic(value, topics_before(field))
+        combinations.require_what_it_needs(value, field)
         return value
+
+    @field_validator("kafka_port", "airflow_port", "smtp_port")
+    @classmethod
+    def _check_port(cls, port: int, field: ValidationInfo) -> int:
+        combinations.require_other_port(port, field)
+        return port
+
+    @field_validator("retry_cap")
+    @classmethod
+    def _check_retry_cap(cls, cap: float, field: ValidationInfo) -> float:
+        combinations.require_longer_cap(cap, field)
+        return cap
 
     @field_validator("retry_origins")
     @classmethod
@@ -250,7 +295,8 @@ class Settings(BaseModel):
         ours = topics_before(field, but=RETRY_TARGETS)
         found = parse_origins(text or "", RetrySettings())
         for retries in found.values():
-            require_other_topic(retries.topic, ours)
+            if retries.topic is not None:
+                require_other_topic(forms.topic(retries.topic), ours)
         if cycle := find_cycle(found):
             raise ValueError(f"expected retries that end, found a cycle: {' to '.join(cycle)}")
         return text
@@ -261,7 +307,7 @@ class Settings(BaseModel):
         ours = topics_before(field)
         of_origins = parse_origins(field.data.get("retry_origins") or "", RetrySettings()).values()
         for topic in split_names(text or ""):
-            require_other_topic(topic, ours)
+            require_other_topic(forms.topic(topic), ours)
             for retries in of_origins:
                 require_other_topic(topic, {"retry_origins": retries.topic})
         return text
@@ -291,9 +337,7 @@ class Settings(BaseModel):
 
     def environ(self) -> dict[str, str]:
         """Return the variables from which another process loads the same settings."""
-        client = {
-            CLIENT_PREFIX + name.replace(".", "_"): value for name, value in self.kafka.items()
-        }
+        client = {client_variable(name): value for name, value in self.kafka.items()}
         values = self.model_dump(exclude={"kafka"})
         own = {PREFIX + name: "" if value is None else str(value) for name, value in values.items()}
         return {name.upper(): value for name, value in (client | own).items()}

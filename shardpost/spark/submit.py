@@ -57,8 +57,12 @@ def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]
 
     In this process, without Spark, where the job needs none. A submitted job's output goes to
     standard error; standard output stays free for the command's own. It ends with this process,
-    however this one ends. ShardpostError if it was interrupted.
+    however this one ends. ShardpostError if it was interrupted; KafkaUnreachableError, and nothing
+    is started, if nobody listens where Kafka should be.
     """
+    from shardpost.kafka.clients import require_listening  # not for `--help` and completion
+
+    require_listening(settings)
     with table_errors():
         if done := job.without_spark(settings, args):
             return done

@@ -42,13 +42,13 @@ def consume(settings: Settings, folder: Path, **changed: str) -> str:
     page = (CHECKOUT / "docs" / "dead-letters.md").read_text()
     found = re.search(r"cat > consumer.py <<'END'\n(.*?)\nEND\n", page, re.DOTALL)
     assert found
-    program = found[1].replace("127.0.0.1:9092", settings.bootstrap)
+    program = found[1]
     for old, new in {"poll(10)": "poll(6)", **changed}.items():
         assert old in program
         program = program.replace(old, new)
     (folder / "consumer.py").write_text(program)
     run = [sys.executable, "consumer.py"]
-    environ = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    environ = os.environ | settings.environ() | {"PYTHONPATH": str(CHECKOUT)}
     done = subprocess.run(run, cwd=folder, env=environ, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     return without_times(done.stdout)

@@ -90,7 +90,8 @@ def server(certificate: Path, tls: str) -> Iterator[tuple[Settings, Handler]]:
         **how,
     )
     controller.start()
-    given = {"smtp_port": controller.port, "smtp_tls": tls, "smtp_user": "me"}
+    at = {"smtp_host": "127.0.0.1", "smtp_port": controller.port}
+    given = at | {"smtp_tls": tls, "smtp_user": "me"}
     quick = {"smtp_password": "secret", "smtp_timeout": 5, "mail_first_delay": 0.05}
     environ = {f"SHARDPOST_{name.upper()}": str(value) for name, value in (given | quick).items()}
     yield load(environ), handler

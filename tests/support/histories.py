@@ -19,6 +19,7 @@ from shardpost.delta.table import Table
 from shardpost.holders.model.position_id_order import position_sort_key
 from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.tables import (
+    CLIENT_EVENTS,
     EXCHANGE_EVENTS,
     EXCHANGES,
     POSITION_EVENTS,
@@ -198,6 +199,7 @@ def write(settings: Settings, batches: Sequence[Batch]) -> History:
         ever = {client: [] for client in ever} | holders_of(read)
         tables = {
             POSITION_EVENTS: [r.row() for r in read.positions],
+            CLIENT_EVENTS: [],
             EXCHANGE_EVENTS: [r.row() for r in read.exchanges],
             POSITIONS: [r.row() for r in latest(read.positions).values()],
             EXCHANGES: [r.row() for r in latest(read.exchanges).values()],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardpost.weekly_email.model.addresses import UnusableAddress, check_address
+from shardpost.addresses import UnusableAddress, check_address
 from shardpost.weekly_email.model.causes import (
     MOST_CAUSES,
     NO_REASON,

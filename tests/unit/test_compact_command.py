@@ -1,13 +1,15 @@
 """What `shardpost compact` prints, and its exit code, by what its job returned."""
 
 import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from shardpost import cli
 from shardpost.commands import compact
 
-RESULT = {
+RESULT: dict[str, Any] = {
     "snapshot": {"snapshot": 4, "positions": 1_000_002, "holders": 2},
     "changed": True,
     "published": 2,
@@ -30,6 +32,41 @@ def test_a_list_that_is_too_large_is_told_and_the_exit_code_is_3(
         assert json.loads(out) == result
     else:
         assert out.startswith("snapshot 4: 1000002 open positions, 2 holders, 2 records published")
+
+
+def printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], result: dict[str, object]
+) -> tuple[str, str]:
+    monkeypatch.setattr(compact, "submit", lambda *_: (0, RESULT | result))
+    assert cli.run(["compact"]) == 0
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def test_rejected_records_are_in_the_summary_with_where_to_look(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, err = printed(monkeypatch, capsys, {"rejected": 3})
+    assert out.endswith("2 records published, 3 rejected (`shardpost letters list` has them)\n")
+    assert err == "3 records rejected\n"
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        (timedelta(minutes=-5), "snapshot 4 (nothing new): "),
+        (timedelta(minutes=5), "snapshot 4 (made by another run meanwhile; nothing new since): "),
+    ],
+)
+def test_a_snapshot_that_another_run_made_meanwhile_is_not_nothing_new(
+    since: timedelta,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = RESULT["snapshot"] | {"committed_at": (datetime.now(UTC) + since).isoformat()}
+    out, _ = printed(monkeypatch, capsys, {"changed": False, "snapshot": made})
+    assert out.startswith(said)
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(1, 1), (2, 2), (3, 3), (0, 1)])

@@ -145,16 +145,20 @@ def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
 
 def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
-    with pytest.raises(ShardpostError, match="no topic no-share_holders"):
+    with pytest.raises(ShardpostError, match="no topic no-share_holders") as found:
         pass_on._publish_and_send(renamed(kafka.settings, "share_holders"), view)
+    assert f"snapshot {view.number} is committed" in str(found.value)
+    assert "left to do: publishing to no-share_holders. " in str(found.value)
+    assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
     assert [letter.value for letter in letters(kafka)] == [b"{"]
     assert pass_on._publish_and_send(kafka.settings, view) == (Publication(1, 0), 0)
 
 
 def test_holders_are_published_also_where_letters_cannot_be_sent(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
-    with pytest.raises(ShardpostError, match="no topic no-dead_letters"):
+    with pytest.raises(ShardpostError, match="no topic no-dead_letters") as found:
         pass_on._publish_and_send(renamed(kafka.settings, "dead_letters"), view)
+    assert "left to do: the letters of rejected records to no-dead_letters. " in str(found.value)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
 

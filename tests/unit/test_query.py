@@ -69,7 +69,7 @@ def answer(story: Settings, ask: Callable[..., Answer]) -> Callable[..., object]
 
     def answer(*argv: str) -> object:
         code, out, err = ask(*argv, "--json")
-        assert (code, err) == (0, "")
+        assert code == 0, err
         return json.loads(out)
 
     return answer
@@ -116,7 +116,31 @@ def test_a_client_that_holds_nothing_is_an_empty_object(
 
 def test_a_person_reads_a_table(story: Settings, ask: Callable[..., Answer]) -> None:
     assert ask("holders")[1] == "client   positions\nclient1  3, 4, 10\n"
-    assert ask("holders", "nobody")[1] == "nobody\n"
+    assert ask("holders", "client3") == (0, "client3 holds none\n", "")
+    assert ask("holders", "--shard", "7") == (0, "nobody\n", "")
+
+
+UNKNOWN = "client typo is unknown to snapshot 2: no record of it or its positions\n"
+
+
+def test_an_unknown_client_is_told_from_one_that_holds_nothing(
+    story: Settings, ask: Callable[..., Answer]
+) -> None:
+    assert ask("holders", "typo") == (0, "", UNKNOWN)
+    assert ask("holders", "typo", "--json") == (0, "{}\n", UNKNOWN)
+    assert ask("holders", "client2", "--json") == (0, "{}\n", "")
+    said = "client1 is in shard 0, not in 7\n"
+    assert ask("holders", "client1", "--shard", "7") == (0, "", said)
+
+
+def test_a_time_that_the_snapshot_does_not_cover_is_said(
+    story: Settings, ask: Callable[..., Answer]
+) -> None:
+    code, out, err = ask("holders", "--json", "--as-of", "2200-01-01")
+    assert (code, json.loads(out)) == (0, json.loads(ask("holders", "--json")[1]))
+    looked_at = snapshots.current(story).looked_at
+    assert err.startswith(f"snapshot 2 has what the topics held at {looked_at:%Y-%m-%d %H:%M:%S} ")
+    assert ask("holders", "--json", "--as-of", looked_at.isoformat())[2] == ""
 
 
 @pytest.mark.parametrize(
@@ -201,8 +225,9 @@ def test_explain_says_why_a_position_does_not_count(
 
 
 def test_explain_of_a_stranger_is_empty(story: Settings, ask: Callable[..., Answer]) -> None:
-    said = "no record that was read gave nobody any position\n"
-    assert ask("explain", "nobody", "--json") == (0, "[]\n", said)
+    assert ask("explain", "typo", "--json") == (0, "[]\n", UNKNOWN)
+    said = "position typo is unknown to snapshot 2: no record of it\n"
+    assert ask("explain", "client1", "typo") == (0, "", said)
     said = "no record that was read gave client1 position 5\n"
     assert ask("explain", "client1", "5") == (0, "", said)
 

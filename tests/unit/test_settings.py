@@ -7,7 +7,7 @@ from dotenv import dotenv_values
 
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
-from shardpost.settings import Settings, load
+from shardpost.settings import Settings, load, loading
 
 CHECKOUT_DEFAULTS = {"SHARDPOST_HOME": str(CHECKOUT / ".shardpost")}
 
@@ -54,11 +54,167 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
         ("SHARDPOST_MAIL_LIST_ID", "two words"),
         ("SHARDPOST_MAIL_LIST_ID", "dot.at.end."),
         ("SHARDPOST_SMTP_PLAIN_LOGIN", "maybe"),
+        ("SHARDPOST_KAFKA_TIMEOUT", "inf"),
+        ("SHARDPOST_KAFKA_TIMEOUT", "2000"),
+        ("SHARDPOST_MAIL_RATE", "nan"),
+        ("SHARDPOST_SNAPSHOT_DAYS", "9999999999"),
+        ("SHARDPOST_PARTITIONS", "5000"),
+        ("SHARDPOST_DRIVER_MEMORY", "100m"),
+        ("SHARDPOST_SPARK_MASTER", "local[0]"),
+        ("SHARDPOST_SPARK_MASTER", "spark:host"),
+        ("SHARDPOST_WEEKLY_FIRST", "2026-W60"),
+        ("SHARDPOST_COUNTRY", "US "),
+        ("SHARDPOST_BOOTSTRAP_SERVERS", "localhost"),
+        ("SHARDPOST_BOOTSTRAP_SERVERS", "kafka1:9092,kafka2:99092"),
+        ("SHARDPOST_BOOTSTRAP_SERVERS", "kafka1:9092,"),
+        ("SHARDPOST_SMTP_HOST", "smtp://mail.bank.com"),
+        ("SHARDPOST_SMTP_HOST", "mail.bank.com:25"),
+        ("SHARDPOST_AIRFLOW_URL", "airflow:8080"),
+        ("SHARDPOST_AIRFLOW_URL", "http://airflow:99999"),
+        ("SHARDPOST_ASKABLE_DAGS", "weekly_email;other"),
+        ("SHARDPOST_MAIL_FROM", "Weekly"),
+        ("SHARDPOST_MAIL_FROM", "jörg@bank.com"),
+        ("SHARDPOST_UNSUBSCRIBE_URL", "http://bank.com/{client}"),
+        ("SHARDPOST_UNSUBSCRIBE_URL", "https://bank.com/ {client}"),
+        ("SHARDPOST_UNSUBSCRIBE_URL", "https://bank.com/{client}/{wek}"),
+        ("SHARDPOST_UNSUBSCRIBE_URL", "https://bank.com/{client"),
+        ("SHARDPOST_UNSUBSCRIBE_URL", "https://bank.com/all"),
+        ("SHARDPOST_UNSUBSCRIBE_URL", "https://{client}.bank.com/"),
+        ("SHARDPOST_UNSUBSCRIBE_URL", "https://bank.com:x/{client}"),
+        ("SHARDPOST_TOPIC_POSITIONS", "my positions"),
+        ("SHARDPOST_TOPIC_POSITIONS", ".."),
+        ("SHARDPOST_TOPIC_POSITIONS", "p" * 250),
+        ("SHARDPOST_TOPIC_POSITIONS", "__consumer_offsets"),
+        ("SHARDPOST_RETRY_ORIGINS", "orders: topic=re/tries"),
+        ("SHARDPOST_FOREIGN_DEAD_LETTERS", "connect dlq"),
+        ("SHARDPOST_RETRY_CAP", "30"),
+        ("SHARDPOST_SMTP_TLS", "starttls"),
+        ("SHARDPOST_SMTP_USER", "anna"),
+        ("SHARDPOST_AIRFLOW_USER", "anna"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name_and_value(name: str, value: str) -> None:
-    with pytest.raises(UsageError, match=f"{name}='{value}'"):
+    with pytest.raises(UsageError) as found:
         load({name: value})
+    assert f"setting {name}={value!r}: " in str(found.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"BOOTSTRAP_SERVERS": "kafka-1.bank.com:9092, [::1]:9093,SASL_SSL://kafka_3:9094"},
+        {"BOOTSTRAP_SERVERS": "kafka:9092", "KAFKA_PORT": "8080"},
+        {"SMTP_HOST": "mail.bank.com", "SMTP_PORT": "8080", "SMTP_TLS": "tls"},
+        {"UNSUBSCRIBE_URL": "https://bank.com:8443/u?c={client}&w={week}"},
+        {"MAIL_FROM": '"Bank, weekly" <news@bank.com>'},
+        {"SPARK_MASTER": "local[2]"},
+        {"SPARK_MASTER": "spark://one:7077,two:7077"},
+        {"SPARK_MASTER": "k8s://https://cluster:443"},
+        {"WEEKLY_FIRST": "2026-W53"},
+        {"DRIVER_MEMORY": "512m"},
+        {"RETRY_FIRST_DELAY": "30.0", "RETRY_CAP": "30.0"},
+        {"AIRFLOW_URL": "https://airflow.bank.com/x", "AIRFLOW_USER": "a", "AIRFLOW_PASSWORD": "b"},
+    ],
+)
+def test_a_right_setting_is_accepted(given: dict[str, str]) -> None:
+    read = load({f"SHARDPOST_{name}": value for name, value in given.items()})
+    assert {name: str(getattr(read, name.lower())) for name in given} == given
+
+
+def test_two_services_of_the_embedded_stack_need_two_ports() -> None:
+    with pytest.raises(UsageError, match=r"AIRFLOW_PORT=8080: expected another .* SHARDPOST_KAFKA"):
+        load({"SHARDPOST_KAFKA_PORT": "8080"})
+    with pytest.raises(
+        UsageError, match=r"SMTP_PORT='8080': expected another .* SHARDPOST_AIRFLOW"
+    ):
+        load({"SHARDPOST_SMTP_PORT": "8080"})
+
+
+def test_a_password_without_its_user_and_a_user_without_a_password_are_refused() -> None:
+    host = {"SHARDPOST_SMTP_HOST": "mail.bank.com"}
+    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: expected one for the user of"):
+        load(host | {"SHARDPOST_SMTP_USER": "anna"})
+    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: expected SHARDPOST_SMTP_USER"):
+        load(host | {"SHARDPOST_SMTP_PASSWORD": "secret"})
+
+
+def test_topics_that_kafka_takes_for_one_are_refused() -> None:
+    with pytest.raises(UsageError, match="found that of SHARDPOST_TOPIC_WEEKLY_EMAILS: a_b"):
+        load({"SHARDPOST_TOPIC_WEEKLY_EMAILS": "a_b", "SHARDPOST_TOPIC_DEAD_LETTERS": "a.b"})
+
+
+def test_all_wrong_settings_are_named_at_once() -> None:
+    wrong = {
+        "SHARDPOST_KAFKA_PROT": "9092",
+        "SHARDPOST_PARTITIONS": "0",
+        "SHARDPOST_UNSUBSCRIBE_URL": "https://bank.com/{clinet}",
+        "SHARDPOST_KAFKA__FOO": "1",
+        "SHARDPOST_KAFKA__SECURITY_PROTOCOL": "SLS",
+    }
+    with pytest.raises(UsageError) as found:
+        load(wrong)
+    assert [name for name in wrong if name not in str(found.value)] == []
+    assert "did you mean SHARDPOST_KAFKA_PORT?" in str(found.value)
+    assert "found {clinet}" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"FOO": "1"}, "SHARDPOST_KAFKA__FOO='1': Kafka's client (librdkafka) has no setting foo"),
+        ({"SOCKET_TIMEOUT_MS": "1"}, "SHARDPOST_KAFKA__SOCKET_TIMEOUT_MS='1': "),
+        ({"FETCH_MIN_BYTES": "0"}, "SHARDPOST_KAFKA__FETCH_MIN_BYTES='0': "),
+        ({"ACKS": "1"}, "SHARDPOST_KAFKA__ACKS"),
+        ({"GROUP_ID": "mine"}, "SHARDPOST_KAFKA__GROUP_ID: expected none: Shardpost sets group.id"),
+        ({"BOOTSTRAP_SERVERS": "x:1"}, "set SHARDPOST_BOOTSTRAP_SERVERS instead"),
+        ({"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISMS": "PLAIN"}, "sasl.username and"),
+        ({"SECURITY_PROTOCOL": "SSL", "SSL_CA_LOCATION": "/nope"}, "KAFKA__SSL_CA_LOCATION='/nope"),
+    ],
+)
+def test_what_kafkas_client_does_not_accept_is_refused_by_name(
+    given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(UsageError) as found:
+        load({f"SHARDPOST_KAFKA__{name}": value for name, value in given.items()})
+    assert said in str(found.value)
+
+
+def test_a_secret_of_kafkas_client_is_not_shown() -> None:
+    with pytest.raises(UsageError, match="SHARDPOST_KAFKA__SSL_KEY_PEM") as found:
+        load({"SHARDPOST_KAFKA__SSL_KEY_PEM": "hush", "SHARDPOST_KAFKA__SECURITY_PROTOCOL": "SSL"})
+    assert "hush" not in str(found.value)
+
+
+def dot_env(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    (folder / ".env").write_text(text)
+    monkeypatch.setattr(loading, "CHECKOUT", folder)
+    return str(folder / ".env")
+
+
+def test_lines_of_the_file_that_are_wrong_are_named_with_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "# mine\nSHARDPOST_KAFKA_PROT=1\n\nSHARDPOST_PARTITIONS=0\nAWS_REGION=x\nno line\nX\n"
+    file = dot_env(tmp_path, text, monkeypatch)
+    with pytest.raises(UsageError) as found:
+        load({})
+    said = str(found.value)
+    assert f"did you mean SHARDPOST_KAFKA_PORT? (line 2 of {file})" in said
+    assert f"setting SHARDPOST_PARTITIONS='0' (line 4 of {file}): " in said
+    assert f"line 5 of {file}: expected a setting, which begins with SHARDPOST_, found AWS" in said
+    assert f"line 6 of {file}: expected NAME=value" in said
+    assert f"line 7 of {file}: expected NAME=value" in said
+
+
+def test_the_environment_wins_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "COMPOSE_PROJECT_NAME=x\nSHARDPOST_PARTITIONS=3\nSHARDPOST_COUNTRY=DE\n"
+    dot_env(tmp_path, text, monkeypatch)
+    read = load({"SHARDPOST_PARTITIONS": "5"})
+    assert (read.partitions, read.country) == (5, "DE")
+    with pytest.raises(UsageError, match="setting SHARDPOST_PARTITIONS='0': "):
+        load({"SHARDPOST_PARTITIONS": "0"})
 
 
 def test_a_foreign_topic_is_no_topic_of_retries() -> None:
@@ -76,13 +232,17 @@ def test_retries_that_never_end_are_refused() -> None:
         assert load({"SHARDPOST_RETRY_ORIGINS": fine}).retry_origins == fine
 
 
-def test_a_wrong_password_is_not_shown() -> None:
-    assert "secret" not in repr(load({"SHARDPOST_SMTP_PASSWORD": "secret"}))
+def test_a_password_is_not_shown() -> None:
+    login = {"SHARDPOST_SMTP_HOST": "localhost", "SHARDPOST_SMTP_USER": "anna"}
+    assert "secret" not in repr(load(login | {"SHARDPOST_SMTP_PASSWORD": "secret"}))
+    with pytest.raises(UsageError, match="expected SHARDPOST_SMTP_USER with it") as found:
+        load({"SHARDPOST_SMTP_PASSWORD": "secret"})
+    assert "secret" not in str(found.value)
 
 
 def test_client_settings_come_under_librdkafkas_names() -> None:
-    read = load({"SHARDPOST_KAFKA__SECURITY_PROTOCOL": "SASL_SSL"})
-    assert read.kafka == {"security.protocol": "SASL_SSL"}
+    read = load({"SHARDPOST_KAFKA__SECURITY_PROTOCOL": "SSL", "SHARDPOST_KAFKA__SSL_CIPHERS": ""})
+    assert read.kafka == {"security.protocol": "SSL"}
 
 
 def test_a_relative_home_is_made_absolute() -> None:

@@ -17,7 +17,11 @@ from shardpost.errors import UsageError
 @click.option(
     "--value", type=click.File("rb"), help="Send the content of this file; with one --id."
 )
-@click.option("--again", is_flag=True, help="Also letters that one error has parked twice.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Also letters that one error has parked twice, which are refused without it.",
+)
 @parked_options
 def redrive_command(options: ParkedOptions, value: BinaryIO | None, again: bool) -> int:
     """Send parked letters back to their retry topic: print the plan, or do it with --apply.

@@ -3,14 +3,14 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Concatenate
 
 import click
 
 from shardpost.commands.letters.grouped_options import grouped
-from shardpost.commands.options import AS_JSON, Instant, Key, person
+from shardpost.commands.options import AS_JSON, BY, Instant, Key, who
 from shardpost.commands.text_table import text_table
 from shardpost.dead_letters.model.redrive_request import RedriveLimits, RedriveRequest, Selection
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
@@ -19,6 +19,9 @@ from shardpost.printable import harmless, one_line
 if TYPE_CHECKING:
     from shardpost.dead_letters.redrive import Redrive
     from shardpost.dead_letters.redrive_plan import RedrivePlan
+
+
+AGAIN_IN_VAIN = "--again changes nothing: one error has parked none of these letters twice"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class ParkedOptions:
     canary: int | None
     rate: float | None
     why: str | None
+    by: str | None
     is_applied: bool
     as_json: bool
 
@@ -42,12 +46,12 @@ class ParkedOptions:
         """Return the request of whoever calls, now; UsageError for one without a reason."""
         why = self.why or ""
         if self.is_applied and not why.strip():
-            raise UsageError("--apply needs --why: it is recorded with your name")
+            raise UsageError("--apply needs --why: it is recorded with who decided (--by)")
         ids = frozenset(self.ids)
         return RedriveRequest(
             Selection(ids, self.origin, self.error, self.since, self.until),
             is_redrive,
-            person(),
+            who(self.by),
             why,
             datetime.now(UTC),
             allow_repeated,
@@ -79,6 +83,7 @@ OPTIONS = (
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
     RATE,
     click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
+    BY,
     click.option(
         "--apply", "is_applied", is_flag=True, help="Carry out the plan; else it is only printed."
     ),
@@ -108,6 +113,10 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     limits = RedriveLimits(options.canary, options.rate)
     redrive = Redrive(settings, routes_of(settings), request, limits)
     planned = plan(redrive)
+    if request.allow_repeated:
+        without = plan(replace(redrive, request=replace(request, allow_repeated=False)))
+        if without.refused_count == planned.refused_count:
+            click.echo(AGAIN_IN_VAIN, err=True)
     done = None
     if options.is_applied:
         with exclusive(settings, "parking_lot", "`letters redrive` or `discard`"):

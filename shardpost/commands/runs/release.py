@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.options import Key, person
-from shardpost.commands.runs.by import BY
+from shardpost.commands.options import BY, Key, who
 from shardpost.errors import DONE, UsageError
 from shardpost.settings import load
 
@@ -23,6 +22,6 @@ def release_command(key: str, why: str, by: str | None) -> int:
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")
-    command = release(load(), key, by or person(), why, datetime.now(UTC))
+    command = release(load(), key, who(by), why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE

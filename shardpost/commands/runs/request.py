@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.options import AS_JSON, Key, person
-from shardpost.commands.runs.by import BY
+from shardpost.commands.options import AS_JSON, BY, Key, who
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.request_status import RequestStatus
 from shardpost.settings import Settings, load
@@ -39,7 +38,7 @@ def request_command(
     from shardpost.run_requests.request_client import send_request
 
     settings = load()
-    value = {"Dag": dag, "Conf": _json_object(text), "RequestedBy": by or person()}
+    value = {"Dag": dag, "Conf": _json_object(text), "RequestedBy": who(by)}
     sent = send_request(settings, key, value)
     if wait:
         return _print_status(key, _settled_status(settings, sent), as_json=as_json)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from shardpost.weekly_email.model.addresses import Address, UnusableAddress, check_address
+from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Recipient
 

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from email.utils import parseaddr
 from urllib.parse import quote
 
+from shardpost.addresses import UnusableAddress, check_address
 from shardpost.errors import UsageError
-from shardpost.weekly_email.model.addresses import UnusableAddress, check_address
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import message_id
 from shardpost.weekly_email.model.single_line import single_line
@@ -34,11 +34,6 @@ class Sender:
         if address.needs_utf8:
             raise UsageError(
                 f"setting SHARDPOST_MAIL_FROM={mail_from!r}: expected an ASCII address"
-            )
-        if not unsubscribe_url.startswith("https://") or set(" <>\r\n\t") & set(unsubscribe_url):
-            raise UsageError(
-                f"setting SHARDPOST_UNSUBSCRIBE_URL={unsubscribe_url!r}:"
-                " expected an https URL (RFC 8058)"
             )
         return cls(single_line(name, LONGEST_NAME), address.text, unsubscribe_url, list_id)
 

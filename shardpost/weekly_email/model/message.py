@@ -16,8 +16,8 @@ from importlib.resources import files
 
 from jinja2 import Environment, FunctionLoader, Template, select_autoescape
 
+from shardpost.addresses import Address
 from shardpost.errors import ShardpostError
-from shardpost.weekly_email.model.addresses import Address
 from shardpost.weekly_email.model.email_context import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.holdings import Holdings
 from shardpost.weekly_email.model.single_line import single_line

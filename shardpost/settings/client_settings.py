@@ -1,0 +1,91 @@
+"""Kafka client settings (`SHARDPOST_KAFKA__…`): librdkafka itself is asked whether it knows them.
+
+A client that is made without an address connects to nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shardpost.settings.prefixes import CLIENT_PREFIX, PREFIX
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+# What Shardpost sets itself: another value would have no effect, or break what it guarantees.
+_OWN = frozenset(
+    {
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "isolation.level",
+        "partitioner",
+        "transactional.id",
+    }
+)
+_ADDRESS = frozenset({"bootstrap.servers", "metadata.broker.list"})
+_SECRET = re.compile(r"password|secret|pem|jaas|token|oauthbearer\.config")
+_NAMED = re.compile(r'property:? "([\w.]+)"')
+_UNKNOWN = "No such configuration property"
+
+
+def client_name(variable: str) -> str:
+    """Return librdkafka's name of a setting for its variable."""
+    return variable.removeprefix(CLIENT_PREFIX).lower().replace("_", ".")
+
+
+def client_variable(name: str) -> str:
+    """Return the variable of a setting for librdkafka's name."""
+    return CLIENT_PREFIX + name.upper().replace(".", "_")
+
+
+def client_problems(given: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with {librdkafka's name: value}, each with its variable."""
+    found = [_reserved(name) for name in given if name in _OWN | _ADDRESS]
+    left = {name: value for name, value in given.items() if name not in _OWN | _ADDRESS}
+    while left and (error := _refused(left)):
+        name = _name_in(error, left)
+        if name is None:
+            names = ", ".join(map(client_variable, left))
+            return found or [f"settings {names}: Kafka's client refuses them: {error}"]
+        found.append(_problem(name, left.pop(name), error))
+    return found
+
+
+def _reserved(name: str) -> str:
+    if name in _ADDRESS:
+        return f"setting {client_variable(name)}: set {PREFIX}BOOTSTRAP_SERVERS instead"
+    return f"setting {client_variable(name)}: expected none: Shardpost sets {name} itself"
+
+
+def _refused(given: Mapping[str, str]) -> str | None:
+    """Return why librdkafka does not accept these settings; None if it does."""
+    from confluent_kafka import Consumer, KafkaException, Producer
+
+    base = {**given, "log_level": 0}
+    try:
+        Consumer({**base, "group.id": "none"}).close()
+        Producer({**base, "enable.idempotence": True})
+    except KafkaException as error:
+        return _reason(error.args[0])
+    return None
+
+
+def _reason(error: "KafkaError") -> str:
+    return re.sub(r"^Failed to create (consumer|producer): ", "", error.str().strip())
+
+
+def _name_in(error: str, given: Mapping[str, str]) -> str | None:
+    """Return which setting an error is about."""
+    if (match := _NAMED.search(error)) and match[1] in given:
+        return match[1]
+    return next((name for name in given if error.startswith(f"{name} ")), None)
+
+
+def _problem(name: str, value: str, error: str) -> str:
+    shown = "" if _SECRET.search(name) else f"={value!r}"
+    if error.startswith(_UNKNOWN):
+        error = f"Kafka's client (librdkafka) has no setting {name}"
+    return f"setting {client_variable(name)}{shown}: {error}"

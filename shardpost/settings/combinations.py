@@ -1,0 +1,60 @@
+"""Settings that make sense only together with another one; each check raises ValueError."""
+
+from pydantic import ValidationInfo
+
+from shardpost.settings.prefixes import PREFIX
+
+# {port: what is set if that service is not the embedded one}; Airflow's is always used.
+_PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}
+# {a setting: what it needs}; in the order of the fields, each after what it needs.
+_NEEDED = {
+    "airflow_user": "airflow_url",
+    "airflow_password": "airflow_user",
+    "smtp_user": "smtp_host",
+    "smtp_password": "smtp_user",
+    "smtp_tls": "smtp_host",
+}
+_PAIRS = {"airflow_password": "airflow_user", "smtp_password": "smtp_user"}
+_WHY = {
+    "smtp_user": "the embedded mail sink takes no login",
+    "smtp_tls": "the embedded mail sink has no TLS",
+}
+
+
+def require_other_port(port: object, field: ValidationInfo) -> None:
+    """Refuse a port that another service of the embedded stack has."""
+    if not _is_embedded(str(field.field_name), field):
+        return
+    for name in _PORTS:
+        if name in field.data and _is_embedded(name, field) and field.data[name] == port:
+            raise ValueError(f"expected another port than that of {_variable(name)}")
+
+
+def require_what_it_needs(value: object, field: ValidationInfo) -> None:
+    """Refuse a setting that is given without the one that it belongs to."""
+    name = str(field.field_name)
+    needed = _NEEDED.get(name)
+    if needed is None or needed not in field.data:
+        return
+    is_given = value not in {None, "none"}
+    if is_given and field.data[needed] is None:
+        why = f": {_WHY[name]}" if name in _WHY else ""
+        raise ValueError(f"expected {_variable(needed)} with it, found none{why}")
+    if not is_given and name in _PAIRS and field.data[_PAIRS[name]] is not None:
+        raise ValueError(f"expected one for the user of {_variable(_PAIRS[name])}, found none")
+
+
+def require_longer_cap(cap: float, field: ValidationInfo) -> None:
+    """Refuse a longest delay that is shorter than the first one."""
+    first = field.data.get("retry_first_delay", 0)
+    if cap < first:
+        raise ValueError(f"expected at least {_variable('retry_first_delay')}, which is {first:g}")
+
+
+def _is_embedded(port: str, field: ValidationInfo) -> bool:
+    other = _PORTS[port]
+    return other is None or field.data.get(other) is None
+
+
+def _variable(field: str) -> str:
+    return PREFIX + field.upper()

@@ -1,0 +1,152 @@
+"""What the values of single settings have to look like: text in, the same text out.
+
+Each raises ValueError that says what was expected and found.
+"""
+
+import re
+from datetime import date
+from email.utils import parseaddr
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+# Where the clients of unit tests find a broker (kafka/memory).
+IN_MEMORY = "memory://"
+LEAST_HEAP_BYTES = 512 << 20
+PLACEHOLDERS = ("client", "week")
+
+_HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
+_SERVER = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_HEAP = re.compile(r"(\d+)([kmgt])")
+_HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_WEEK = re.compile(r"(\d{4})-W(\d{2})")
+_DAG = re.compile(r"[\w.-]+", re.ASCII)
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
+    r"|spark://[^\s:/]+:\d+(,[^\s:/]+:\d+)*|(k8s|mesos)://\S+"
+)
+
+
+def host(text: str) -> str:
+    """Check a host name or an IP address, without a port."""
+    try:
+        ip_address(text)
+    except ValueError:
+        if not _HOST.fullmatch(text):
+            raise ValueError("expected a host name or an IP address, and nothing else") from None
+    return text
+
+
+def servers(text: str) -> str:
+    """Check bootstrap servers: `host:port`, comma-separated."""
+    if text.startswith(IN_MEMORY):
+        return text
+    for server in text.split(","):
+        found = _SERVER.fullmatch(server.strip())
+        if not found or not 1 <= int(found[2]) <= 65535:
+            raise ValueError(f"expected host:port, comma-separated, found {server.strip()!r}")
+        host(found[1].strip("[]"))
+    return text
+
+
+def topic(text: str) -> str:
+    """Check the name of a topic, as Kafka does."""
+    if not _TOPIC.fullmatch(text) or text in {".", ".."}:
+        raise ValueError("expected the name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_', '-'")
+    if text.startswith("__"):
+        raise ValueError("expected a topic of your own: Kafka's own begin with '__'")
+    return text
+
+
+def web_url(text: str) -> str:
+    """Check an http or https URL."""
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or set(text) & set(" \r\n\t"):
+        raise ValueError("expected a URL such as https://host:port")
+    _check_port(text)
+    return text
+
+
+def sender(text: str) -> str:
+    """Check whom e-mails are from: `name <address>` or an address, in ASCII."""
+    from shardpost.addresses import UnusableAddress, check_address
+
+    found = check_address(parseaddr(text)[1])
+    if isinstance(found, UnusableAddress):
+        raise ValueError(f"expected `Name <name@domain>`: {found.reason}")  # noqa: TRY004
+    if found.needs_utf8:
+        raise ValueError("expected an ASCII address")
+    return text
+
+
+def unsubscribe_url(text: str) -> str:
+    """Check the URL at which each client unsubscribes: https (RFC 8058), with placeholders."""
+    if not text.startswith("https://") or not text.isascii() or set(" <>\r\n\t") & set(text):
+        raise ValueError("expected an https URL (RFC 8058)")
+    for name in _PLACEHOLDER.findall(text):
+        if name not in PLACEHOLDERS:
+            raise ValueError(f"expected the placeholders {{client}} and {{week}}, found {{{name}}}")
+    rest = _PLACEHOLDER.sub("", text)
+    if set("{}") & set(rest):
+        raise ValueError("expected a closing brace for each opening one")
+    if "{client}" not in text:
+        raise ValueError("expected the placeholder {client}: else nobody knows who unsubscribes")
+    parts = urlsplit(text)
+    if not parts.hostname or "{" in parts.netloc:
+        raise ValueError("expected a host name without a placeholder")
+    _check_port(text)
+    return text
+
+
+def spark_master(text: str) -> str:
+    """Check a Spark master."""
+    if not _MASTER.fullmatch(text):
+        raise ValueError("expected local[*], local[4], spark://host:7077, yarn or k8s://…")
+    return text
+
+
+def heap(text: str) -> str:
+    """Check the heap of a driver; less than Spark needs is refused here, and not by its JVM."""
+    found = _HEAP.fullmatch(text)
+    if not found:
+        raise ValueError("expected a number and its unit k, m, g or t, such as 2g")
+    if int(found[1]) * _HEAP_UNITS[found[2]] < LEAST_HEAP_BYTES:
+        raise ValueError("expected at least 512m")
+    return text
+
+
+def week(text: str) -> str:
+    """Check an ISO week."""
+    found = _WEEK.fullmatch(text)
+    if not found:
+        raise ValueError("expected an ISO week such as 2026-W47")
+    try:
+        date.fromisocalendar(int(found[1]), int(found[2]), 1)
+    except ValueError:
+        raise ValueError(f"there is no such week in {found[1]}") from None
+    return text
+
+
+def dag_ids(text: str) -> str:
+    """Check names of DAGs, comma-separated."""
+    for name in text.split(","):
+        if not _DAG.fullmatch(name.strip()):
+            raise ValueError(f"expected ids of DAGs, comma-separated, found {name.strip()!r}")
+    return text
+
+
+def trimmed(text: str) -> str:
+    """Check that a text has no spaces around it: it is compared as it is."""
+    if not text or text != text.strip():
+        raise ValueError("expected a text without spaces before or after it")
+    return text
+
+
+def _check_port(url: str) -> None:
+    try:
+        port = urlsplit(url).port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("expected a port from 1 to 65535")
