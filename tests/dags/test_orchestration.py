@@ -30,9 +30,11 @@ def test_the_exit_code_says_whether_a_job_is_tried_again(
         "bad_usage": ("failed", 1),
         "needs_attention": ("success", 1),
         "needs_a_person_first": ("failed", 1),
+        "needs_no_spark": ("success", 1),
     }
     assert tasks["done"].xcom_pull(task_ids="done") == {"n": 1}
     assert tasks["done"].xcom_pull(task_ids="needs_attention") == {"unknown": ["client1"]}
+    assert tasks["done"].xcom_pull(task_ids="needs_no_spark") == {"arguments": ["--week"]}
     assert len(calls.read_text().splitlines()) == 6
     assert list((task_environment / "results").iterdir()) == []
     alerts = (task_environment / "alerts.log").read_text()
