@@ -14,7 +14,9 @@ WITH_ARGUMENTS = {
     "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],
     "airflow": [["dags", "list"]],
 }
-CALLS = [[name, *more] for name in cli.COMMANDS for more in WITH_ARGUMENTS.get(name, [[]])]
+# `doctor` names them too, among all else that is wrong (test_doctor.py).
+STOPPED = [name for name in cli.COMMANDS if name != "doctor"]
+CALLS = [[name, *more] for name in STOPPED for more in WITH_ARGUMENTS.get(name, [[]])]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=" ".join)
