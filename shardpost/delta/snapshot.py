@@ -18,6 +18,13 @@ class Counts:
     held: int = 0
     rejected: int = 0
 
+    def in_words(self) -> str:
+        """Return them as one line."""
+        return (
+            f"{self.positions} open positions, {self.holders} clients hold {self.held},"
+            f" {self.rejected} records rejected in all"
+        )
+
 
 @dataclass(frozen=True)
 class Snapshot:

@@ -45,5 +45,6 @@ def _compact(settings: Settings, reconcile: bool) -> JobResult:
     inputs.require_same(settings, unread)
     step("commit")
     snapshots.commit(settings, latest)
-    log.info("snapshot %d: %s; %s", latest.number, latest.counts, done)
+    counts = latest.counts.in_words(), done.in_words()
+    log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     return pass_on(settings, latest, unread, done, changed=True)

@@ -16,3 +16,17 @@ class RunCounts:
     applied: int = 0
     without_effect: int = 0
     reconciled: int = 0
+
+    def in_words(self) -> str:
+        """Return those that are not 0 as one line."""
+        words = {
+            "rejected": self.rejected,
+            "retries read": self.retries,
+            "retries applied": self.applied,
+            "retries without effect": self.without_effect,
+            "keys closed": self.reconciled,
+        }
+        return (
+            ", ".join(f"{count} {what}" for what, count in words.items() if count)
+            or "none rejected"
+        )

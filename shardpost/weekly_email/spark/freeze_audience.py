@@ -34,7 +34,7 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
             version = _write(settings, week, computed(spark, settings, week))
             frozen = _row(settings, week, version, now)
             frozen_weeks.commit(settings, frozen)
-            log.info("%s frozen from snapshot %d: %s", week.iso_week, week.snapshot.number, frozen)
+            log.info("%s: audience frozen, of snapshot %d", week.iso_week, week.snapshot.number)
         return frozen
 
 
