@@ -202,7 +202,7 @@ def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
 
 def totals(shards: list[dict[str, int]]) -> str:
     """Return how many clients of these shards are in which state."""
-    states = ("sent", "failed", "suppressed", "unknown", "open")
+    states = ("sent", "failed", "unknown", "suppressed", "open")
     return ", ".join(f"{sum(shard[state] for shard in shards)} {state}" for state in states)
 
 

@@ -14,14 +14,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
-from shardpost.delta.table_errors import table_errors
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.orchestration.failures import failure, in_words
 from shardpost.orchestration.job_log import JobLog
 from shardpost.settings import Settings, load
 from shardpost.spark import class_archive
 from shardpost.spark.job_folder import job_folder
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job_spec import JobResult, JobSpec
 from shardpost.spark.packages import packages_zip
 from shardpost.spark.submit import (
     LOOPBACK_CONF,
@@ -72,11 +71,15 @@ class SparkJob(SparkSubmitOperator):
 
     def _run(self, context: Context) -> Any:
         settings = load()
-        with table_errors():
-            done = self.job.without_spark(settings, self.arguments)
-        if done:
+        if done := self._without_spark(settings):
             return self._result_of(*done)
         return self._submit(settings, context)
+
+    def _without_spark(self, settings: Settings) -> JobResult | None:
+        from shardpost.delta.table_errors import table_errors  # heavy
+
+        with table_errors():
+            return self.job.without_spark(settings, self.arguments)
 
     def _submit(self, settings: Settings, context: Context) -> Any:
         result = _result_path(settings, context)

@@ -11,7 +11,8 @@ import pytest
 
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded.airflow_home import environment
-from shardpost.settings import load, loading
+from shardpost.settings import Settings, load, loading
+from shardpost.spark.job_spec import JobResult
 
 FOLDER = Path(__file__).parent
 HOME = Path(tempfile.mkdtemp(prefix="shardpost-dags-"))
@@ -64,7 +65,7 @@ def task_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[dict[str, list[object]]], Path]:
-    """Put stand_in.py in the place of every job.
+    """Put stand_in.py in the place of every job; no job of ours is done without Spark.
 
     Returns a function that sets what it answers, and returns the file that notes its calls.
     """
@@ -79,4 +80,10 @@ def stand_in(
     monkeypatch.setattr(
         spark_job, "job_file", lambda job: FOLDER.parent / "support" / "stand_in.py"
     )
+    own = spark_job.SparkJob._without_spark
+
+    def without_spark(task: spark_job.SparkJob, settings: Settings) -> JobResult | None:
+        return own(task, settings) if task.job.name == "stand_in" else None
+
+    monkeypatch.setattr(spark_job.SparkJob, "_without_spark", without_spark)
     return answer

@@ -27,7 +27,7 @@ def params(database: None) -> Any:
         ({"week": "W47"}, f"{WEEK}week 'W47': expected an ISO week such as 2026-W47"),
         ({"week": ""}, f"{WEEK}week '': expected an ISO week such as 2026-W47"),
         ({"shards": "x"}, f"{SHARDS}shards 'x': expected a form such as 0-3, 2 or 0,2,5-7"),
-        ({"shards": "5-2"}, f"{SHARDS}shards '5-2': expected the lower one first, found 5-2"),
+        ({"shards": "5-2"}, f"{SHARDS}shards '5-2': expected the lower number first, found 5-2"),
     ],
 )
 def test_a_typo_is_refused_in_words(params: Any, given: dict[str, object], why: str) -> None:

@@ -191,8 +191,9 @@ def test_a_report_begins_with_the_counts_of_all_shards(
     groups = [{"shards": [{"shard": n, **counts}], "unknown": []} for n in (0, 4)]
     with caplog.at_level("INFO"):
         dag.task_dict["report"].python_callable(FROZEN, groups)
-    [line] = [record.getMessage() for record in caplog.records]
-    assert line == "2026-W46: 10 sent, 2 failed, 4 suppressed, 0 unknown, 0 open"
+    first, failed = [record.getMessage() for record in caplog.records]
+    assert first == "2026-W46: 10 sent, 2 failed, 0 unknown, 4 suppressed, 0 open"
+    assert failed.startswith("2026-W46: failed: 2; `shardpost emails --week 2026-W46 --state fail")
 
 
 def test_a_dry_run_has_nothing_to_report(dag: Any, caplog: pytest.LogCaptureFixture) -> None:
