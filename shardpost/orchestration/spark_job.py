@@ -76,10 +76,7 @@ class SparkJob(SparkSubmitOperator):
         return self._submit(settings, context)
 
     def _without_spark(self, settings: Settings) -> JobResult | None:
-        from shardpost.delta.table_errors import table_errors  # heavy
-
-        with table_errors():
-            return self.job.without_spark(settings, self.arguments)
+        return self.job.result_without_spark(settings, self.arguments)
 
     def _submit(self, settings: Settings, context: Context) -> Any:
         result = _result_path(settings, context)

@@ -46,3 +46,12 @@ class JobSpec:
             return self.unread_records(settings) >= LONG_RUN_RECORDS
         except ShardpostError:
             return False  # the job itself reports the error
+
+    def result_without_spark(
+        self, settings: Settings, arguments: Sequence[str]
+    ) -> JobResult | None:
+        """Do it in this process if it needs no Spark; ShardpostError for errors of tables, too."""
+        from shardpost.delta.table_errors import table_errors  # heavy: DAGs import this module
+
+        with table_errors():
+            return self.without_spark(settings, arguments)

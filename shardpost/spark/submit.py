@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from shardpost.checkout import SPARK_JOBS
-from shardpost.delta.table_errors import table_errors
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
@@ -63,9 +62,8 @@ def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]
     from shardpost.kafka.clients import require_listening  # not for `--help` and completion
 
     require_listening(settings)
-    with table_errors():
-        if done := job.without_spark(settings, args):
-            return done
+    if done := job.result_without_spark(settings, args):
+        return done
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / "result.json"
         code = run_job(
