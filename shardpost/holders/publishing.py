@@ -15,12 +15,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
 from shardpost.holders.holder_records import HolderRecords
+from shardpost.holders.model.snapshot_run import SnapshotRun
 from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.snapshot_runs import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.batches import in_batches, queue_config
 from shardpost.kafka.coordinates import TopicPartition
@@ -59,9 +60,7 @@ class Published(NamedTuple):
 
         Then the tables were restored: what was published since is not in them.
         """
-        is_newer = self.snapshot > max(runs, default=0)
-        is_another = self.run is not None and runs.get(self.snapshot, self.run) != self.run
-        return Published() if is_newer or is_another else self
+        return self if SnapshotRun(self.snapshot, self.run).is_in(runs) else Published()
 
     def since(self, largest: int) -> int:
         """Return the number of the snapshot whose later changes are to be published.
@@ -102,7 +101,7 @@ def publish(settings: Settings, snapshot: Snapshot) -> Publication:
     """
     topic = settings.topic("share-holders")
     published = published_snapshots(settings)
-    runs = _runs(settings, snapshot)
+    runs = runs_of(settings, snapshot)
     publishing = _Publishing(settings, snapshot, topic, topic_config(settings, topic))
     behind = {
         shard: since
@@ -134,11 +133,6 @@ def _published(metadata: str | None) -> Published:
     return Published(**json.loads(metadata)) if metadata else Published()
 
 
-def _runs(settings: Settings, snapshot: Snapshot) -> dict[int, str]:
-    """Return {number: run} of the snapshots in the table, and of that one."""
-    return {snapshot.number: snapshot.run} | snapshots.runs(settings)
-
-
 def _has_changes(settings: Settings, snapshot: Snapshot, since: int) -> bool:
     """Tell whether any holder changed: nearly always known from the files' statistics alone."""
     sql = f"SELECT 1 FROM share_holders WHERE snapshot > {since} LIMIT 1"  # noqa: S608 - a number
@@ -153,7 +147,7 @@ def _publish_shard(publishing: _Publishing, shard: int) -> Publication:
         writer.open()
         before = _published(offsets.committed_metadata(settings, reader, [partition])[partition])
         # Read after that: a newer run commits its snapshot before it publishes it.
-        valid = before.if_of(_runs(settings, snapshot))
+        valid = before.if_of(runs_of(settings, snapshot))
         if valid != before:
             log.warning(
                 "%s: snapshot %d was published, but is not in these tables: publishing all again",

@@ -5,7 +5,9 @@ holds how far it came: the snapshot up to which all were sent, as an offset of a
 place of the last letter after it, as its metadata. So a run that is killed at any point sends
 nothing twice. Kafka deletes offsets after some days, and a letter that is sent again would bring
 back one that a person has discarded: so the number is then kept in the log of the table `snapshots`
-as well. That log also shows, without Kafka, that there is nothing to send.
+as well. That log also shows, without Kafka, that there is nothing to send. And it counts where
+tables were restored, and the snapshot that was sent is not in them: what was sent since is sent
+again, as the same letters.
 """
 
 import json
@@ -18,13 +20,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from shardpost.dead_letters.model import letters
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import table_log
 from shardpost.delta.query import at_snapshot, path_of, query, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.rejected_places import Place, PlaceRange, place_ranges
+from shardpost.holders.model.snapshot_run import SnapshotRun
 from shardpost.holders.model.tables import REJECTED_RECORDS
+from shardpost.holders.snapshot_runs import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.batches import queue_config
 from shardpost.kafka.coordinates import TopicPartition
@@ -75,9 +79,17 @@ class _Sent(NamedTuple):
     snapshot: int
     after: Place | None = None
 
-    @property
-    def metadata(self) -> str | None:
-        return json.dumps({"after": self.after}) if self.after else None
+    def metadata(self, of: Snapshot) -> str:
+        """Return what is committed with the number, where those of that snapshot were sent."""
+        form = {"of": of.number, "run": of.run, "after": self.after}
+        return json.dumps({name: value for name, value in form.items() if value is not None})
+
+
+def _committed_sent(found: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
+    """Return how far letters were sent, and of which snapshot; older versions noted no run."""
+    form = json.loads(found.metadata or "{}")
+    after = Place(*form["after"]) if "after" in form else None
+    return _Sent(found.offset, after), SnapshotRun(form.get("of", found.offset), form.get("run"))
 
 
 class _Sending:
@@ -108,7 +120,8 @@ class _Sending:
                 after = _Sent(before.snapshot, range_.last)
                 if range_.is_last:
                     after = _Sent(self._snapshot.number)
-                consumed = Consumed(reader, place, after.snapshot, after.metadata)
+                metadata = after.metadata(self._snapshot)
+                consumed = Consumed(reader, place, after.snapshot, metadata)
                 writer.write(found, consumed, check=_written)
                 count += len(found)
                 step("letters committed")
@@ -137,16 +150,15 @@ class _Sending:
         )
         if found is None or found.offset < sent:
             return _Sent(sent)
-        newest = max(self._snapshot.number, *snapshots.runs(self._settings))
-        if found.offset > newest:
+        committed, of = _committed_sent(found)
+        if not of.is_in(runs_of(self._settings, self._snapshot)):
             log.warning(
-                "%s: letters were sent up to snapshot %d, but the newest is %d: the tables were"
-                " restored; sending those after snapshot %d",
-                *(self._topic, found.offset, newest, sent),
+                "%s: letters of snapshot %d were sent, but it is not in these tables (they were"
+                " restored): sending all after snapshot %d; a letter that was sent is the same",
+                *(self._topic, of.number, sent),
             )
             return _Sent(sent)
-        after = json.loads(found.metadata)["after"] if found.metadata else None
-        return _Sent(found.offset, Place(*after) if after else None)
+        return committed
 
     def _ranges(self, sent: _Sent) -> Iterator[PlaceRange]:
         """Yield the ranges of what is to be sent, each small enough for one transaction.

@@ -1,20 +1,25 @@
 """Sending letters of rejected records in batches, killed between them; Kafka in memory."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from deltalake import DeltaTable
 
 from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.rejected_places import HEADERS_BYTES, Place, place_ranges
 from shardpost.holders.model.tables import REJECTED_RECORDS
-from shardpost.kafka import batches
+from shardpost.kafka import batches, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.kafka.transactions import FencedError
@@ -44,13 +49,15 @@ def rejected(number: int) -> list[dict[str, Any]]:
     return [row(t, p, n, number) for n in reversed(offsets) for p in (1, 0) for t in topics]
 
 
-def committed(kafka: MemoryKafka, rows: list[dict[str, Any]], number: int = 0) -> Snapshot:
+def committed(
+    kafka: MemoryKafka, rows: list[dict[str, Any]], number: int = 0, run: str = "test"
+) -> Snapshot:
     """Commit a snapshot with these rejected records: of their newest number, unless told."""
     number = number or max(one["snapshot"] for one in rows)
     version = overwrite(kafka.settings, REJECTED_RECORDS, rows)
     view = Snapshot(
         *(number, START, START, {}, {REJECTED_RECORDS.name: version}),
-        *(Counts(rejected=len(rows)), "test", "test", "US", 1),
+        *(Counts(rejected=len(rows)), "test", run, "US", 1),
     )
     snapshots.commit(kafka.settings, view)
     return view
@@ -130,7 +137,62 @@ def test_after_tables_were_restored_from_a_backup_letters_go_on_from_the_table_s
     later = committed(kafka, rejected(2) + rejected(1))
     assert rejected_letters.send(kafka.settings, later) == 30
     assert letters(kafka)[60:] == sorted(origins(rejected(2)), key=lambda o: o)
-    assert "letters were sent up to snapshot 20, but the newest is 2" in caplog.text
+    assert "letters of snapshot 20 were sent, but it is not in these tables" in caplog.text
+
+
+@contextmanager
+def older_tables(kafka: MemoryKafka, copy: Path) -> Iterator[None]:
+    """Copy the tables, and put the copy in their place at the end."""
+    tables = Path(kafka.settings.tables_root)
+    shutil.copytree(tables, copy)
+    yield
+    shutil.rmtree(tables)
+    shutil.copytree(copy, tables)
+
+
+def test_in_restored_tables_a_snapshot_of_the_same_number_has_its_own_letters(
+    kafka: MemoryKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = [row("positions", 0, 1, 1)]
+    lost, new, later = (row("positions", 0, n, min(n, 3)) for n in (2, 3, 4))
+    new["snapshot"] = 2
+    rejected_letters.send(kafka.settings, committed(kafka, first))
+    with older_tables(kafka, tmp_path / "copy"):
+        rejected_letters.send(kafka.settings, committed(kafka, [*first, lost], run="lost"))
+    again = committed(kafka, [*first, lost, new], run="again")
+    assert rejected_letters.send(kafka.settings, again) == 2
+    assert "letters of snapshot 2 were sent, but it is not in these tables" in caplog.text
+    last = committed(kafka, [*first, lost, new, later], run="last")
+    assert rejected_letters.send(kafka.settings, last) == 1
+    # The one that is sent twice is the same letter: a sweep drops it if it was resolved.
+    assert letters(kafka) == origins([*first, lost, lost, new, later])
+    assert rejected_letters.send(kafka.settings, last) == 0
+
+
+def test_in_restored_tables_a_place_within_a_snapshot_that_is_gone_counts_for_nothing(
+    kafka: MemoryKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    rejected_letters.send(kafka.settings, committed(kafka, rejected(1)))
+    die = mock.patch.object(rejected_letters, "step", Die("letters committed", 2))
+    with older_tables(kafka, tmp_path / "copy"), die, pytest.raises(KeyboardInterrupt):
+        rejected_letters.send(kafka.settings, committed(kafka, [*rejected(1), *rejected(2)]))
+    before = row("clients", 0, 0, 2)  # in order before all that were sent of the snapshot then
+    again = committed(kafka, [*rejected(1), *rejected(2), before], run="again")
+    assert rejected_letters.send(kafka.settings, again) == 31
+    assert set(letters(kafka)) == set(origins([*rejected(1), *rejected(2), before]))
+
+
+@pytest.mark.parametrize(("offset", "sent"), [(1, 0), (2, 30)])
+def test_what_an_older_version_sent_is_accepted_without_a_run(
+    kafka: MemoryKafka, offset: int, sent: int
+) -> None:
+    view = committed(kafka, rejected(1))
+    tables = DeltaTable(path_of(kafka.settings, SNAPSHOTS)).metadata().id
+    topic = kafka.settings.topic("dead-letters")
+    group = f"{rejected_letters.GROUP}-{tables}"
+    offsets.commit_offsets(kafka.settings, group, {topic: {0: offset}})
+    assert rejected_letters.send(kafka.settings, view) == sent
 
 
 def test_they_go_in_the_order_of_snapshots_and_coordinates(
