@@ -40,24 +40,42 @@ class HolderRecords:
         self._partition, self._largest = partition, largest
         self.count = self.too_large = 0
 
-    def since(self, number: int) -> Iterator[Outgoing]:
-        """Yield a record for each holder that changed after the snapshot of that number."""
+    def since(self, number: int, there: set[bytes]) -> Iterator[Outgoing]:
+        """Yield a record for each holder that changed after the snapshot of that number.
+
+        Then a tombstone for each key of `there` of which the table has no row, where that number
+        is 0 and so all rows were seen; keys that have one are taken out of the set.
+        """
+        for client, ids in self._changed(number):
+            there.discard(client.encode())
+            record = self._whole(client, ids) or self._count_only(client, len(ids))
+            if record is not None:
+                self.count += 1
+                yield record
+        yield from self._tombstones(there)
+
+    def _tombstones(self, keys: set[bytes]) -> Iterator[Outgoing]:
+        for key in sorted(keys):
+            record = self._fitting(key, None)
+            if record is None:  # its limit was lowered since
+                log.warning("%s: a key of %d bytes stays: too large", self._partition, len(key))
+            else:
+                self.count += 1
+                yield record
+
+    def _changed(self, number: int) -> Iterator[tuple[str, pa.Array]]:
         sql = (
             "SELECT client, positions FROM share_holders"  # noqa: S608 - numbers
             f" WHERE shard = {self._partition.partition} AND snapshot > {number}"
         )
         at = at_snapshot(self._snapshot, SHARE_HOLDERS)
         for batch in stream(self._settings, sql, at, rows_at_once=ROWS_AT_ONCE):
-            for client, ids in _rows(batch):
-                record = self._whole(client, ids) or self._count_only(client, len(ids))
-                if record is not None:
-                    self.count += 1
-                    yield record
+            yield from _rows(batch)
 
     def _whole(self, client: str, ids: pa.Array) -> Outgoing | None:
         """Return the record with the whole list; None if it is too large."""
         if not len(ids):
-            return self._if_it_fits(client, None)
+            return self._fitting(client.encode(), None)
         start = f'{{"Client":{_json(client)},"Positions":['.encode()
         parts, size = [], len(start)
         for first in range(0, len(ids), IDS_AT_ONCE):
@@ -66,20 +84,21 @@ class HolderRecords:
             if size > self._largest:
                 return None
             parts.append(part)
-        return self._if_it_fits(client, start + b",".join(parts) + b"]}")
+        return self._fitting(client.encode(), start + b",".join(parts) + b"]}")
 
     def _count_only(self, client: str, count: int) -> Outgoing | None:
         """Return the record with the length of the list; None if not even that fits."""
         form = _json({"Client": client, "Positions": None, "Count": count})
-        record = self._if_it_fits(client, form.encode())
+        record = self._fitting(client.encode(), form.encode())
         self.too_large += 1
         if self.too_large <= MAX_NAMED:
             self._log(client, count, "only its Count is published" if record else "not published")
         return record
 
-    def _if_it_fits(self, client: str, value: bytes | None) -> Outgoing | None:
+    def _fitting(self, key: bytes, value: bytes | None) -> Outgoing | None:
+        """Return the record; None if it is too large."""
         topic, partition = self._partition
-        record = Outgoing(topic, client.encode(), value, [], partition)
+        record = Outgoing(topic, key, value, [], partition)
         return record if batch_bytes(record) <= self._largest else None
 
     def _log(self, client: str, count: int, done: str) -> None:

@@ -26,7 +26,7 @@ def pass_on(
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.
 
-    NEEDS_ATTENTION if a list was too large to be published.
+    NEEDS_ATTENTION if a list was too large to be published, or share-holders is not compacted only.
     """
     step("offsets")
     _commit_offsets(settings, unread)
@@ -35,11 +35,12 @@ def pass_on(
         "snapshot": latest.as_json(),
         "published": published.records,
         "too_large": published.too_large,
+        "share_holders_compacted": published.is_compacted,
         "letters": letters,
         "changed": changed,
         **asdict(done),
     }
-    return (NEEDS_ATTENTION if published.too_large else DONE), document
+    return (NEEDS_ATTENTION if published.needs_attention else DONE), document
 
 
 def _commit_offsets(settings: Settings, unread: Unread) -> None:

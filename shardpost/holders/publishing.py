@@ -2,25 +2,36 @@
 
 One transactional id per partition, `<topic>/publish/<partition>`: older producers are fenced first,
 only then the number of the published snapshot is read, and the difference goes out in bounded
-transactions. The last one holds the new number, as metadata of an offset commit. So a stopped run
-that wakes up later cannot overwrite newer values; and what a run that was killed between two
-transactions had written is written again, since each record is a client's whole list.
+transactions. Each holds how far it came, as metadata of an offset commit; the last one, the new
+number. So a stopped run that wakes up later cannot overwrite newer values; and what a run that was
+killed between two transactions had written is written again, since each record is a client's whole
+list.
+
+Where a partition does not hold what was published (published_partitions.py), all its holders are
+published again, and null for the clients that it has and the tables have not.
 """
 
-import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
 from shardpost.holders.holder_records import HolderRecords
+from shardpost.holders.model.published import Published
 from shardpost.holders.model.snapshot_run import SnapshotRun
 from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.published_partitions import (
+    GROUP,
+    PublishedPartition,
+    keys_with_values,
+    published_partition,
+    published_partitions,
+)
 from shardpost.holders.snapshot_runs import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.batches import in_batches, queue_config
@@ -31,53 +42,28 @@ from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
 from shardpost.steps import step
 
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
 log = logging.getLogger(__name__)
 
-GROUP = "shardpost-publish"
 MAX_CONCURRENT = 4
 
 
 class Publication(NamedTuple):
-    """How many records were published, and how many lists were too large for theirs."""
+    """How many records were published, and how many lists were too large for theirs.
+
+    `is_compacted`: whether Kafka keeps the last record of each client, however old it is.
+    """
 
     records: int = 0
     too_large: int = 0
+    is_compacted: bool = True
 
-
-class Published(NamedTuple):
-    """What a partition was published at.
-
-    `largest` is how large a record could be, if a list was too large for one since all were
-    published; else None. `run` made the snapshot; None where an older version published it.
-    """
-
-    snapshot: int = 0
-    largest: int | None = None
-    run: str | None = None
-
-    def if_of(self, runs: Mapping[int, str]) -> "Published":
-        """Return the same, or the beginning if that snapshot is none of {number: run}.
-
-        Then the tables were restored: what was published since is not in them.
-        """
-        return self if SnapshotRun(self.snapshot, self.run).is_in(runs) else Published()
-
-    def since(self, largest: int) -> int:
-        """Return the number of the snapshot whose later changes are to be published.
-
-        0, for all holders, where a list was too large and larger ones are possible now.
-        """
-        return 0 if self.largest is not None and self.largest < largest else self.snapshot
-
-    def then(self, snapshot: Snapshot, since: int, largest: int | None) -> "Published":
-        """Return what it is at after a publication; `largest` is None if no list was too large."""
-        known = [at for at in (self.largest if since else None, largest) if at is not None]
-        return Published(snapshot.number, min(known, default=None), snapshot.run)
-
-    def as_metadata(self) -> str:
-        """Return the form in which it is committed."""
-        form = self._asdict()
-        return json.dumps({name: value for name, value in form.items() if value is not None})
+    @property
+    def needs_attention(self) -> bool:
+        """Whether somebody should know."""
+        return bool(self.too_large) or not self.is_compacted
 
 
 @dataclass(frozen=True)
@@ -100,73 +86,102 @@ def publish(settings: Settings, snapshot: Snapshot) -> Publication:
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
     topic = settings.topic("share-holders")
-    published = published_snapshots(settings)
-    runs = runs_of(settings, snapshot)
+    found = published_partitions(settings, topic, runs_of(settings, snapshot))
     publishing = _Publishing(settings, snapshot, topic, topic_config(settings, topic))
-    behind = {
-        shard: since
-        for shard, state in published.items()
-        if (since := state.if_of(runs).since(publishing.largest)) < snapshot.number
-    }
-    if not behind or not _has_changes(settings, snapshot, min(behind.values())):
-        return Publication()
+    is_compacted = _is_compacted(publishing)
+    behind = _behind(publishing, found)
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        futures = [pool.submit(_publish_shard, publishing, shard) for shard in behind]
+        futures = [pool.submit(_publish_shard, publishing, one) for one in behind]
     failures = [error for future in futures if isinstance(error := future.exception(), Exception)]
     if failures:
         raise combined(failures)
     done = [future.result() for future in futures]
-    return Publication(sum(one.records for one in done), sum(one.too_large for one in done))
+    records, too_large = (sum(counts) for counts in zip((0, 0), *done, strict=True))
+    return Publication(records, too_large, is_compacted)
 
 
-def published_snapshots(settings: Settings) -> dict[int, Published]:
-    """Return {partition: what it was published at}."""
-    topic = settings.topic("share-holders")
-    count = offsets.partition_counts(settings, [topic])[topic]
-    partitions = [TopicPartition(topic, number) for number in range(count)]
-    with closing(clients.consumer(settings, GROUP)) as reader:
-        found = offsets.committed_metadata(settings, reader, partitions)
-    return {partition.partition: _published(metadata) for partition, metadata in found.items()}
+def _is_compacted(publishing: _Publishing) -> bool:
+    """Tell whether the topic is compacted and no more; warn if it is not."""
+    policy = publishing.config.get("cleanup.policy")
+    if policy != "compact":
+        log.warning(
+            "topic %s: expected cleanup.policy=compact and nothing else, found %r: Kafka deletes"
+            " the records of clients who hold. Set it with `kafka-configs.sh --alter --entity-type"
+            " topics --entity-name %s --add-config cleanup.policy=compact`; what was deleted is"
+            " published again",
+            *(publishing.topic, policy, publishing.topic),
+        )
+    return policy == "compact"
 
 
-def _published(metadata: str | None) -> Published:
-    return Published(**json.loads(metadata)) if metadata else Published()
+def _behind(publishing: _Publishing, found: Sequence[PublishedPartition]) -> list[TopicPartition]:
+    """Return the partitions to which something is to be published."""
+    settings, snapshot, largest = publishing.settings, publishing.snapshot, publishing.largest
+    behind = [one for one in found if one.since(largest) < snapshot.number]
+    if not any(one.wrong or one.has_all_to_come(largest) for one in behind):
+        since = min((one.since(largest) for one in behind), default=snapshot.number)
+        if not _has_changes(settings, snapshot, since):
+            return []
+    return [one.partition for one in behind]
 
 
 def _has_changes(settings: Settings, snapshot: Snapshot, since: int) -> bool:
     """Tell whether any holder changed: nearly always known from the files' statistics alone."""
+    if since >= snapshot.number:
+        return False
     sql = f"SELECT 1 FROM share_holders WHERE snapshot > {since} LIMIT 1"  # noqa: S608 - a number
     return bool(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)).num_rows)
 
 
-def _publish_shard(publishing: _Publishing, shard: int) -> Publication:
-    settings, snapshot, largest = publishing.settings, publishing.snapshot, publishing.largest
-    partition = TopicPartition(publishing.topic, shard)
+def _publish_shard(publishing: _Publishing, partition: TopicPartition) -> tuple[int, int]:
+    """Publish one partition; return how many records, and how many lists were too large."""
+    settings, snapshot = publishing.settings, publishing.snapshot
     writer = _writer(publishing, partition)
     with closing(clients.consumer(settings, GROUP)) as reader, closing(writer):
         writer.open()
-        before = _published(offsets.committed_metadata(settings, reader, [partition])[partition])
         # Read after that: a newer run commits its snapshot before it publishes it.
-        valid = before.if_of(runs_of(settings, snapshot))
-        if valid != before:
-            log.warning(
-                "%s: snapshot %d was published, but is not in these tables: publishing all again",
-                *(partition, before.snapshot),
-            )
-        since = valid.since(largest)
-        if since >= snapshot.number:
-            return Publication()
-        found = HolderRecords(settings, snapshot, partition, largest)
-        for batch in in_batches(found.since(since)):
-            consumed = None
-            if batch.is_last:
-                after = valid.then(snapshot, since, largest if found.too_large else None)
-                metadata = after.as_metadata()
-                consumed = Consumed(reader, partition, snapshot.number, metadata)
-            writer.write(batch.records, consumed)
-            step("batch published")
+        runs = runs_of(settings, snapshot)
+        before = published_partition(settings, reader, partition, runs)
+        at = before.published.at
+        if at.number > snapshot.number and at.is_in(runs):
+            return 0, 0
+        if before.since(publishing.largest) >= snapshot.number:
+            return 0, 0
+        if before.wrong:
+            log.warning("%s: %s: publishing all again", partition, before.wrong)
+        found = _write(publishing, before, reader, writer)
     log.info("%s: published %d records", partition, found.count)
-    return Publication(found.count, found.too_large)
+    return found.count, found.too_large
+
+
+def _write(
+    publishing: _Publishing, before: PublishedPartition, reader: "Consumer", writer: Transactions
+) -> HolderRecords:
+    """Write what is to be published, in transactions; return the records."""
+    settings, snapshot, largest = publishing.settings, publishing.snapshot, publishing.largest
+    partition, since = before.partition, before.since(largest)
+    _, first = offsets.watermarks_of(settings, partition, committed=True)
+    there = keys_with_values(settings, partition) if before.has_all_to_come(largest) else set()
+    found = HolderRecords(settings, snapshot, partition, largest)
+    made, end = SnapshotRun(snapshot.number, snapshot.run), first
+    now = before.published if since else Published(low=before.now.high)
+    for batch in in_batches(found.since(since, there)):
+        if batch.records:
+            end += len(batch.records) + 1  # with the marker of the transaction
+        now = now.then_partly(made, end)
+        if batch.is_last:
+            now = now.then(made, end, largest if found.too_large else None)
+        writer.write(batch.records, _consumed(reader, partition, now))
+        step("batch published")
+    _, high = offsets.watermarks_of(settings, partition, committed=False)
+    if before.now.high > first or high > end:
+        # Another program writes too: the next run finds records that it did not expect.
+        writer.write([], _consumed(reader, partition, replace(now, end=first)))
+    return found
+
+
+def _consumed(reader: "Consumer", partition: TopicPartition, now: Published) -> Consumed:
+    return Consumed(reader, partition, now.at.number, now.as_metadata())
 
 
 def _writer(publishing: _Publishing, partition: TopicPartition) -> Transactions:

@@ -19,7 +19,9 @@ from tests.support.memory_kafka import MemoryKafka
 SHARDS = 2
 
 
-def held(kafka: MemoryKafka, number: int, holders: Mapping[str, list[str]], **changed: int) -> Any:
+def held(
+    kafka: MemoryKafka, number: int, holders: Mapping[str, list[str]], **changed: int
+) -> Snapshot:
     """Write the table of holders, each changed in that snapshot; return the snapshot."""
     rows = [
         {
@@ -41,7 +43,7 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     counts = offsets.partition_counts(settings, topics)
     row = {"topic": settings.topic("positions"), "partition": 0, "offset": 3, "headers": []}
     row |= {"timestamp": START, "key": b"1", "value": b"{", "reason": "bad", "snapshot": 1}
-    view: Snapshot = held(kafka, 1, holders or {"client": ["1"]})
+    view = held(kafka, 1, holders or {"client": ["1"]})
     tables = {
         **view.tables,
         REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
@@ -64,19 +66,19 @@ def records(kafka: MemoryKafka) -> list[Record]:
 
 def published(kafka: MemoryKafka) -> dict[str, Any]:
     """Return what a reader knows: the form of each client without its name."""
-    found: dict[str, Any] = {}
-    for record in records(kafka):
-        client = (record.key or b"").decode()
-        found.pop(client, None)
-        if record.value is not None:
-            form = json.loads(record.value)
-            assert form.pop("Client") == client
-            found[client] = form
+    last = {(record.key or b"").decode(): record.value for record in records(kafka)}
+    found = {client: json.loads(value) for client, value in last.items() if value is not None}
+    for client, form in found.items():
+        assert form.pop("Client") == client
     return found
 
 
 def limit(kafka: MemoryKafka, bytes_: int) -> None:
     """Let records of `share-holders` have so many bytes at most."""
-    kafka.broker.topics[kafka.settings.topic("share-holders")].config = {
-        "max.message.bytes": str(bytes_)
-    }
+    configure(kafka, {"max.message.bytes": str(bytes_)})
+
+
+def configure(kafka: MemoryKafka, values: Mapping[str, str]) -> None:
+    """Change settings of `share-holders`."""
+    topic = kafka.broker.topics[kafka.settings.topic("share-holders")]
+    topic.config = {**topic.config, **values}

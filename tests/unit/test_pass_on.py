@@ -20,7 +20,7 @@ from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.submit import submit
 from shardpost.topics.creation import apply_topics
-from tests.support.committed_snapshot import SHARDS, commit_snapshot, limit, published
+from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 
@@ -141,6 +141,27 @@ def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
     assert (code, result["too_large"], result["letters"]) == (NEEDS_ATTENTION, 1, 1)
     code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
     assert (code, result["too_large"], result["published"]) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("without_java")
+def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_right(
+    kafka: MemoryKafka,
+) -> None:
+    configure(kafka, {"cleanup.policy": "compact,delete"})
+    commit_snapshot(kafka)
+    for done in (1, 0):  # also with nothing new
+        code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+        assert (code, result["published"]) == (NEEDS_ATTENTION, done)
+        assert result["share_holders_compacted"] is False
+    configure(kafka, {"cleanup.policy": "compact"})
+    topic = kafka.settings.topic("share-holders")
+    for shard in range(SHARDS):  # what Kafka had deleted by then
+        log = kafka.broker.log(TopicPartition(topic, shard))
+        log.delete_before(log.end)
+    assert published(kafka) == {}
+    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    assert (code, result["published"], result["share_holders_compacted"]) == (0, 1, True)
+    assert published(kafka) == {"client": {"Positions": ["1"]}}
 
 
 def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> None:

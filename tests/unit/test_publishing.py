@@ -1,9 +1,7 @@
 """Publishing holders: lists that are too large, bounded transactions, kills; Kafka in memory."""
 
-import itertools
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -21,6 +19,7 @@ from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_limits import topic_config
 from shardpost.topics.creation import apply_topics
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
+from tests.support.dying_publication import dying
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -146,19 +145,6 @@ def test_a_run_that_dies_between_two_transactions_is_made_whole_by_the_next(
     assert published(kafka) == {c: {"Positions": ids} for c, ids in later.items() if ids}
 
 
-@contextmanager
-def dying(nth: int) -> Iterator[None]:
-    """Let every thread that publishes die once so many batches were published in all."""
-    left = itertools.count(nth - 1, -1)
-
-    def die(name: str) -> None:
-        if name == "batch published" and next(left) <= 0:
-            raise KeyboardInterrupt
-
-    with mock.patch.object(publishing, "step", die):
-        yield
-
-
 def test_a_run_that_wakes_up_between_two_transactions_overwrites_nothing(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +197,9 @@ def test_after_tables_were_restored_from_a_backup_everything_is_published_again(
     later = replace(later, run="another")
     assert publish(kafka.settings, later) == Publication(3, 0)
     assert published(kafka) == {"a": {"Positions": ["9"]}, "c": {"Positions": ["3"]}}
-    assert "snapshot 20 was published, but is not in these tables" in caplog.text
+    assert "snapshot 20 was published, but is not in these tables: publishing all again" in (
+        caplog.text
+    )
     assert publish(kafka.settings, later) == Publication()
 
 
@@ -224,9 +212,3 @@ def test_a_run_that_begins_to_publish_after_a_newer_one_overwrites_nothing(
     publish(kafka.settings, newer)
     assert publish(kafka.settings, before) == Publication()
     assert published(kafka) == {"a": {"Positions": ["2"]}}
-
-
-def test_what_an_older_version_published_is_accepted_without_a_run() -> None:
-    old = publishing._published('{"snapshot": 2}')
-    assert old.if_of({3: "x"}) == old
-    assert old.if_of({1: "x"}) == publishing.Published()

@@ -25,3 +25,6 @@ class SnapshotRun(NamedTuple):
         if self.number > max(runs, default=0):
             return False
         return self.run is None or runs.get(self.number, self.run) == self.run
+
+
+NONE = SnapshotRun(0)

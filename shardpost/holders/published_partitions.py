@@ -1,0 +1,124 @@
+"""What the partitions of `share-holders` hold: what was published to them, and whether it is there.
+
+Records are missing, or are others, where the tables were restored from a copy; where Kafka deleted
+some, by `cleanup.policy=delete` or by hand; where it lost the end of a partition; and where another
+program wrote to it. Then all holders of the partition are published again.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from shardpost.holders.model.published import Published, Watermarks
+from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.reading import read_to_end
+from shardpost.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from confluent_kafka import Consumer, Message
+
+GROUP = "shardpost-publish"
+
+
+@dataclass(frozen=True)
+class PublishedPartition:
+    """A partition, what was published to it, and why that is not what it holds; None if it is."""
+
+    partition: TopicPartition
+    published: Published
+    now: Watermarks
+    wrong: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no record in it."""
+        return self.now.low >= self.now.high
+
+    def since(self, largest: int) -> int:
+        """Return the number of the snapshot whose later changes are to be published; 0: all."""
+        return 0 if self.wrong else self.published.since(largest)
+
+    def has_all_to_come(self, largest: int) -> bool:
+        """Tell whether all is to be published to it, and it has records already.
+
+        They may be of clients that the tables do not have.
+        """
+        return not self.since(largest) and not self.is_empty
+
+
+def published_partitions(
+    settings: Settings, topic: str, runs: Mapping[int, str]
+) -> list[PublishedPartition]:
+    """Return the partitions of the topic; {number: run} are the snapshots of the tables."""
+    count = offsets.partition_counts(settings, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    with closing(clients.consumer(settings, GROUP)) as reader:
+        committed = offsets.committed_metadata(settings, reader, partitions)
+    # After that: what is published meanwhile is taken for that of others, and looked at again.
+    now = offsets.watermarks(settings, {topic: count}, committed=False)[topic]
+    return [
+        _inspected(settings, one, Published.of(committed[one]), now[one.partition], runs)
+        for one in partitions
+    ]
+
+
+def published_partition(
+    settings: Settings, reader: "Consumer", partition: TopicPartition, runs: Mapping[int, str]
+) -> PublishedPartition:
+    """Return one partition, as the consumer's group has it; older writers have to be fenced."""
+    committed = offsets.committed_metadata(settings, reader, [partition])[partition]
+    now = offsets.watermarks_of(settings, partition, committed=False)
+    return _inspected(settings, partition, Published.of(committed), now, runs)
+
+
+def _inspected(
+    settings: Settings,
+    partition: TopicPartition,
+    published: Published,
+    now: tuple[int, int],
+    runs: Mapping[int, str],
+) -> PublishedPartition:
+    marks = Watermarks(*now)
+    wrong = published.what_is_wrong(runs, marks)
+    wrong = wrong or _written_by_others(settings, partition, published, marks)
+    return PublishedPartition(partition, published, marks, wrong)
+
+
+def _written_by_others(
+    settings: Settings, partition: TopicPartition, published: Published, now: Watermarks
+) -> str | None:
+    """Return that there is a committed record after what was published; None if there is not.
+
+    Aborted transactions are no records; most often there is nothing at all, and nothing is read.
+    """
+    if not published.at.number or published.end is None or now.high <= published.end:
+        return None
+    with closing(_committed_records(settings, partition, published.end)) as found:
+        first = next(found, None)
+    if first is None:
+        return None
+    return f"another program has written to it (the record at offset {first.offset()})"
+
+
+def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes]:
+    """Return the keys of a partition whose last committed record is no tombstone.
+
+    The whole partition is read; in memory are only the keys.
+    """
+    found: set[bytes] = set()
+    for message in _committed_records(settings, partition):
+        key = message.key()
+        if key is not None:
+            (found.discard if message.value() is None else found.add)(key)
+    return found
+
+
+def _committed_records(
+    settings: Settings, partition: TopicPartition, start: int | None = None
+) -> "Generator[Message, None, None]":
+    found: Iterator[Message] = read_to_end(settings, partition, start=start, committed=True)
+    return cast("Generator[Message, None, None]", found)
