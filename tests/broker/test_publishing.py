@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -17,7 +18,7 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.publishing import Publication, publish
-from shardpost.kafka import batches
+from shardpost.kafka import batches, clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import BATCH_OVERHEAD
@@ -58,9 +59,11 @@ def held(settings: Settings, number: int, holders: dict[str, pa.Array]) -> Snaps
 def published(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for message in read_to_end(settings, TopicPartition(settings.topic("share-holders"), 0)):
-        form = json.loads(message.value() or b"")
-        found[form.pop("Client")] = form
-    return found
+        found[(message.key() or b"").decode()] = message.value()
+    forms = {client: json.loads(value) for client, value in found.items() if value is not None}
+    for client, form in forms.items():
+        assert form.pop("Client") == client
+    return forms
 
 
 def numbers(count: int) -> pa.Array:
@@ -80,7 +83,9 @@ def test_a_million_positions_of_one_client_stop_neither_its_shard_nor_a_later_sn
     assert found["c4"] == {"Positions": ["0", "1", "2"]}
     assert publish(ready, held(ready, 2, {"c2": million, "c5": numbers(1)})) == Publication(2, 1)
     configure_topic(ready, ready.topic("share-holders"), {"max.message.bytes": str(16 << 20)})
-    assert publish(ready, held(ready, 2, {"c2": million, "c5": numbers(1)})) == Publication(2, 0)
+    # All again, and tombstones of the three that are not in the table any more.
+    assert publish(ready, held(ready, 2, {"c2": million, "c5": numbers(1)})) == Publication(5, 0)
+    assert published(ready).keys() == {"c2", "c5"}
     assert published(ready)["c2"]["Positions"] == [str(n) for n in range(1_000_000)]
 
 
@@ -142,3 +147,66 @@ def test_very_many_letters_go_in_several_transactions_and_each_once_also_after_a
     found = [header(one, "origin-offset") for one in committed(ready, ready.topic("dead-letters"))]
     assert found == [str(offset) for offset in range(25_000)]
     assert rejected_letters.send(ready, view) == 0
+
+
+def test_clients_that_are_not_in_the_tables_get_a_tombstone_in_several_transactions(
+    ready: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_RECORDS", 1_000)
+    lost = {f"lost{n}": numbers(1) for n in range(2_500)} | {"kept": numbers(2)}
+    assert publish(ready, replace(held(ready, 1, lost), run="lost")) == Publication(2_501, 0)
+    view = replace(held(ready, 1, {"kept": numbers(2), "new": numbers(1)}), run="again")
+    assert publish(ready, view) == Publication(2_502, 0)
+    assert "snapshot 1 was published, but is not in these tables" in caplog.text
+    assert published(ready) == {"kept": {"Positions": ["0", "1"]}, "new": {"Positions": ["0"]}}
+    assert publish(ready, view) == Publication()
+
+
+def test_what_is_deleted_from_the_topic_or_written_to_it_by_others_is_published_again_once(
+    ready: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = ready.topic("share-holders")
+    view = held(ready, 1, {"a": numbers(2), "b": numbers(1)})
+    assert publish(ready, view) == Publication(2, 0)
+    assert publish(ready, view) == Publication()
+    # Of a topic that is compacted only, Kafka deletes no records on request.
+    configure_topic(ready, topic, {"cleanup.policy": "compact,delete"})
+    before = [confluent_kafka.TopicPartition(topic, 0, 1)]
+    admin = clients.admin(ready)  # it has to outlive what it does
+    for done in admin.delete_records(before).values():
+        done.result(30)
+    configure_topic(ready, topic, {"cleanup.policy": "compact"})
+    assert publish(ready, view) == Publication(2, 0)
+    assert f"{topic}[0]: the records from 0 to 0 were deleted: publishing all again" in caplog.text
+    assert publish(ready, view) == Publication()
+    other = clients.producer(ready)
+    other.produce(topic, key=b"a", value=b"{}")
+    other.produce(topic, key=b"nobody", value=b"{}")
+    assert other.flush(30) == 0
+    assert publish(ready, view) == Publication(3, 0)
+    assert f"{topic}[0]: another program has written to it" in caplog.text
+    assert set(published(ready)) == {"a", "b"}
+    assert publish(ready, view) == Publication()
+
+
+def test_an_aborted_transaction_in_the_topic_changes_nothing(ready: Settings) -> None:
+    view = held(ready, 1, {"a": numbers(2)})
+    publish(ready, view)
+    other = clients.transactional_producer(ready, ready.topic("share-holders"))
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(ready.topic("share-holders"), key=b"a", value=b"{}")
+    other.flush(30)
+    other.abort_transaction(30)
+    assert publish(ready, view) == Publication()
+
+
+def test_a_policy_other_than_compact_is_told_by_what_the_broker_says(
+    ready: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure_topic(ready, ready.topic("share-holders"), {"cleanup.policy": "compact,delete"})
+    view = held(ready, 1, {"a": numbers(2)})
+    assert publish(ready, view) == Publication(1, 0, is_compacted=False)
+    assert "expected cleanup.policy=compact and nothing else, found 'compact,delete'" in caplog.text
+    configure_topic(ready, ready.topic("share-holders"), {"cleanup.policy": "compact"})
+    assert publish(ready, view) == Publication()
