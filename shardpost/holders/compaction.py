@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
-    NEEDS_ATTENTION if a list was too large to be published. An error says how far the run came:
-    nothing was changed, or the snapshot is committed and what is left to do.
+    NEEDS_ATTENTION if a list was too large to be published, or share-holders is not compacted only.
+    An error says how far the run came: nothing was changed, or the snapshot is committed and what
+    is left to do.
     """
     name = COMPACT_POSITIONS.name
     lock = locks.exclusive(settings, name, name, wait=settings.lock_wait)

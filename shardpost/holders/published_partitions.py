@@ -5,10 +5,10 @@ some, by `cleanup.policy=delete` or by hand; where it lost the end of a partitio
 program wrote to it. Then all holders of the partition are published again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from shardpost.holders.model.published import Published, Watermarks
 from shardpost.kafka import clients, offsets
@@ -17,9 +17,7 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer
 
 GROUP = "shardpost-publish"
 
@@ -97,8 +95,7 @@ def _written_by_others(
     """
     if not published.at.number or published.end is None or now.high <= published.end:
         return None
-    with closing(_committed_records(settings, partition, published.end)) as found:
-        first = next(found, None)
+    first = next(read_to_end(settings, partition, start=published.end, committed=True), None)
     if first is None:
         return None
     return f"another program has written to it (the record at offset {first.offset()})"
@@ -110,15 +107,8 @@ def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes
     The whole partition is read; in memory are only the keys.
     """
     found: set[bytes] = set()
-    for message in _committed_records(settings, partition):
+    for message in read_to_end(settings, partition, committed=True):
         key = message.key()
         if key is not None:
             (found.discard if message.value() is None else found.add)(key)
     return found
-
-
-def _committed_records(
-    settings: Settings, partition: TopicPartition, start: int | None = None
-) -> "Generator[Message, None, None]":
-    found: Iterator[Message] = read_to_end(settings, partition, start=start, committed=True)
-    return cast("Generator[Message, None, None]", found)
