@@ -1,12 +1,40 @@
 """A snapshot: one consistent view of all tables, at known offsets."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.offset_ranges import Offsets
+
+# The `looked_at` of a snapshot whose inputs were never found to hold no more, as far as is known.
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+# The clocks of two machines may differ by so much. A `looked_at` that is further ahead was written
+# by a clock that was wrong, or is read by one: it says nothing.
+MOST_AHEAD = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class IncompleteLook:
+    """What is known where the inputs had records behind open transactions, which nobody can read.
+
+    Once all below the offsets `ends` is read, the inputs are known to have held no more at `at`.
+    `read_at` is when they were last read as far as that was possible.
+    """
+
+    at: datetime
+    ends: Offsets
+    read_at: datetime
+
+    def is_read_up_to(self, read: Offsets) -> bool:
+        """Tell whether so much is read that nothing below `ends` is left; reads all it has."""
+        return all(
+            read[topic].get(partition, 0) >= end
+            for topic, partitions in self.ends.items()
+            if topic in read
+            for partition, end in partitions.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -33,6 +61,8 @@ class Snapshot:
     `tables` is {name: version}; `shards` is how many partitions `share-holders` has, for good.
     `topic_ids` is {topic: Kafka's id} of the topics that were read, as far as they are known.
     `generations` is {input: how many times its topic was recreated}; 0 where it is not there.
+    `looked_at` is when the inputs were found to hold no more than `end_offsets`, NEVER if they were
+    not. `incomplete` is the look after that, if it found records that could not be read.
     """
 
     number: int
@@ -47,6 +77,22 @@ class Snapshot:
     shards: int
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     generations: Mapping[str, int] = field(default_factory=dict)
+    incomplete: IncompleteLook | None = None
+
+    @property
+    def read_at(self) -> datetime:
+        """When the inputs were last read, as far as that was possible then."""
+        return self.incomplete.read_at if self.incomplete else self.looked_at
+
+    def is_ahead(self, now: datetime) -> bool:
+        """Tell whether it was looked at by a clock that was ahead of that which says `now`."""
+        return max(self.looked_at, self.read_at) > now + MOST_AHEAD
+
+    def as_known(self, now: datetime) -> "Snapshot":
+        """Return the same view; without its `looked_at` if that is ahead, which says nothing."""
+        if not self.is_ahead(now):
+            return self
+        return replace(self, looked_at=NEVER, incomplete=None)
 
     def require_shards(self, shards: int) -> None:
         """Raise ShardpostError if the number of partitions of `share-holders` was changed."""
@@ -59,7 +105,10 @@ class Snapshot:
             )
 
     def with_looked_at(
-        self, at: datetime, topic_ids: Mapping[str, str] | None = None
+        self,
+        at: datetime,
+        topic_ids: Mapping[str, str] | None = None,
+        incomplete: IncompleteLook | None = None,
     ) -> "Snapshot":
         """Return the same view, found at that time to be up to date; never an earlier time.
 
@@ -67,7 +116,13 @@ class Snapshot:
         belongs to a snapshot that has read the new topic.
         """
         known = {**(topic_ids or {}), **self.topic_ids}
-        return replace(self, looked_at=max(at, self.looked_at), topic_ids=known)
+        latest = max(at, self.looked_at)
+        return replace(self, looked_at=latest, topic_ids=known, incomplete=incomplete)
+
+    def without_topics(self, topics: Collection[str]) -> "Snapshot":
+        """Return the same view, as one that never read these topics."""
+        kept = {topic: ends for topic, ends in self.end_offsets.items() if topic not in topics}
+        return replace(self, end_offsets=kept)
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot in the contract's form."""

@@ -10,23 +10,24 @@ from deltalake.exceptions import CommitFailedError
 
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
+from shardpost.kafka.offset_ranges import Offsets
 from shardpost.settings import Settings
 
 # One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
-# number of partitions of share-holders. `topic_ids` and `generations` are JSON objects too, null in
-# rows of versions that did not know them.
+# number of partitions of share-holders. `topic_ids`, `generations` and `incomplete_look` are JSON
+# objects too, null in rows of versions that did not know them; the last one if all was read, too.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
     " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
-    " generations STRING",
-    added=(("topic_ids", "STRING"), ("generations", "STRING")),
+    " generations STRING, incomplete_look STRING",
+    added=(("topic_ids", "STRING"), ("generations", "STRING"), ("incomplete_look", "STRING")),
 )
 
 SCHEMA = arrow_schema(SNAPSHOTS)
@@ -94,13 +95,19 @@ def commit(settings: Settings, snapshot: Snapshot) -> None:
 
 
 def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
-    """Store the `looked_at` and the `topic_ids` of a snapshot that was committed before."""
-    at = snapshot.looked_at.astimezone(UTC).isoformat()
+    """Store when a snapshot that was committed before was looked at, and what is known since.
+
+    That is `looked_at`, `incomplete`, `topic_ids` and `end_offsets`.
+    """
+    at, row = snapshot.looked_at.astimezone(UTC).isoformat(), _row(snapshot)
+    look = row["incomplete_look"]
     _table(settings).update(
         predicate=f"snapshot = {snapshot.number}",
         updates={
             "looked_at": f"CAST('{at}' AS TIMESTAMP)",
-            "topic_ids": text_literal(json.dumps(dict(snapshot.topic_ids))),
+            "topic_ids": text_literal(row["topic_ids"]),
+            "end_offsets": text_literal(row["end_offsets"]),
+            "incomplete_look": "CAST(NULL AS STRING)" if look is None else text_literal(look),
         },
     )
 
@@ -140,6 +147,7 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
         "run": snapshot.run,
         "topic_ids": json.dumps(dict(snapshot.topic_ids)),
         "generations": json.dumps(dict(snapshot.generations)),
+        "incomplete_look": _look_text(snapshot.incomplete),
     }
 
 
@@ -148,10 +156,7 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         number=row["snapshot"],
         committed_at=row["committed_at"],
         looked_at=row["looked_at"],
-        end_offsets={
-            topic: {int(partition): end for partition, end in partitions.items()}
-            for topic, partitions in json.loads(row["end_offsets"]).items()
-        },
+        end_offsets=_offsets(json.loads(row["end_offsets"])),
         tables=json.loads(row["tables"]),
         counts=Counts(row["positions"], row["holders"], row["held"], row["rejected"]),
         code_version=row["code_version"],
@@ -160,4 +165,27 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         shards=row["shards"],
         topic_ids=json.loads(row["topic_ids"] or "{}"),
         generations=json.loads(row["generations"] or "{}"),
+        incomplete=_look(row["incomplete_look"]),
     )
+
+
+def _offsets(form: dict[str, dict[str, int]]) -> Offsets:
+    return {
+        topic: {int(partition): end for partition, end in partitions.items()}
+        for topic, partitions in form.items()
+    }
+
+
+def _look_text(look: IncompleteLook | None) -> str | None:
+    if look is None:
+        return None
+    times = {"at": look.at.isoformat(), "read_at": look.read_at.isoformat()}
+    return json.dumps(times | {"ends": look.ends})
+
+
+def _look(text: str | None) -> IncompleteLook | None:
+    if text is None:
+        return None
+    form = json.loads(text)
+    at, read_at = (datetime.fromisoformat(form[name]) for name in ("at", "read_at"))
+    return IncompleteLook(at, _offsets(form["ends"]), read_at)

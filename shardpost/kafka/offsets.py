@@ -36,8 +36,13 @@ LEADER_RETRY_SECONDS = 0.1
 T = TypeVar("T")
 
 
-def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
-    """Return how many partitions each topic has; ShardpostError for one that does not exist."""
+def partition_counts(
+    settings: Settings, topics: list[str], *, if_there: Sequence[str] = ()
+) -> dict[str, int]:
+    """Return how many partitions each topic has; ShardpostError for one that does not exist.
+
+    Of those that need not be there, only those that are.
+    """
     seconds = min(FIRST_ANSWER_SECONDS, settings.kafka_timeout)
     try:
         known = admin(settings).list_topics(timeout=seconds).topics
@@ -50,7 +55,8 @@ def partition_counts(settings: Settings, topics: list[str]) -> dict[str, int]:
             " create it (`shardpost topics apply` creates the declared ones), or correct the"
             " setting that names it"
         )
-    return {topic: len(known[topic].partitions) for topic in topics}
+    there = [*topics, *(topic for topic in if_there if topic in known)]
+    return {topic: len(known[topic].partitions) for topic in there}
 
 
 def watermarks(
