@@ -1,6 +1,7 @@
 """`shardpost compact`: one compaction, as the DAG of the same name runs it."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +24,9 @@ from shardpost.spark.submit import submit
 def command(reconcile: bool, as_json: bool) -> int:
     """Catch up with the input topics, commit one snapshot, publish the changes.
 
-    Exit code 3, and nothing changed, if tombstones may have been lost: reconcile then.
+    Exit code 3, and nothing changed, if tombstones or other records may have been lost: reconcile
+    then. Also 3 if it is done, and some of the inputs is behind an open transaction, or a list is
+    too large to be published.
     """
     began = datetime.now(UTC)
     if reconcile:
@@ -36,16 +39,26 @@ def command(reconcile: bool, as_json: bool) -> int:
         click.echo(json.dumps(result))
     else:
         click.echo(_in_words(result, began))
-    if result["rejected"]:
-        click.echo(f"{result['rejected']} records rejected", err=True)
-    if result["reconciled"]:
-        click.echo(f"{result['reconciled']} keys closed: not in the topics any more", err=True)
-    if result["too_large"]:
-        click.echo(
-            f"{result['too_large']} too large for a record of share-holders: see the clients above",
-            err=True,
-        )
+    for line in _notes(result):
+        click.echo(line, err=True)
     return code
+
+
+def _notes(result: dict[str, Any]) -> Iterator[str]:
+    """Yield what somebody should know; the log above has the details."""
+    if result["rejected"]:
+        yield f"{result['rejected']} records rejected"
+    if result["reconciled"]:
+        yield f"{result['reconciled']} keys closed: not in the topics any more"
+    if result["uncertain"]:
+        yield f"{result['uncertain']} keys may have lost records: see the keys above"
+    if result["too_large"]:
+        yield (
+            f"{result['too_large']} too large for a record of share-holders: see the clients above"
+        )
+    for found in result["open_transactions"]:
+        where = f"{found['topic']}[{found['partition']}]@{found['offset']}"
+        yield f"open transaction at {where}: what is behind it is not read yet"
 
 
 def _in_words(result: dict[str, Any], began: datetime) -> str:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
@@ -16,9 +17,10 @@ from shardpost.holders.model.compacted_topics import (
 )
 from shardpost.holders.model.offset_ranges import gaps, ranges_to_read, retries_to_read
 from shardpost.holders.model.record_order import require_orderable
-from shardpost.holders.model.unread import Look, Reconciliation, Unread
+from shardpost.holders.model.unread import Look, Reconciliation, Unread, require_readable
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange, Offsets, Watermarks, ends, total_size
+from shardpost.kafka.stable_ends import open_transactions, stable_ends
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_ids import changed_topics, require_same_topics, topic_ids
 from shardpost.settings import Settings
@@ -26,6 +28,8 @@ from shardpost.topic_names import TopicName
 from shardpost.topics import declared
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def input_topics(settings: Settings) -> list[str]:
@@ -38,19 +42,35 @@ def retry_topics(settings: Settings) -> list[str]:
     return sorted(set(map(settings.retry_rules.retry_topic, input_topics(settings))))
 
 
-def look(settings: Settings, *, reconcile: bool = False) -> tuple[Look, Unread]:
+def former_retry_topics(settings: Settings, last: Snapshot | None) -> list[str]:
+    """Return retry topics that were read up to the last snapshot, and that no setting names now.
+
+    Corrections may still be in them. In `end_offsets` the inputs come first.
+    """
+    read = list(last.end_offsets)[len(declared.INPUTS) :] if last else []
+    return [topic for topic in read if topic not in _configured(settings)]
+
+
+def look(
+    settings: Settings, *, reconcile: bool = False, now: datetime | None = None
+) -> tuple[Look, Unread]:
     """Look at what came after the last snapshot; errors as those of `unread`.
 
-    ShardpostError if `share-holders` has other partitions than the snapshot has shards.
+    ShardpostError if `share-holders` has other partitions than the snapshot has shards. The time of
+    the look is before all that it asks for; a `looked_at` that is ahead of it counts as unknown.
     """
-    holders = settings.topic("share-holders")
-    topics = [*input_topics(settings), *retry_topics(settings), holders]
-    counts = offsets.partition_counts(settings, topics)
-    last = snapshots.newest(settings)
+    at = now or datetime.now(UTC)
+    holders, last = settings.topic("share-holders"), snapshots.newest(settings)
+    counts = offsets.partition_counts(
+        settings,
+        [*_configured(settings), holders],
+        if_there=former_retry_topics(settings, last),
+    )
     if last:
         last.require_shards(counts[holders])
-    now = Look(datetime.now(UTC), last, counts, reconcile)
-    return now, unread(settings, now)
+    ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None
+    found = Look(at, last.as_known(at) if last else None, counts, reconcile, ahead)
+    return found, unread(settings, found)
 
 
 def unread(settings: Settings, look: Look) -> Unread:
@@ -63,10 +83,16 @@ def unread(settings: Settings, look: Look) -> Unread:
     The ids of topics are asked for first: `require_same` says if one was recreated since. The ends
     of retries are asked for before those of the inputs: so the origin of each is below those.
     """
-    topics, retries = input_topics(settings), retry_topics(settings)
+    former = former_retry_topics(settings, look.last)
+    gone = [topic for topic in former if topic not in look.counts]
+    retries = [*retry_topics(settings), *(topic for topic in former if topic not in gone)]
+    topics = input_topics(settings)
     ids = topic_ids(settings, [*topics, *retries])
-    of_retries = _watermarks(settings, look.counts, retries)
-    of_inputs = _watermarks(settings, look.counts, topics)
+    reached = stable_ends(settings, {topic: look.counts[topic] for topic in [*retries, *topics]})
+    of_inputs, of_retries = _of(reached.stable, topics), _of(reached.stable, retries)
+    hidden = open_transactions(settings, reached)
+    if look.reconcile:
+        require_readable(topics, hidden)
     compactions = _compactions(settings, topics)
     restarted = _restarted(look, ids, of_inputs, compactions)
     ranges = ranges_to_read(_without(look.read, restarted), of_inputs)
@@ -77,6 +103,9 @@ def unread(settings: Settings, look: Look) -> Unread:
         look.generations({name for name, topic in _inputs(settings) if topic in restarted}),
         compactions,
         _reconciliation(look, of_inputs, compactions, restarted),
+        reached.high,
+        hidden,
+        gone,
     )
     for name, topic in _inputs(settings):
         require_orderable(topic, found.generations.get(name, 0), found.ends)
@@ -92,14 +121,10 @@ def require_same(settings: Settings, found: Unread) -> None:
 def unread_originals(settings: Settings, last: Snapshot | None) -> int:
     """Return how many offsets of the inputs came after that snapshot."""
     topics = input_topics(settings)
-    found = _watermarks(settings, offsets.partition_counts(settings, topics), topics)
+    counts = offsets.partition_counts(settings, topics)
+    found = offsets.watermarks(settings, counts, committed=True)
     ranges = ranges_to_read(last.end_offsets if last else {}, found)
     return total_size(ranges)
-
-
-def _watermarks(settings: Settings, counts: Mapping[str, int], topics: list[str]) -> Watermarks:
-    of_topics = {topic: counts[topic] for topic in topics}
-    return offsets.watermarks(settings, of_topics, committed=True)
 
 
 def _compactions(settings: Settings, topics: list[str]) -> dict[str, Compaction]:
@@ -166,8 +191,12 @@ def _inputs(settings: Settings) -> list[tuple[TopicName, str]]:
     return [(topic.name, settings.topic(topic.name)) for topic in declared.INPUTS]
 
 
-def _of(ids: Mapping[str, str], topics: Collection[str]) -> dict[str, str]:
-    return {topic: id_ for topic, id_ in ids.items() if topic in topics}
+def _configured(settings: Settings) -> list[str]:
+    return [*input_topics(settings), *retry_topics(settings)]
+
+
+def _of(all_topics: Mapping[str, T], topics: Collection[str]) -> dict[str, T]:
+    return {topic: found for topic, found in all_topics.items() if topic in topics}
 
 
 def _without(read: Offsets, topics: Collection[str]) -> Offsets:

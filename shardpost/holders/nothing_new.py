@@ -6,6 +6,7 @@ from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.holders import inputs
 from shardpost.holders.kafka_is_gone import saying_that_nothing_changed
+from shardpost.holders.look_report import report, with_attention
 from shardpost.holders.model.run_counts import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.pass_on import pass_on
@@ -36,7 +37,11 @@ def is_nothing_new(settings: Settings, look: Look, unread: Unread) -> bool:
 def stay(settings: Settings, look: Look, unread: Unread) -> JobResult:
     """Note when the inputs were found to hold no more, and pass on what is left to pass on."""
     assert look.last is not None  # noqa: S101 - by is_nothing_new
-    latest = look.last.with_looked_at(look.at, unread.topic_ids)
+    report(look, unread)
+    looked_at, incomplete = look.times(unread)
+    latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete)
+    latest = latest.without_topics(unread.gone)
     snapshots.update_looked_at(settings, latest)
-    log.info("snapshot %d is up to date", latest.number)
-    return pass_on(settings, latest, unread, RunCounts(), changed=False)
+    log.info("snapshot %d has all that can be read", latest.number)
+    result = pass_on(settings, latest, unread, RunCounts(), changed=False)
+    return with_attention(result, unread)

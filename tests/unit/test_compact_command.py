@@ -16,6 +16,8 @@ RESULT: dict[str, Any] = {
     "too_large": 0,
     "rejected": 0,
     "reconciled": 0,
+    "uncertain": 0,
+    "open_transactions": [],
 }
 
 
@@ -79,3 +81,15 @@ def test_without_a_result_the_exit_code_is_the_jobs_and_never_0(
     monkeypatch.setattr(compact, "submit", lambda *_: (code, None))
     assert cli.run(["compact"]) == exit_code
     assert capsys.readouterr().out == ""
+
+
+def test_what_needs_a_person_is_told_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hidden = {"topic": "positions", "partition": 1, "offset": 7, "since": None}
+    result = RESULT | {"uncertain": 2, "open_transactions": [hidden]}
+    monkeypatch.setattr(compact, "submit", lambda *_: (3, result))
+    assert cli.run(["compact", "--reconcile"]) == 3
+    err = capsys.readouterr().err
+    assert "2 keys may have lost records" in err
+    assert "open transaction at positions[1]@7: what is behind it is not read yet" in err

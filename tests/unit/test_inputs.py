@@ -1,18 +1,24 @@
 """What a compaction reads of its topics, and what it refuses, on a Kafka in memory."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import Producer
 
+from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
-from shardpost.holders.model.unread import Look, Unread
-from shardpost.kafka import clients, offsets
+from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
+from shardpost.kafka import clients, offsets, stable_ends
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.kafka.topic_ids import RecreatedTopicError
+from shardpost.settings import Settings
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -22,8 +28,8 @@ INPUTS = ("positions", "clients", "exchanges")
 
 
 @pytest.fixture
-def kafka() -> Iterator[MemoryKafka]:
-    with memory_kafka() as made:
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path) as made:
         for topic in INPUTS:
             made.broker.create_topic(topic, 2, COMPACT)
         made.broker.create_topic("retries", 1, {})
@@ -240,3 +246,98 @@ def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKa
     put(kafka, "positions", 3)
     assert inputs.unread_originals(kafka.settings, last) == 0
     assert inputs.unread_originals(kafka.settings, None) == 3
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no transaction."""
+    monkeypatch.setattr(stable_ends, "STABLE_SECONDS", 0.0)
+
+
+def begin(kafka: MemoryKafka, topic: str) -> Producer:
+    """Open a transaction that has one record in partition 0."""
+    writer = clients.transactional_producer(kafka.settings, f"{topic}-writer")
+    writer.init_transactions(10)
+    writer.begin_transaction()
+    writer.produce(topic, b"{}", b"open", 0)
+    writer.flush(10)
+    return writer
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_behind_an_open_transaction_is_named_and_the_rest_is_read(
+    kafka: MemoryKafka,
+) -> None:
+    last = snapshot_of(look(kafka, None))
+    put(kafka, "positions", 2)
+    writer = begin(kafka, "positions")
+    put(kafka, "positions", 3)
+    put(kafka, "clients", 1)
+    found = look(kafka, last)
+    assert found.ranges == [OffsetRange("positions", 0, 0, 2), OffsetRange("clients", 0, 0, 1)]
+    [hidden] = found.open_transactions
+    assert hidden.begins == ("positions", 0, 2)
+    assert hidden.since is not None
+    assert datetime.now(UTC) - hidden.since < timedelta(minutes=1)
+    assert found.high["positions"] == {0: 6, 1: 0}
+    writer.abort_transaction(10)
+    assert look(kafka, snapshot_of(found)).open_transactions == []
+
+
+def test_a_short_transaction_is_waited_for(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = begin(kafka, "positions")
+
+    def end(_seconds: float) -> None:
+        writer.commit_transaction(10)
+        put(kafka, "positions", 1)
+        begin(kafka, "positions")  # fences the one before: another one is open already
+
+    monkeypatch.setattr(stable_ends, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
+    found = look(kafka, None)
+    assert found.open_transactions == []
+    assert found.high["positions"][0] == 1
+    assert found.ends["positions"][0] == 3
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_reconciliation_is_refused_while_an_input_has_an_open_transaction(
+    kafka: MemoryKafka,
+) -> None:
+    last = snapshot_of(look(kafka, None))
+    writer = begin(kafka, "clients")
+    with pytest.raises(UnreadableRecordsError, match=r"clients\[0\]@0, since .* Nothing was") as no:
+        look(kafka, last, reconcile=True)
+    assert no.value.exit_code == 3
+    writer.commit_transaction(10)
+    begin(kafka, "retries")  # corrections may come later
+    assert look(kafka, last, reconcile=True).reconciliation
+
+
+def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
+    kafka: MemoryKafka,
+) -> None:
+    kafka.broker.create_topic("share-holders", 2, COMPACT)
+    put(kafka, "retries", 2)
+    last = snapshot_of(look(kafka, None))
+    put(kafka, "retries", 1)  # a correction
+    kafka.broker.create_topic("r-own", 1, {})
+    own = "; ".join(f"{topic}: topic=r-own" for topic in INPUTS)
+    here = {"bootstrap_servers": kafka.settings.bootstrap, "home": kafka.settings.home}
+    moved = Settings(**here, retry_origins=own)
+    snapshots.commit(moved, last)
+    _, found = inputs.look(moved)
+    assert found.ranges == [OffsetRange("retries", 0, 2, 3)]
+    assert (set(found.ends), found.gone) == ({*INPUTS, "r-own", "retries"}, [])
+    kafka.broker.delete_topic("retries")
+    _, found = inputs.look(moved)
+    assert found.ranges == []
+    assert found.gone == ["retries"]
+    assert "retries" not in found.ends
+
+
+def test_a_former_input_is_no_retry_topic(kafka: MemoryKafka) -> None:
+    last = snapshot_of(look(kafka, None))
+    renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
+    assert inputs.former_retry_topics(renamed, last) == []

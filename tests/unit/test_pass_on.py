@@ -2,7 +2,8 @@
 
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from shardpost.holders import inputs, pass_on
 from shardpost.holders.job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.unread import Look
 from shardpost.holders.publishing import Publication
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import clients, offsets, stable_ends
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.locks import LockedError, exclusive
@@ -53,6 +54,62 @@ def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> No
     assert after.looked_at > before.looked_at
     assert result["snapshot"] == after.as_json()
     assert published(kafka) == {"client": {"Positions": ["1"]}}
+
+
+@pytest.mark.usefixtures("without_java")
+def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stable_ends, "STABLE_SECONDS", 0.0)
+    before = commit_snapshot(kafka)
+    writer = clients.transactional_producer(kafka.settings, "writer")
+    writer.init_transactions(10)
+    writer.begin_transaction()
+    writer.produce("clients", b"{}", b"1", 1)
+    clients.producer(kafka.settings).produce("clients", None, b"2", 1)
+    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    assert (code, result["changed"]) == (NEEDS_ATTENTION, False)
+    [hidden] = result["open_transactions"]
+    assert (hidden["topic"], hidden["partition"], hidden["offset"]) == ("clients", 1, 0)
+    assert "clients[1]@0, since 20" in caplog.text
+    after = snapshots.newest(kafka.settings)
+    assert after is not None
+    assert after.looked_at == before.looked_at
+    assert after.incomplete is not None
+    assert after.incomplete.ends["clients"] == {0: 0, 1: 2}
+    assert after.read_at > before.looked_at
+    writer.abort_transaction(10)
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, []) is None  # there is more to read
+
+
+@pytest.mark.usefixtures("without_java")
+def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
+    kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=8)
+    snapshots.update_looked_at(kafka.settings, commit_snapshot(kafka).with_looked_at(ahead))
+    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    after = snapshots.newest(kafka.settings)
+    assert after is not None
+    assert timedelta(0) <= datetime.now(UTC) - after.looked_at < timedelta(minutes=1)
+    assert f"looked at at {ahead:%Y-%m-%d %H:%M} UTC" in caplog.text
+    caplog.clear()
+    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    assert "by a clock that was ahead" not in caplog.text
+
+
+@pytest.mark.usefixtures("without_java")
+def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
+    kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    view = commit_snapshot(kafka)
+    moved = view.with_looked_at(view.looked_at)
+    read = {**view.end_offsets, "former": {0: 5}}
+    snapshots.update_looked_at(kafka.settings, replace(moved, end_offsets=read))
+    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    assert caplog.text.count("retry topic former was read before and is not there any more") == 1
+    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    assert caplog.text.count("retry topic former") == 1
 
 
 def test_with_a_new_record_a_compaction_needs_spark_and_nothing_is_changed(

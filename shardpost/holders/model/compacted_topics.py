@@ -6,12 +6,15 @@ low watermark of a compacted topic does not move. A position that such a tombsto
 open for ever. Markers of transactions, and aborted records, leave holes too.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from shardpost.delta.snapshot import NEVER
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka.offset_ranges import Offsets, Watermarks
+from shardpost.printable import one_line
 
 RECONCILE = "`shardpost compact --reconcile`"
 EMPTY_TABLES = (
@@ -22,6 +25,31 @@ EMPTY_TABLES = (
 
 class TombstonesLostError(ShardpostError):
     """Kafka may have deleted tombstones that were not read: holders could be wrong."""
+
+    exit_code = NEEDS_ATTENTION
+
+
+class LastLook(NamedTuple):
+    """When the inputs were found to hold no more, and when they were last read as far as possible.
+
+    The latter is later if there were records behind open transactions then.
+    """
+
+    looked_at: datetime
+    read_at: datetime
+
+    def in_words(self, now: datetime) -> str:
+        """Return when that was, and how long ago."""
+        if self.looked_at == NEVER:
+            return "When the inputs were last read to their ends is not known"
+        return (
+            f"The inputs were last read at {self.looked_at:%Y-%m-%d %H:%M} UTC,"
+            f" {_words(now - self.looked_at)} ago"
+        )
+
+
+class UncertainKeysError(ShardpostError):
+    """Kafka may have deleted good records of keys, of which only undecodable ones are left."""
 
     exit_code = NEEDS_ATTENTION
 
@@ -42,9 +70,25 @@ class Compaction:
         """Whether the topic always has the last record of each key, but for old tombstones."""
         return self.policy == {"compact"}
 
-    def may_have_lost(self, looked_at: datetime, now: datetime) -> bool:
-        """Tell whether Kafka may have deleted a tombstone that was written after `looked_at`."""
-        return "compact" in self.policy and now - looked_at > self.lag + self.retention
+    def may_have_lost(self, last: LastLook, now: datetime) -> bool:
+        """Tell whether Kafka may have deleted a tombstone that was not read at the last look.
+
+        Nothing behind an open transaction is deleted before that has ended.
+        """
+        deletable = max(last.looked_at + self.lag, last.read_at)
+        return self.is_compacted and now - deletable > self.retention
+
+    def may_have_superseded(self, last: LastLook, now: datetime) -> bool:
+        """Tell whether Kafka may have deleted a record since the last look for a later one.
+
+        That is a matter of `lag` alone. Behind an open transaction it may be over already.
+        """
+        return self.is_compacted and now - last.looked_at > self.lag
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether Kafka deletes records that have a later one of their key."""
+        return "compact" in self.policy
 
     @property
     def policy_text(self) -> str:
@@ -82,22 +126,58 @@ class ReadTopic:
 def require_tombstones_kept(
     read: Iterable[ReadTopic],
     compactions: Mapping[str, Compaction],
-    looked_at: datetime,
+    last: LastLook,
     now: datetime,
 ) -> None:
-    """Raise TombstonesLostError if tombstones after `looked_at`, the last look, may be missing."""
+    """Raise TombstonesLostError if tombstones after the last look may be missing."""
     suspect = [
         (one, compactions[one.topic])
         for one in read
-        if one.records < one.offsets and compactions[one.topic].may_have_lost(looked_at, now)
+        if one.records < one.offsets and compactions[one.topic].may_have_lost(last, now)
     ]
     if suspect:
         found = "; ".join(_suspicion(one, compaction) for one, compaction in suspect)
         raise TombstonesLostError(
-            f"tombstones may have been lost: {found}. The inputs were last read at"
-            f" {looked_at:%Y-%m-%d %H:%M} UTC, {_words(now - looked_at)} ago. Positions that were"
+            f"tombstones may have been lost: {found}. {last.in_words(now)}. Positions that were"
             " closed since would stay open, so nothing was changed."
             f" {way_out({one.topic: compaction for one, compaction in suspect})}"
+        )
+
+
+# So many keys are named in an error; the log has more.
+MAX_NAMED_KEYS = 10
+
+
+@dataclass(frozen=True)
+class UncertainKeys:
+    """Keys whose good records may be lost: how many, and the first of them by name."""
+
+    count: int = 0
+    keys: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        named = list(map(one_line, self.keys[:MAX_NAMED_KEYS]))
+        more = f" and {self.count - len(named)} more" if self.count > len(named) else ""
+        return f"{', '.join(named)}{more}"
+
+
+def require_certain(
+    uncertain: Mapping[str, UncertainKeys],
+    last: LastLook,
+    now: datetime,
+) -> None:
+    """Raise UncertainKeysError if there are any; by topic."""
+    suspect = {topic: keys for topic, keys in uncertain.items() if keys.count}
+    if suspect:
+        found = "; ".join(f"{topic}: {keys}" for topic, keys in sorted(suspect.items()))
+        raise UncertainKeysError(
+            "good records may have been lost: of these keys only undecodable records were found"
+            f" since the last snapshot, behind offsets without a record: {found}."
+            f" {last.in_words(now)}; after min.compaction.lag.ms Kafka deletes any record that a"
+            " later one of its key supersedes, a tombstone too, even if the later one is"
+            " undecodable. Holders could be wrong, so nothing was changed. Write new records of"
+            f" these keys and compact again, or run {RECONCILE}: it leaves these keys as they are,"
+            " and names them (docs/compaction.md)"
         )
 
 

@@ -1,29 +1,51 @@
 """What a run is to read, as values: what it starts from, and what it finds unread."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import NEVER, IncompleteLook, Snapshot
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
     Compaction,
+    LastLook,
     ReadTopic,
     require_tombstones_kept,
 )
 from shardpost.kafka.offset_ranges import OffsetRange, Offsets, total_size
+from shardpost.kafka.open_transaction import OpenTransaction
+
+
+class UnreadableRecordsError(ShardpostError):
+    """Records of an input cannot be read yet, and what is to be done needs all of them."""
+
+    exit_code = NEEDS_ATTENTION
+
+
+def require_readable(topics: Collection[str], found: Sequence[OpenTransaction]) -> None:
+    """Raise UnreadableRecordsError, naming all, if one of the topics has an open transaction."""
+    hidden = [str(one) for one in found if one.begins.topic in topics]
+    if hidden:
+        raise UnreadableRecordsError(
+            "a reconciliation closes what the inputs do not hold, and records behind an open"
+            f" transaction cannot be read: {'; '.join(hidden)}. Nothing was changed. Wait for it to"
+            " end, or end it (docs/compaction.md, An open transaction), then reconcile again"
+        )
 
 
 @dataclass(frozen=True)
 class Look:
     """A look at the topics: at that time, after the snapshot `last`, to reconcile or not.
 
-    `counts` is {topic: partitions}, of retry topics too.
+    `counts` is {topic: partitions}, of retry topics too. `ahead` is the `looked_at` of the snapshot
+    as it was stored, if that is in the future: then it is unknown (Snapshot.as_known).
     """
 
     at: datetime
     last: Snapshot | None
     counts: Mapping[str, int]
     reconcile: bool = False
+    ahead: datetime | None = None
 
     @property
     def read(self) -> Offsets:
@@ -34,6 +56,26 @@ class Look:
     def known_ids(self) -> Mapping[str, str]:
         """The ids of the topics that were read."""
         return self.last.topic_ids if self.last else {}
+
+    @property
+    def last_look(self) -> LastLook | None:
+        """When the inputs were read last."""
+        return LastLook(self.last.looked_at, self.last.read_at) if self.last else None
+
+    def times(self, found: "Unread") -> tuple[datetime, IncompleteLook | None]:
+        """Return `looked_at` of what this look found, and what is incomplete about it.
+
+        With open transactions that is when everything up to the present ends was there; mostly as
+        it was. As soon as all below an earlier look's high watermarks is read, it is that look's.
+        """
+        known = self.last.looked_at if self.last else NEVER
+        if not found.open_transactions:
+            return max(known, self.at), None
+        earlier = self.last.incomplete if self.last else None
+        if earlier and earlier.is_read_up_to(found.ends):
+            known, earlier = max(known, earlier.at), None
+        noted = (earlier.at, earlier.ends) if earlier else (self.at, found.high)
+        return known, IncompleteLook(*noted, read_at=self.at)
 
     def never_read(self, topics: Collection[str]) -> dict[str, str]:
         """Return what is wrong with each input that the last snapshot is not of, in words."""
@@ -81,7 +123,9 @@ class Unread:
     `ends` and `topic_ids` are of all topics that are read, the ids as far as Kafka gives any.
     `generations` says how many times the topic of an input was recreated (record_order.py), by the
     input's name in the contract: the topic may have another one now. `compactions` says how Kafka
-    compacts each input. `reconciliation` is None unless one was asked for.
+    compacts each input. `reconciliation` is None unless one was asked for. `high` are the high
+    watermarks at the time of the look; `open_transactions` are what keeps `ends` below them, and
+    `gone` retry topics that were read and are not there any more.
     """
 
     ranges: list[OffsetRange]
@@ -90,6 +134,9 @@ class Unread:
     generations: Mapping[str, int]
     compactions: Mapping[str, Compaction]
     reconciliation: Reconciliation | None = None
+    high: Offsets = field(default_factory=dict)
+    open_transactions: Sequence[OpenTransaction] = ()
+    gone: Collection[str] = ()
 
     @property
     def size(self) -> int:
@@ -107,9 +154,9 @@ class Unread:
         return [range_ for range_ in visible if range_.topic == topic]
 
     def require_tombstones_kept(
-        self, records: Mapping[str, int], looked_at: datetime, now: datetime
+        self, records: Mapping[str, int], last: LastLook, now: datetime
     ) -> None:
-        """Raise TombstonesLostError if tombstones after `looked_at` may be missing.
+        """Raise TombstonesLostError if tombstones after the last look may be missing.
 
         `records` is {input: how many its ranges hold}. A run that reconciles misses none.
         """
@@ -118,14 +165,14 @@ class Unread:
                 ReadTopic(topic, total_size(self.of_topic(topic)), count)
                 for topic, count in records.items()
             ]
-            require_tombstones_kept(read, self.compactions, looked_at, now)
+            require_tombstones_kept(read, self.compactions, last, now)
 
-    def may_have_lost(self, looked_at: datetime, now: datetime) -> list[str]:
+    def may_have_lost(self, last: LastLook, now: datetime) -> list[str]:
         """Return the inputs with new offsets whose tombstones may be gone by now."""
         if self.reconciliation is not None:
             return []
         return [
             topic
             for topic, compaction in self.compactions.items()
-            if self.of_topic(topic) and compaction.may_have_lost(looked_at, now)
+            if self.of_topic(topic) and compaction.may_have_lost(last, now)
         ]

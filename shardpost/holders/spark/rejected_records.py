@@ -5,6 +5,7 @@ import logging
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from shardpost.holders.model.compacted_topics import UncertainKeys
 from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.tables import RETRY_NAMES
 from shardpost.kafka.coordinates import Coordinates
@@ -54,3 +55,16 @@ def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
         at = Coordinates(topic, partition, offset)
         log.warning("%s: not in the topic any more: key %s is closed", at, one_line(key))
     log.warning("%s: %d keys closed, whose records are not in the topic any more", topic, count)
+
+
+def report_uncertain(topic: str, found: UncertainKeys) -> None:
+    """Log up to MAX_NAMED keys whose good records may be lost, and the number of all."""
+    for key in found.keys:
+        log.warning(
+            "%s: key %s is left as it is: good records of it may be lost", topic, one_line(key)
+        )
+    log.warning(
+        "%s: %d keys may have lost good records, behind which undecodable ones came; write new"
+        " records of them where they are wrong",
+        *(topic, found.count),
+    )

@@ -9,8 +9,9 @@ import logging
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -19,12 +20,14 @@ from pyspark.sql import SparkSession
 from shardpost import __version__
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.run_counts import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.holder_updates import update_holders
 from shardpost.holders.spark.latest import Changes
+from shardpost.holders.spark.rejected_records import report_uncertain
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.topic_update import (
     TopicUpdate,
@@ -32,6 +35,7 @@ from shardpost.holders.spark.topic_update import (
     reconciled,
     update_topic,
 )
+from shardpost.holders.spark.uncertain_keys import uncertain_keys
 from shardpost.settings import Settings
 from shardpost.spark import client_source, kafka_source, session
 from shardpost.spark.kafka_source import ReadRanges
@@ -55,7 +59,7 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnaps
 
     def build(read_ranges: ReadRanges) -> BuiltSnapshot:
         spark = session.start(COMPACT_POSITIONS.name)
-        _require_tombstones_kept(spark, settings, look.last, unread, read_ranges)
+        _require_tombstones_kept(spark, settings, look, unread, read_ranges)
         tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
         run = CompactionRun(settings, tables, look.last, look.counts, unread, read_ranges)
         return _build(run, look)
@@ -72,37 +76,39 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnaps
 def _require_tombstones_kept(
     spark: SparkSession,
     settings: Settings,
-    last: Snapshot | None,
+    look: Look,
     unread: Unread,
     read_ranges: ReadRanges,
 ) -> None:
     """Raise TombstonesLostError if topics may have lost tombstones that no snapshot has read."""
+    last = look.last_look
     if not last:
         return
     now = datetime.now(UTC)
     counted = {
         topic: read_ranges(spark, settings, unread.of_topic(topic)).count()
-        for topic in unread.may_have_lost(last.looked_at, now)
+        for topic in unread.may_have_lost(last, now)
     }
-    unread.require_tombstones_kept(counted, last.looked_at, now)
+    unread.require_tombstones_kept(counted, last, now)
 
 
 def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
-    unread, last = run.unread, run.last
+    unread = run.unread
     run.set_shuffle_partitions()
     updates, retries = _update_topics(run)
-    if last:  # compaction went on while it was read
+    if last := look.last_look:  # compaction went on while it was read
         read = {update.source.topic: update.read for update in updates}
-        unread.require_tombstones_kept(read, last.looked_at, datetime.now(UTC))
-    done = _run_counts(updates, retries)
+        unread.require_tombstones_kept(read, last, datetime.now(UTC))
+    done = replace(_run_counts(updates, retries), **_uncertain(run, updates, last))
     for update in updates:
         keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
     counts = _update_holders(run, next(changes, None), done.rejected)
+    looked_at, incomplete = look.times(unread)
     snapshot = Snapshot(
         number=run.number,
         committed_at=datetime.now(UTC),
-        looked_at=look.at,
+        looked_at=looked_at,
         end_offsets=unread.ends,
         tables=dict(run.tables.versions),
         counts=counts,
@@ -112,6 +118,7 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         shards=run.shards,
         topic_ids=unread.topic_ids,
         generations=unread.generations,
+        incomplete=incomplete,
     )
     return BuiltSnapshot(snapshot, done)
 
@@ -138,6 +145,26 @@ def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
         without_effect=sum(update.without_effect for update in updates),
         reconciled=sum(update.reconciled for update in updates),
     )
+
+
+def _uncertain(
+    run: CompactionRun, updates: Sequence[TopicUpdate], last: LastLook | None
+) -> dict[str, Any]:
+    """Return what RunCounts has of keys whose good records may be lost.
+
+    UncertainKeysError if there are any, and the run is not to reconcile.
+    """
+    if last is None:
+        return {}
+    now = datetime.now(UTC)
+    found = {one.source.topic: uncertain_keys(run, one, last, now) for one in updates}
+    if run.unread.reconciliation is None:
+        require_certain(found, last, now)
+    found = {topic: keys for topic, keys in found.items() if keys.count}
+    for topic, keys in found.items():
+        report_uncertain(topic, keys)
+    named = {topic: list(keys.keys) for topic, keys in found.items()}
+    return {"uncertain": sum(one.count for one in found.values()), "uncertain_keys": named}
 
 
 def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:
