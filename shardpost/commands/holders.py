@@ -1,7 +1,7 @@
 """`shardpost holders`: who holds stock that counts, from one snapshot."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -31,8 +31,9 @@ def command(
 
     snapshot = tables.snapshot(number)
     found = tables.holders(client, shard, as_of, snapshot.number)
-    if as_of is not None and as_of > snapshot.looked_at:
-        click.echo(_not_covered(snapshot), err=True)
+    known = snapshot.as_known(datetime.now(UTC))
+    if as_of is not None and as_of > known.looked_at:
+        click.echo(_not_covered(known), err=True)
     unknown = None if client is None or found else _why_none(snapshot, client, shard)
     if unknown is not None:
         click.echo(one_line(unknown), err=True)
@@ -44,6 +45,13 @@ def command(
 
 
 def _not_covered(snapshot: "Snapshot") -> str:
+    from shardpost.delta.snapshot import NEVER
+
+    if snapshot.looked_at == NEVER:
+        return (
+            f"up to when snapshot {snapshot.number} has all records is not known: later ones may"
+            " not be in this answer; `shardpost compact` says why"
+        )
     return (
         f"snapshot {snapshot.number} has what the topics held at"
         f" {snapshot.looked_at:%Y-%m-%d %H:%M:%S} UTC: later records are not in this answer;"

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.doctor.finding import Finding, error, ok, warning
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -36,6 +36,14 @@ def check(settings: Settings, now: datetime) -> Iterator[Finding]:
 
 def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Finding:
     """Check when the inputs were last found to hold no more."""
+    if snapshot.is_ahead(now):
+        found = f"number {snapshot.number}, looked at {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
+        expected = "a time before now: a clock was ahead, or this one is behind"
+        return error("snapshot", found, expected, f"correct the clock (`date -u`), then {COMPACT}")
+    if snapshot.looked_at == NEVER:
+        found = f"number {snapshot.number}, never looked at with nothing left unread"
+        expected = "inputs that can be read to their ends: see `inputs`"
+        return error("snapshot", found, expected, COMPACT)
     age = now - snapshot.looked_at
     found = f"number {snapshot.number}, looked at {_in_words(age)} ago"
     if age > TOMBSTONES_KEPT:

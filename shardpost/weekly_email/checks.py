@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.store_topic import StoreTopic
@@ -38,6 +38,7 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     ledger = require_ledger(settings, request.week)
     chosen = shard_ranges.parse(request.shards, ledger.partitions)
     snapshot = snapshots.current(settings)
+    _require_not_ahead(snapshot, request.now)
     as_of = _early_as_of(snapshot, request) if request.early else latest
     week = PreparedWeek(request.week, as_of, sender, snapshot, ledger.partitions, chosen)
     if frozen := frozen_weeks.find(settings, request.week):
@@ -53,9 +54,8 @@ def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:
     """Return now, or the time up to which the snapshot has all records if that is earlier."""
     if snapshot.looked_at < request.week.start:
         raise ShardpostError(
-            f"week {request.week} started {request.week.start:%Y-%m-%d %H:%M} UTC, and snapshot"
-            f" {snapshot.number} is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC: run"
-            " `shardpost compact` first"
+            f"week {request.week} started {request.week.start:%Y-%m-%d %H:%M} UTC, and"
+            f" {_in_words(snapshot)}: run `shardpost compact` first"
         )
     return min(request.as_of or request.now, snapshot.looked_at)
 
@@ -63,8 +63,8 @@ def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:
 def _require_covered(snapshot: Snapshot, week: IsoWeek) -> None:
     if snapshot.looked_at < week.end:
         raise ShardpostError(
-            f"week {week} ended {week.end:%Y-%m-%d %H:%M} UTC, and snapshot {snapshot.number} is of"
-            f" {snapshot.looked_at:%Y-%m-%d %H:%M} UTC: run `shardpost compact` first"
+            f"week {week} ended {week.end:%Y-%m-%d %H:%M} UTC, and {_in_words(snapshot)}: run"
+            " `shardpost compact` first"
         )
 
 
@@ -72,7 +72,28 @@ def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> N
     """Refuse a snapshot that does not know who has unsubscribed lately."""
     if now - snapshot.looked_at > timedelta(seconds=most_seconds):
         raise ShardpostError(
-            f"snapshot {snapshot.number} is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC, more than"
-            f" {most_seconds:g} s ago (SHARDPOST_MAIL_SNAPSHOT_AGE): who has unsubscribed since is"
-            " not known: run `shardpost compact` first"
+            f"{_in_words(snapshot)}, more than {most_seconds:g} s ago"
+            " (SHARDPOST_MAIL_SNAPSHOT_AGE): who has unsubscribed since is not known: run"
+            " `shardpost compact` first"
         )
+
+
+def _require_not_ahead(snapshot: Snapshot, now: datetime) -> None:
+    """Refuse a snapshot of the future: nobody knows what it covers."""
+    if snapshot.is_ahead(now):
+        raise ShardpostError(
+            f"{_in_words(snapshot)}, and by this machine's clock it is {now:%Y-%m-%d %H:%M} UTC: a"
+            " compaction ran by a clock that was ahead, or this one is behind, so what the snapshot"
+            " has is not known. Correct the clock that is wrong (`date -u`), then run"
+            " `shardpost compact`"
+        )
+
+
+def _in_words(snapshot: Snapshot) -> str:
+    """Return what a snapshot is of, and why no later time."""
+    if snapshot.looked_at == NEVER:
+        of = "was never found to have all that its inputs held"
+    else:
+        of = f"is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
+    behind = " (since then records are behind an open transaction; `shardpost compact` names it)"
+    return f"snapshot {snapshot.number} {of}{behind if snapshot.incomplete else ''}"

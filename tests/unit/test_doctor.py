@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -16,7 +17,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from shardpost import cli
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.doctor import examination
 from shardpost.doctor.airflow import check_dags, check_heartbeat
 from shardpost.doctor.clock import compare
@@ -199,6 +200,16 @@ def test_a_snapshot_that_was_not_looked_at_for_long_needs_a_compaction(
     found = check_freshness(snapshot, NOW, timedelta(hours=1))
     assert found.state == state
     assert found.cure == (None if state == "ok" else "shardpost compact")
+
+
+def test_a_snapshot_of_the_future_or_of_no_known_time_is_an_error() -> None:
+    made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "1", "run", "US", 1)
+    ahead = check_freshness(made.with_looked_at(NOW + timedelta(days=8)), NOW, timedelta(hours=1))
+    assert ahead.state == "error"
+    assert "a clock was ahead" in str(ahead.expected)
+    never = check_freshness(replace(made, looked_at=NEVER), NOW, timedelta(hours=1))
+    assert never.state == "error"
+    assert never.found == "number 7, never looked at with nothing left unread"
 
 
 def test_a_release_that_loses_ends_of_transactions_is_named() -> None:

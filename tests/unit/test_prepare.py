@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.delta import snapshots
+from shardpost.delta.snapshot import NEVER, IncompleteLook
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -117,6 +118,32 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     if is_frozen:
         assert prepared(patient, *mode, now=late).frozen
         assert prepared(at, *mode, now=late - timedelta(seconds=1)).frozen
+
+
+@pytest.mark.parametrize("mode", EVERY_MODE)
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_snapshot_of_the_future_covers_nothing(
+    at: Settings, mode: tuple[str, ...], is_frozen: bool
+) -> None:
+    if is_frozen:
+        freeze(at)
+    look(at, NOW + timedelta(days=8))
+    with pytest.raises(ShardpostError, match=r"clock it is 2026-11-23 08:00 UTC: .* compact`$"):
+        prepared(at, *mode)
+    assert ledger_marks.list_all(at) == []
+    look(at, NOW + timedelta(minutes=4))  # clocks differ a little
+    assert prepared(at, "--dry-run")
+
+
+def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settings) -> None:
+    look(at, NEVER)
+    with pytest.raises(ShardpostError, match="was never found to have all that its inputs held"):
+        prepared(at)
+    before = WEEK.end - timedelta(hours=1)
+    hidden = IncompleteLook(NOW, {}, read_at=NOW)
+    snapshots.update_looked_at(at, snapshots.current(at).with_looked_at(before, incomplete=hidden))
+    with pytest.raises(ShardpostError, match=r"is of 2026-11-22 23:00 UTC \(since then .* open"):
+        prepared(at)
 
 
 def test_the_first_real_run_of_a_week_marks_the_ledger_and_a_dry_one_does_not(
