@@ -14,8 +14,10 @@ from hypothesis import settings as example_settings
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of, rows
+from shardpost.delta.snapshot import NEVER
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import POSITION_EVENTS, REJECTED_RECORDS
+from shardpost.holders.model.unread import UnreadableRecordsError
 from shardpost.holders.spark import compaction_run
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.partitioning import partition_of
@@ -273,12 +275,22 @@ def test_an_open_transaction_is_left_for_a_later_run(fresh: Callable[[], Setting
     for record in later:
         send(producer, settings, record)
     producer.flush(30)
-    run(settings)
+    closes = closed(later[0].key.decode() if later[0].key else "")
+    produce(settings, [closes])  # behind it: committed, and not to be read yet
+    found = run(settings, code=3)
     agree(settings, fold)
+    assert found["open_transactions"]
+    first = snapshots.current(settings)
+    assert first.looked_at == NEVER
+    run(settings, code=3)
+    assert snapshots.current(settings).number == first.number
+    with pytest.raises(UnreadableRecordsError, match="Nothing was changed"):
+        run(settings, reconcile=True)
     producer.commit_transaction(30)
-    fold.add(later)
+    fold.add([*later, closes])
     run(settings)
     agree(settings, fold)
+    assert snapshots.current(settings).looked_at > first.committed_at
 
 
 def test_with_added_partitions_the_newer_one_of_a_key_wins(
