@@ -5,12 +5,15 @@ Every 15 minutes, and by hand: reads the new records of the topics `positions`, 
 holds US stock), commits **one snapshot** that makes all of it visible at once, and publishes the
 changes to the topic `share-holders`. Corrections come by the topic `retries`.
 
-With nothing new it adds no snapshot, but updates `looked_at` of the last one. If another compaction
+With nothing new it adds no snapshot, but updates `looked_at` of the last one. While an open
+transaction hides records of an input, `looked_at` stays behind; the log and `open_transactions` of
+the result name it (the job ends with 3, and the task with success). If another compaction
 (`shardpost compact`) is running, it waits for that one. Killed at any point and run again, it ends
 with the same result as an uninterrupted run.
 
 **Refused until a person acts.** The task fails without a retry if Kafka may have deleted tombstones
-that were not read (after a long pause: closed positions would stay open), and after its retries if
+that were not read (after a long pause: closed positions would stay open), or good records behind
+undecodable ones, and after its retries if
 an input was deleted and recreated, or its records were deleted before being read. Nothing is
 changed then, nor by later runs; the log, and `alerts.log`, name the topic. Run
 `shardpost compact --reconcile` once: it takes what the topics hold now, and closes what they do not

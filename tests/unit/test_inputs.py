@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
@@ -119,6 +119,17 @@ def test_what_lost_its_tombstone_was_closed_before_the_retention_of_tombstones(
     closes_at = found.reconciliation.closes_at
     assert closes_at["positions"] == closes_at["exchanges"] == NOW - timedelta(days=1)
     assert closes_at["clients"] < NOW - timedelta(days=30_000)
+
+
+def test_where_the_last_look_is_unknown_the_last_commit_counts(kafka: MemoryKafka) -> None:
+    put(kafka, "positions", 3)
+    last = replace(snapshot_of(look(kafka, None)), looked_at=NEVER)
+    recreate(kafka, "positions")
+    put(kafka, "positions", 1)
+    for committed_at, closes_at in ((EARLIER, EARLIER), (NOW + timedelta(days=8), NOW)):
+        found = look(kafka, replace(last, committed_at=committed_at), reconcile=True)
+        assert found.reconciliation
+        assert found.reconciliation.closes_at["positions"] == closes_at
 
 
 def test_an_input_that_is_shorter_than_what_was_read_of_it_is_a_new_generation_too(

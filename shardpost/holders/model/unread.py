@@ -100,8 +100,11 @@ class Look:
         Until the last look it was open, for all that is known. But where a tombstone was lost, that
         was written before its retention began to run.
         """
-        looked_at = self.last.looked_at if self.last else self.at
-        return looked_at if restarted else min(looked_at, self.at - retention)
+        known = self.at
+        if self.last:
+            is_known = self.last.looked_at != NEVER
+            known = min(known, self.last.looked_at if is_known else self.last.committed_at)
+        return known if restarted else min(known, self.at - retention)
 
 
 @dataclass(frozen=True)
