@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 
 from shardpost import locks
-from shardpost.dead_letters.letters_table_offsets import unread
+from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.store_partitions import partitions_with_records
 from shardpost.errors import DONE
@@ -24,7 +24,7 @@ def result_if_empty(settings: Settings, lock: str) -> JobResult | None:
         return None
     with locks.exclusive(settings, lock, lock):
         require_stores(settings, "dead-letters", "parking-lot")
-        if partitions_with_records(settings) or unread(settings):
+        if partitions_with_records(settings) or read_progress(settings).transactions:
             return None
     log.info("no dead letters")
     return DONE, as_json(Counter(), Counter(), (), Intake())

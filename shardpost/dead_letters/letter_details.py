@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardpost.dead_letters.letters_table import life
+from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import ID, header_text
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letter_names import BASE64, keys_of, name_of
@@ -20,6 +21,9 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
 from shardpost.printable import one_line
 from shardpost.settings import Settings
+
+# The state of a letter that was waiting or parked in a topic that was deleted and recreated.
+LOST = "lost"
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,15 @@ def describe(settings: Settings, letter_id: str) -> LetterDetails:
     """Return what is known of a letter; ShardpostError if nothing is."""
     steps = life(settings, letter_id)
     record = newest_record(settings, letter_id)
-    newest = newest_steps(steps).get(letter_id)
-    if newest is None and record is None:
+    newest = newest_steps(steps, read_progress(settings).generations).get(letter_id)
+    is_known = not all(step.is_by_hand for step in steps)
+    if not is_known and record is None:
         raise ShardpostError(
             f"no letter {one_line(letter_id)}: `shardpost letters list` lists those known"
         )
     return LetterDetails(
         letter_id,
-        str(newest.state) if newest else None,
+        str(newest.state) if newest else (LOST if is_known else None),
         record,
         steps,
         [*_decisions(settings, letter_id)],

@@ -4,8 +4,8 @@ Questions are answered from the table and from the records that it has not read 
 are right also before the first sweep.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any
 
@@ -13,8 +13,13 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from shardpost.dead_letters.letters_table_offsets import transaction_name, unread
-from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps
+from shardpost.dead_letters.letters_table_offsets import TableProgress, read_progress
+from shardpost.dead_letters.model.letter_history import (
+    Generations,
+    Step,
+    in_order,
+    newest_steps,
+)
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.record_steps import step_of
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
@@ -32,23 +37,26 @@ SCHEMA = arrow_schema(DEAD_LETTERS)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
-_STEP = (
+_COLUMNS = (
     'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint, due'
 )
-# The newest step of each letter, with what only an earlier one says of it. Tombstones that were
-# written by hand have no attempt.
+_GENERATION = "coalesce(generation, 0) AS generation"  # older versions of Shardpost wrote none
+_STEP = f"{_COLUMNS}, {_GENERATION}"
+# The newest step of each letter in the topics that are there, and in those before them, with what
+# only an earlier one says of it. Tombstones that were written by hand have no attempt.
 _NEWEST = """
-WITH ranked AS (
-  SELECT id, state, attempt, at, topic, "partition", "offset", due,
+WITH steps AS (SELECT *, {is_past} AS is_past FROM dead_letters),
+ranked AS (
+  SELECT id, state, attempt, at, topic, "partition", "offset", due, generation,
     first_value(origin_topic) IGNORE NULLS OVER life AS origin_topic,
     first_value(error) IGNORE NULLS OVER life AS error,
     first_value(fingerprint) IGNORE NULLS OVER life AS fingerprint,
     row_number() OVER life AS back
-  FROM dead_letters
+  FROM steps
   WHERE attempt IS NOT NULL
   WINDOW life AS (
-    PARTITION BY id
-    ORDER BY attempt DESC,
+    PARTITION BY id, is_past
+    ORDER BY CASE WHEN is_past THEN coalesce(generation, 0) END DESC, attempt DESC,
       CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END DESC, "offset" DESC
     ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
   )
@@ -58,30 +66,37 @@ WITH ranked AS (
 
 def current_letters(settings: Settings) -> dict[str, Step]:
     """Return the newest step of each letter in the table or the topics, by its id."""
-    newest = f"{_NEWEST} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
+    progress = read_progress(settings)
+    ranked = _NEWEST.format(is_past=_is_past(progress.generations))
+    newest = f"{ranked} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
     by_hand = f"SELECT {_STEP} FROM dead_letters WHERE attempt IS NULL"  # noqa: S608
     in_table = (*_query(settings, newest), *_query(settings, by_hand))
-    return newest_steps(chain(in_table, _not_in_table(settings)))
+    not_in_table = _not_in_table(settings, progress)
+    return newest_steps(chain(in_table, not_in_table), progress.generations)
 
 
 def life(settings: Settings, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
     columns = f"{_STEP}, origin_offset, origin_key"
     sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(letter_id)}"  # noqa: S608
-    new = (step for step in _not_in_table(settings) if step.id == letter_id)
+    not_in_table = _not_in_table(settings, read_progress(settings))
+    new = (step for step in not_in_table if step.id == letter_id)
     return [*in_order((*_query(settings, sql), *new))]
 
 
 def open_table(settings: Settings) -> DeltaTable:
-    """Return the table as it is now, created if it is not there."""
+    """Return the table as it is now, created or given its newer columns if need be."""
     table_log.create(settings, DEAD_LETTERS, KEEP_DAYS)
+    table = DeltaTable(path_of(settings, DEAD_LETTERS))
+    if table_log.add_missing_columns(settings, DEAD_LETTERS, table.version()) == table.version():
+        return table
     return DeltaTable(path_of(settings, DEAD_LETTERS))
 
 
-def append(settings: Settings, table: DeltaTable, new: Sequence[OffsetRange]) -> None:
+def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:
     """Append the steps of offsets that the table has not, in this process: for a few of them."""
-    found = [asdict(step) for range_ in new for step in _steps_in(settings, range_)]
-    read = [Transaction(transaction_name(one.topic_partition), one.until) for one in new]
+    found = [asdict(step) for step in _not_in_table(settings, progress)]
+    read = [Transaction(*one) for one in progress.transactions.items()]
     once = CommitProperties(max_commit_retries=0, app_transactions=read)
     try:
         steps = pa.Table.from_pylist(found, SCHEMA)
@@ -102,9 +117,19 @@ def _step(row: dict[str, Any]) -> Step:
     return Step(**(row | {"state": LetterState(row["state"])}))
 
 
-def _not_in_table(settings: Settings) -> Iterator[Step]:
-    for range_ in unread(settings):
-        yield from _steps_in(settings, range_)
+def _not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]:
+    for range_ in progress.unread:
+        generation = progress.generations[range_.topic]
+        for step in _steps_in(settings, range_):
+            yield replace(step, generation=generation) if generation else step
+
+
+def _is_past(generations: Generations) -> str:
+    """Return the SQL that tells whether the topic of a step is no more."""
+    return " OR ".join(
+        f"(topic = {text_literal(topic)} AND coalesce(generation, 0) < {generation})"
+        for topic, generation in generations.items()
+    )
 
 
 def _steps_in(settings: Settings, range_: OffsetRange) -> Iterator[Step]:

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from shardpost.dead_letters import redrive
 from shardpost.dead_letters.foreign_intake import GROUP, take_in
 from shardpost.dead_letters.letters_table import append, current_letters, open_table
-from shardpost.dead_letters.letters_table_offsets import unread
+from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.intake_position import RECREATED, Gap
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_names import name_of
@@ -82,7 +82,7 @@ def states(settings: Settings) -> dict[str, str]:
     """Return the state of each letter; the same from the table, and from the topics alone."""
     found = {name: str(step.state) for name, step in current_letters(settings).items()}
     table = open_table(settings)
-    append(settings, table, unread(settings, table))
+    append(settings, table, read_progress(settings, table))
     assert {name: str(step.state) for name, step in current_letters(settings).items()} == found
     return found
 

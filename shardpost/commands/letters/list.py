@@ -54,12 +54,17 @@ class ListFilters:
 @AS_JSON
 @grouped(ListFilters)
 def list_command(filters: ListFilters, as_json: bool) -> int:
-    """List all letters: counted by state, origin and error; as JSON one by one."""
+    """List all letters: counted by state, origin and error; as JSON one by one.
+
+    Refused while a topic of letters is not what it was (docs/stores.md).
+    """
     from shardpost import tables
     from shardpost.dead_letters.letters_table_offsets import not_visible
     from shardpost.settings import load
+    from shardpost.topics.stores import inspect_stores
 
     settings = load()
+    inspect_stores(settings, "dead-letters", "parking-lot")
     found = [step for step in tables.letters(settings) if filters.matches(step)]
     if as_json:
         click.echo(json.dumps([step.as_json() for step in found]))

@@ -3,7 +3,7 @@
 The table `dead_letters` has the steps as rows; record_steps.py makes them of records.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,12 @@ _STAGES = {
     LetterState.REDRIVEN: 2,
     LetterState.DISCARDED: 2,
 }
+_IN_TOPIC = (LetterState.WAITING, LetterState.PARKED)
+
+# {topic: which one of that name it is now}: 0 is the first that is known, and one that was deleted
+# and recreated is the next.
+Generations = Mapping[str, int]
+_FIRST: Generations = {}
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,8 @@ class Step:
     """One step, and what its record says of the letter; None where it does not say it.
 
     `topic`, `partition` and `offset` are where the record is. Without an attempt it is a tombstone
-    that was written by hand, which may be of no letter at all.
+    that was written by hand, which may be of no letter at all. `generation` tells which topic of
+    that name it is.
     """
 
     id: str
@@ -45,6 +52,7 @@ class Step:
     origin_key: bytes | None = None
     size: int | None = None
     failed_at: datetime | None = None
+    generation: int = 0
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -63,9 +71,17 @@ class Step:
 
     def removes(self, other: "Step") -> bool:
         """Tell whether this tombstone removes the other step's record from its topic."""
-        is_stored = other.state in (LetterState.WAITING, LetterState.PARKED)
-        is_same = self.topic_partition == other.topic_partition
-        return is_stored and is_same and self.offset > other.offset
+        place, others_place = ((step.topic_partition, step.generation) for step in (self, other))
+        return other.is_in_topic and place == others_place and self.offset > other.offset
+
+    @property
+    def is_in_topic(self) -> bool:
+        """Whether the letter is in the step's topic: waiting there, or parked."""
+        return self.state in _IN_TOPIC
+
+    def is_past(self, generations: Generations) -> bool:
+        """Tell whether its topic is no more: another one of that name is there now."""
+        return self.generation < generations.get(self.topic, 0)
 
     def with_facts_of(self, earlier: "Step") -> "Step":
         """Return this step with what only an earlier one says of the letter."""
@@ -88,33 +104,72 @@ class Step:
         }
 
 
-def newest_steps(steps: Iterable[Step]) -> dict[str, Step]:
+def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> dict[str, Step]:
     """Return the newest step of each letter by its id, in whatever order the steps come.
 
-    An id of which there are only tombstones written by hand is no letter.
+    An id of which there are only tombstones written by hand is no letter. Nor is one that was
+    waiting or parked in a topic that is no more: it is lost.
     """
-    newest: dict[str, Step] = {}
+    current: dict[str, Step] = {}
+    past: dict[str, Step] = {}
     by_hand: list[Step] = []
     for step in steps:
-        before = newest.get(step.id)
         if step.is_by_hand:
             by_hand.append(step)
-        elif before is None:
-            newest[step.id] = step
-        elif step.order >= before.order:
-            newest[step.id] = step.with_facts_of(before)
         else:
-            newest[step.id] = before.with_facts_of(step)
+            is_past = step.is_past(generations)
+            _add(past if is_past else current, step, by_generation=is_past)
+    for newest in (current, past):
+        _remove_by_hand(newest, by_hand)
+    names = current | past
+    found = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
+    return {name: step for name, step in found.items() if step is not None}
+
+
+def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
+    before = newest.get(step.id)
+    if before is None:
+        newest[step.id] = step
+        return
+    is_later = step.order >= before.order
+    if by_generation and step.generation != before.generation:
+        is_later = step.generation > before.generation
+    if is_later:
+        newest[step.id] = step.with_facts_of(before)
+    else:
+        newest[step.id] = before.with_facts_of(step)
+
+
+def _remove_by_hand(newest: dict[str, Step], by_hand: Iterable[Step]) -> None:
     for step in by_hand:
         last = newest.get(step.id)
         if last is not None and step.removes(last):
             newest[step.id] = replace(step, attempt=last.attempt).with_facts_of(last)
-    return newest
+
+
+def _of_both(current: Step | None, past: Step | None, generations: Generations) -> Step | None:
+    """Return the newest step of a letter, of which some may be of topics that are no more.
+
+    Where only one of both topics was recreated, the order of a letter's life still holds between
+    the old one and the other.
+    """
+    if past is None:
+        return current
+    if current is not None:
+        is_of_new_topic = generations.get(current.topic, 0) > 0
+        if is_of_new_topic or current.order >= past.order:
+            return current.with_facts_of(past)
+    return None if past.is_in_topic else past
 
 
 def in_order(steps: Iterable[Step]) -> Sequence[Step]:
-    """Return the steps of one letter in the order of its life, those by hand by their time."""
+    """Return the steps of one letter in the order of its life, those by hand by their time.
+
+    Where some are of a topic that was recreated, all are in the order of their times.
+    """
     found = sorted(steps, key=lambda step: (step.is_by_hand, step.order, step.at))
+    if len({step.generation for step in found}) > 1:
+        return sorted(found, key=lambda step: step.at)
     life = [step for step in found if not step.is_by_hand]
     for step in found[len(life) :]:
         later = (n for n, other in enumerate(life) if other.at > step.at)

@@ -5,11 +5,12 @@ So it does not matter where a sweep was stopped: what was not appended, the next
 
 import uuid
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
-from shardpost.dead_letters.letters_table_offsets import transaction_name, unread
+from shardpost.dead_letters.letters_table_offsets import TableProgress, read_progress
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.dead_letters.spark.letters_table_rows import rows_of
 from shardpost.delta import table_log
@@ -26,35 +27,38 @@ FEW = 20_000
 def catch_up(settings: Settings) -> int:
     """Append the steps of all records that are not in the table; return how many offsets."""
     table = letters_table.open_table(settings)
-    new = unread(settings, table)
-    count = sum(range_.size for range_ in new)
+    progress = read_progress(settings, table)
+    count = sum(range_.size for range_ in progress.unread)
     if count > FEW:
-        _append_many(settings, table.version(), new)
-    elif new:
-        letters_table.append(settings, table, new)
+        _append_many(settings, table.version(), progress)
+    elif progress.transactions:
+        letters_table.append(settings, table, progress)
     return count
 
 
-def _append_many(settings: Settings, version: int, new: list[OffsetRange]) -> None:
+def _append_many(settings: Settings, version: int, progress: TableProgress) -> None:
     spark = session.start(SWEEP_DEAD_LETTERS.name)
     # All of a row in one method would be too much for the JVM's compiler, and take half as long
     # again.
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
     files = []
-    for topic in sorted({range_.topic for range_ in new}):
-        ranges = [range_ for range_ in new if range_.topic == topic]
-        files += _written(spark, settings, ranges, version).files
-    read = {transaction_name(range_.topic_partition): range_.until for range_ in new}
+    for topic, generation in sorted(progress.generations.items()):
+        ranges = [range_ for range_ in progress.unread if range_.topic == topic]
+        if ranges:
+            rows = _rows(spark, settings, ranges).withColumn("generation", F.lit(generation))
+            files += _written(settings, rows, version).files
+    read = progress.transactions
     table_log.commit(settings, DEAD_LETTERS, version, files, app_transactions=read)
 
 
-def _written(
-    spark: SparkSession, settings: Settings, ranges: list[OffsetRange], version: int
-) -> Written:
+def _rows(spark: SparkSession, settings: Settings, ranges: list[OffsetRange]) -> DataFrame:
     topic = ranges[0].topic
     records = read_ranges(spark, settings, ranges, "timestampType")
     is_store = topic == settings.topic("dead-letters")
-    rows = rows_of(records, topic, is_store=is_store, rules=settings.retry_rules)
-    cores = spark.sparkContext.defaultParallelism
+    return rows_of(records, topic, is_store=is_store, rules=settings.retry_rules)
+
+
+def _written(settings: Settings, rows: DataFrame, version: int) -> Written:
+    cores = rows.sparkSession.sparkContext.defaultParallelism
     folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
     return write(settings, DEAD_LETTERS, rows.coalesce(cores), folder)

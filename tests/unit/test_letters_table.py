@@ -1,0 +1,261 @@
+"""The table of letters and the list, where topics are deleted and recreated; Kafka in memory."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from shardpost import cli
+from shardpost.dead_letters.letter_details import describe
+from shardpost.dead_letters.letters_table import append, current_letters, life, open_table
+from shardpost.dead_letters.letters_table_offsets import read_progress, unread
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.delta import query
+from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
+from shardpost.kafka import clients
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import Outgoing, Record
+from shardpost.settings import Settings
+from shardpost.topics import stores
+from shardpost.topics.creation import apply_topics
+from tests.support.letter_world import START, at, decide, failed, milliseconds, original, sweep
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+STORE, LOT = "dead-letters", "parking-lot"
+PARKING = {"retry_attempts": 0}
+
+
+@dataclass
+class Letters:
+    """Letters as they are put, swept and appended to the table."""
+
+    kafka: MemoryKafka
+
+    @property
+    def settings(self) -> Settings:
+        return self.kafka.settings
+
+    def fail(self, *offsets: int, seconds: int = 0) -> None:
+        """Report failures of records that were written at that time; so are their ids."""
+        self.put(*(failed(self.settings, recorded(n, seconds)) for n in offsets))
+
+    def put(self, *records: Outgoing) -> None:
+        producer = clients.producer(self.settings)
+        for record in records:
+            producer.produce(**record._asdict())
+        assert producer.flush(1) == 0
+
+    def park(self) -> None:
+        sweep(self.settings.model_copy(update=PARKING), START)
+
+    def append(self) -> int:
+        """Append what is new; return how many offsets."""
+        table = open_table(self.settings)
+        progress = read_progress(self.settings, table)
+        append(self.settings, table, progress)
+        return sum(range_.size for range_ in progress.unread)
+
+    def recreate(self, *topics: str) -> None:
+        for topic in topics:
+            self.kafka.broker.delete_topic(topic)
+        apply_topics(self.settings)
+
+    def states(self) -> dict[str, str]:
+        """Return the state of each letter; the same from table and topics, and from the table."""
+        found = {name: str(step.state) for name, step in current_letters(self.settings).items()}
+        self.append()
+        assert unread(self.settings) == []
+        again = {name: str(step.state) for name, step in current_letters(self.settings).items()}
+        assert again == found
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        sql = 'SELECT id, state, "offset", generation FROM dead_letters ORDER BY at, id, state DESC'
+        return query.rows(self.settings, sql, {DEAD_LETTERS: None})
+
+
+def recorded(offset: int, seconds: int) -> Record:
+    return original(offset, b"k%d" % offset)._replace(timestamp=milliseconds(at(seconds)))
+
+
+def name(offset: int, seconds: int = 0) -> str:
+    return f"positions-0-{offset}@{milliseconds(at(seconds))}"
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Iterator[Letters]:
+    given = {"partitions": 2, "home": tmp_path, "retry_jitter": 0.0, "kafka_timeout": 1}
+    with memory_kafka(lambda: milliseconds(START), **given) as kafka:
+        apply_topics(kafka.settings)
+        yield Letters(kafka)
+
+
+def test_recreated_topics_are_read_from_their_beginning(letters: Letters) -> None:
+    letters.fail(*range(12))
+    letters.park()
+    assert letters.states() == {name(n): "parked" for n in range(12)}
+    letters.recreate(STORE, LOT)
+    letters.fail(0, 1, 2, seconds=9)
+    letters.park()
+    letters.fail(7, seconds=9)
+    expected = {name(n, 9): "parked" for n in range(3)} | {name(7, 9): "waiting"}
+    assert letters.states() == expected
+    assert letters.append() == 0
+    letters.fail(8, seconds=9)
+    assert letters.states() == expected | {name(8, 9): "waiting"}
+    assert describe(letters.settings, name(0, 9)).state == "parked"
+
+
+def test_what_was_in_the_old_topic_keeps_its_history_and_is_lost(letters: Letters) -> None:
+    letters.fail(0)
+    letters.park()
+    letters.fail(1)
+    letters.append()
+    letters.recreate(STORE, LOT)
+    for letter_id, state in ((name(0), "parked"), (name(1), "waiting")):
+        details = describe(letters.settings, letter_id)
+        assert (details.state, details.record) == ("lost", None)
+        assert str(life(letters.settings, letter_id)[-1].state) == state
+    assert letters.states() == {}
+    assert [row["generation"] for row in letters.rows()] == [0, 0, 0]
+
+
+def test_a_letter_that_comes_again_after_that_is_in_its_new_state(letters: Letters) -> None:
+    letters.fail(0, 1)
+    letters.park()
+    decide(letters.settings, is_redrive=False)
+    letters.append()
+    letters.recreate(STORE, LOT)
+    letters.fail(0)
+    assert letters.states() == {name(0): "waiting", name(1): "discarded"}
+    letters.park()
+    assert letters.states() == {name(0): "parked", name(1): "discarded"}
+    assert len(life(letters.settings, name(0))) == 5
+    letters.recreate(STORE, LOT)
+    assert letters.states() == {name(1): "discarded"}
+
+
+def test_where_only_the_parking_lot_was_recreated_what_was_parked_does_not_wait(
+    letters: Letters,
+) -> None:
+    letters.fail(0)
+    letters.park()
+    letters.fail(1)
+    letters.append()
+    letters.recreate(LOT)
+    assert letters.states() == {name(1): "waiting"}
+    letters.park()
+    assert letters.states() == {name(1): "parked"}
+
+
+def test_where_only_the_store_was_recreated_what_is_parked_stays(letters: Letters) -> None:
+    letters.fail(0)
+    letters.park()
+    letters.fail(1)
+    letters.append()
+    letters.recreate(STORE)
+    assert letters.states() == {name(0): "parked"}
+    letters.fail(2)
+    assert letters.states() == {name(0): "parked", name(2): "waiting"}
+
+
+def test_a_topic_that_ends_before_what_was_read_is_read_again(letters: Letters) -> None:
+    letters.fail(*range(4))
+    letters.append()
+    for number in range(2):
+        log = letters.kafka.broker.log(TopicPartition(STORE, number))
+        log.entries[:] = [one for one in log.entries if one.offset < 1]
+        log.end = min(log.end, 1)
+    alive = set(letters.states())
+    assert 0 < len(alive) < 4
+    letters.fail(9)
+    assert set(letters.states()) == alive | {name(9)}
+
+
+# The table as versions made it that knew no ids of topics.
+_COLUMNS, _, _ = DEAD_LETTERS.columns.rpartition(",")
+OLD = Table(DEAD_LETTERS.name, _COLUMNS)
+
+
+def make_old_table(letters: Letters) -> None:
+    """Turn the table into one of an older version, with what it has read."""
+    settings = letters.settings
+    path = query.path_of(settings, DEAD_LETTERS)
+    old = query.query(settings, "SELECT * FROM dead_letters", {DEAD_LETTERS: None})
+    read = {
+        f"{topic}/{number}": DeltaTable(path).transaction_version(f"{topic}/{number}")
+        for topic in (STORE, LOT)
+        for number in range(2)
+    }
+    applied = [Transaction(topic, to) for topic, to in read.items() if to]
+    write_deltalake(
+        f"{path}.old",
+        old.drop_columns(["generation"]),
+        commit_properties=CommitProperties(app_transactions=applied),
+    )
+    Path(path).rename(f"{path}.new")
+    Path(f"{path}.old").rename(path)
+
+
+def test_a_table_without_ids_is_taken_over_without_loss_or_double_rows(letters: Letters) -> None:
+    letters.fail(0, 1)
+    letters.park()
+    letters.append()
+    make_old_table(letters)
+    letters.fail(2)
+    both = {name(0): "parked", name(1): "parked", name(2): "waiting"}
+    assert letters.states() == both
+    assert len(letters.rows()) == 5
+    letters.recreate(STORE, LOT)
+    letters.fail(*range(5), seconds=9)
+    assert letters.states() == {name(n, 9): "waiting" for n in range(5)}
+
+
+def test_a_table_without_ids_that_has_read_more_than_there_is_was_of_another_topic(
+    letters: Letters,
+) -> None:
+    letters.fail(*range(8))
+    letters.append()
+    make_old_table(letters)
+    letters.recreate(STORE)
+    letters.fail(0, 1, seconds=9)
+    assert letters.states() == {name(n, 9): "waiting" for n in range(2)}
+
+
+def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:
+    letters.fail(0)
+    letters.append()
+    version = open_table(letters.settings).version()
+    assert read_progress(letters.settings, open_table(letters.settings)).transactions == {}
+    assert open_table(letters.settings).version() == version
+
+
+def test_the_list_is_refused_while_a_store_is_not_what_it_was(
+    letters: Letters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shardpost.settings.load", lambda: letters.settings)
+    letters.fail(0)
+    assert listed(capsys) == [name(0)]
+    known = letters.settings.home / "stores" / f"{STORE}.json"
+    assert not known.exists()  # the list only looks
+    stores.require_stores(letters.settings, "dead-letters", "parking-lot")
+    letters.recreate(STORE)
+    letters.fail(1, 2)
+    with pytest.raises(ShardpostError, match="it was deleted and created again") as refused:
+        listed(capsys)
+    assert f"remove {known}" in str(refused.value)
+    assert refused.value.exit_code == 1
+    assert capsys.readouterr().out == ""
+    known.unlink()
+    assert listed(capsys) == [name(1), name(2)]
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    cli.root.main(["letters", "list", "--json"], standalone_mode=False)
+    return sorted(one["letter_id"] for one in json.loads(capsys.readouterr().out))
