@@ -9,8 +9,10 @@ from shardpost.dead_letters.letters_table import life
 from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import ID, header_text
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
-from shardpost.dead_letters.model.letter_names import BASE64, keys_of, name_of
-from shardpost.dead_letters.model.letter_parser import attempt_of
+from shardpost.dead_letters.model.letter_names import BASE64, SHA256, keys_of, name_of
+from shardpost.dead_letters.model.letter_parser import attempt_of, parse_record
+from shardpost.dead_letters.model.letters import letter_id as letter_id_of
+from shardpost.dead_letters.model.stored_names import parking_key
 from shardpost.decisions.decision import Decision, decode
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
@@ -99,13 +101,27 @@ def newest_record(settings: Settings, letter_id: str) -> Record | None:
     partitions = [TopicPartition(lot, number) for number in of_its_keys]
     partitions += [TopicPartition(store, number) for number in range(counts[store])]
     for partition in partitions:
+        count = counts[store] if partition.topic == store else None
         found = None
         for message in reading.read_to_end(settings, partition, committed=True):
-            if message.value() is not None and name_of(message.key()) == letter_id:
-                found = record_of(message)
+            if message.value() is not None and _is_of(
+                record := record_of(message), letter_id, count
+            ):
+                found = record
         if found is not None:
             return found
     return None
+
+
+def _is_of(record: Record, letter_id: str, store_partitions: int | None) -> bool:
+    """Tell whether a record is of a letter; in the store it may have another name than its key."""
+    key = name_of(record.key)
+    if store_partitions is None:
+        return key == letter_id
+    beginnings = (key, letter_id_of(record.coordinates, 0), SHA256)
+    if not letter_id.startswith(beginnings):
+        return False
+    return name_of(parking_key(parse_record(record), record, store_partitions)) == letter_id
 
 
 def text_or_base64(raw: str | bytes | None) -> str | None:
@@ -140,10 +156,11 @@ def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Itera
         return
     topic = settings.retry_rules.retry_topic(origin.origin_topic)
     count = offsets.partition_counts(settings, [topic])[topic]
-    partition = TopicPartition(topic, partition_of(origin.origin_key or letter_id, count))
+    own_id = origin.key or letter_id
+    partition = TopicPartition(topic, partition_of(origin.origin_key or own_id, count))
     for message in reading.read_to_end(settings, partition, committed=True):
         record = record_of(message)
-        if header_text(dict(record.headers).get(ID)) == letter_id:
+        if header_text(dict(record.headers).get(ID)) == own_id:
             yield record
 
 

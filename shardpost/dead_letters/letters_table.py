@@ -28,7 +28,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.sql import text_literal
 from shardpost.errors import ShardpostError
-from shardpost.kafka import reading
+from shardpost.kafka import offsets, reading
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
@@ -41,13 +41,13 @@ _COLUMNS = (
     'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint, due'
 )
 _GENERATION = "coalesce(generation, 0) AS generation"  # older versions of Shardpost wrote none
-_STEP = f"{_COLUMNS}, {_GENERATION}"
+_STEP = f"{_COLUMNS}, {_GENERATION}, key"
 # The newest step of each letter in the topics that are there, and in those before them, with what
 # only an earlier one says of it. Tombstones that were written by hand have no attempt.
 _NEWEST = """
 WITH steps AS (SELECT *, {is_past} AS is_past FROM dead_letters),
 ranked AS (
-  SELECT id, state, attempt, at, topic, "partition", "offset", due, generation,
+  SELECT id, state, attempt, at, topic, "partition", "offset", due, generation, key,
     first_value(origin_topic) IGNORE NULLS OVER life AS origin_topic,
     first_value(error) IGNORE NULLS OVER life AS error,
     first_value(fingerprint) IGNORE NULLS OVER life AS fingerprint,
@@ -78,10 +78,21 @@ def current_letters(settings: Settings) -> dict[str, Step]:
 def life(settings: Settings, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
     columns = f"{_STEP}, origin_offset, origin_key"
-    sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(letter_id)}"  # noqa: S608
-    not_in_table = _not_in_table(settings, read_progress(settings))
-    new = (step for step in not_in_table if step.id == letter_id)
-    return [*in_order((*_query(settings, sql), *new))]
+    new = [
+        step
+        for step in _not_in_table(settings, read_progress(settings))
+        if step.id == letter_id or step.is_by_hand
+    ]
+
+    def of(name: str, more: str = "") -> list[Step]:
+        sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(name)}{more}"  # noqa: S608
+        return [*_query(settings, sql), *(step for step in new if step.id == name)]
+
+    found = of(letter_id)
+    for key in {step.key for step in found if step.key}:
+        by_hand = (step for step in of(key, " AND attempt IS NULL") if step.is_by_hand)
+        found += [step for step in by_hand if any(map(step.removes, found))]
+    return [*in_order(found)]
 
 
 def open_table(settings: Settings) -> DeltaTable:
@@ -134,7 +145,8 @@ def _is_past(generations: Generations) -> str:
 
 def _steps_in(settings: Settings, range_: OffsetRange) -> Iterator[Step]:
     """Yield the steps of committed records of a range."""
-    is_store = range_.topic == settings.topic("dead-letters")
+    store = settings.topic("dead-letters")
+    count = offsets.partition_counts(settings, [store])[store] if range_.topic == store else None
     rules = settings.retry_rules
     messages = reading.read_to_end(
         settings, range_.topic_partition, start=range_.first, committed=True
@@ -142,6 +154,6 @@ def _steps_in(settings: Settings, range_: OffsetRange) -> Iterator[Step]:
     for record in map(record_of, messages):
         if record.offset >= range_.until:
             return
-        step = step_of(record, rules, is_store=is_store)
+        step = step_of(record, rules, store_partitions=count)
         if step is not None:
             yield step

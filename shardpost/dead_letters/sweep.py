@@ -75,6 +75,7 @@ def _sweep_store(sweep: Sweep, taken_in: Intake, result: dict[str, Any]) -> None
     for line in parked_lines(result):  # also of a sweep that fails: the next one does not know
         log.warning(line)
     _warn_of_times(sweep.routes, reports)
+    _warn_of_misplaced(sweep.routes, reports)
     failed = [report.error for report in reports if report.error]
     if failed:
         raise ShardpostError("; ".join(failed))
@@ -96,6 +97,19 @@ def _warn_of_times(routes: Routes, reports: Sequence[PartitionReport]) -> None:
             "%s: its times are those of the producers, so a slow clock makes retries early: set"
             " message.timestamp.type=LogAppendTime on it (docs/dead-letters-operations.md)",
             routes.store,
+        )
+
+
+def _warn_of_misplaced(routes: Routes, reports: Sequence[PartitionReport]) -> None:
+    """Say how many letters were not where Kafka's Java clients would have put them."""
+    if count := sum(report.misplaced for report in reports):
+        log.warning(
+            "%s: %d of these letters lay in another partition than that of their original keys: one"
+            " that is in both is retried twice. Produce each to the partition that `make_letter`"
+            " returns, or that Kafka's murmur2 gives its original key"
+            " (docs/dead-letters-operations.md)",
+            routes.store,
+            count,
         )
 
 

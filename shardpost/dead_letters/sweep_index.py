@@ -32,7 +32,8 @@ MAX_KEY_BYTES = 32
 ROWS = 1_000  # that are inserted at a time
 _OUTCOMES = {outcome.name: int(outcome) for outcome in Outcome}
 
-# `outcome` is null of what is no letter, or none any more. `origin_key` is a hash of a letter's
+# `outcome` is null of what is no letter, or none any more. A malformed letter has
+# the attempt NONE, as has its tombstone. `origin_key` is a hash of a letter's
 # original key, and `origin_offset` its place in the order of that; of what waits they are null. Of
 # a tombstone, `origin_offset` is the last offset that it covers. `fingerprint` is of what is due,
 # in a guarded index only. `resolved_attempt` is of a letter that is dropped.
@@ -49,6 +50,19 @@ _FOLDED = "folded (outcome INTEGER, resolved_attempt INTEGER, offset INTEGER)"
 _BY_KEY = """
 SELECT key, offset, outcome, attempt, origin_offset FROM records
 WHERE key IN several ORDER BY key, offset"""
+# Malformed letters are none of one key: each is removed by its own tombstone, or by one that was
+# written by hand, which covers all that is before it.
+_REMOVE_MALFORMED = """
+UPDATE records SET outcome = NULL WHERE attempt = :NONE AND outcome NOT NULL AND (key, offset) IN (
+    SELECT key, origin_offset FROM records
+    WHERE outcome IS NULL AND attempt = :NONE AND origin_offset < offset)"""
+_BY_HAND = "by_hand (key BLOB PRIMARY KEY, offset INTEGER) WITHOUT ROWID"
+_FIND_BY_HAND = """
+INSERT INTO by_hand SELECT key, max(offset) FROM records
+WHERE outcome IS NULL AND origin_offset >= offset GROUP BY key"""
+_REMOVE_MALFORMED_BY_HAND = """
+UPDATE records SET outcome = NULL WHERE attempt = :NONE AND outcome NOT NULL
+    AND offset < (SELECT by_hand.offset FROM by_hand WHERE by_hand.key = records.key)"""
 _SET_OUTCOME = "UPDATE records SET outcome = ?, resolved_attempt = ? WHERE offset = ?"
 
 # Letters that have to wait for one behind them.
@@ -70,7 +84,7 @@ _COUNTS = "SELECT outcome, count(*) FROM records WHERE outcome NOT NULL GROUP BY
 _DUE = """
 SELECT fingerprint, count(*) FROM records WHERE outcome IN (:RETRY, :HOLD) GROUP BY fingerprint"""
 
-_TABLES = (_RECORDS, _SEVERAL, _FOLDED, _DELAYED)
+_TABLES = (_RECORDS, _SEVERAL, _FOLDED, _DELAYED, _BY_HAND)
 
 
 class DelayedLetter(NamedTuple):
@@ -95,6 +109,7 @@ class SweepIndex:
     _database: sqlite3.Connection = field(default_factory=lambda: open_temporary(*_TABLES))
     _waiting: list[tuple[int, bytes, int, int]] = field(default_factory=list)
     _others: list[tuple[object, ...]] = field(default_factory=list)
+    _has_malformed: bool = False
 
     def close(self) -> None:
         """Remove the temporary file."""
@@ -115,6 +130,7 @@ class SweepIndex:
         letter = parse_record(record)
         outcome = decide(letter, self.now, self.rules).outcome
         if isinstance(letter, Malformed):
+            self._has_malformed = True
             self._others.append((offset, stored_key, int(outcome), NONE, None, None, None))
             return outcome
         if outcome is Outcome.WAIT:
@@ -165,6 +181,10 @@ class SweepIndex:
         keys = groupby(database.execute(_BY_KEY), itemgetter(0))
         found = chain.from_iterable(_fold(records) for _, records in keys)
         database.executemany("INSERT INTO folded VALUES (?, ?, ?)", found)
+        if self._has_malformed:
+            database.execute(_FIND_BY_HAND)
+            for remove in (_REMOVE_MALFORMED, _REMOVE_MALFORMED_BY_HAND):
+                database.execute(remove, {"NONE": NONE})
         in_order = database.execute("SELECT * FROM folded ORDER BY offset, rowid")
         database.executemany(_SET_OUTCOME, in_order)
         return database
@@ -182,10 +202,15 @@ _Row = tuple[bytes, int, int | None, int, int]
 
 
 def _fold(records: Iterator[_Row]) -> Iterator[tuple[int | None, int | None, int]]:
-    """Yield (outcome, resolved attempt, offset) of the letters of one key; the last one counts."""
+    """Yield (outcome, resolved attempt, offset) of the letters of one key; the last one counts.
+
+    Of malformed ones nothing: each is by itself.
+    """
     fold = KeyFold()
     for _, offset, outcome, attempt, until in records:
-        if outcome is None:
+        if attempt == NONE and (outcome is not None or until < offset):
+            fold.add_of_malformed()
+        elif outcome is None:
             fold.add_tombstone(attempt, until)
         else:
             fold.add_letter(offset, attempt, Outcome(outcome))

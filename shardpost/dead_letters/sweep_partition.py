@@ -18,7 +18,7 @@ from shardpost.dead_letters.batches import BATCH_BYTES, batches, size_of
 from shardpost.dead_letters.model.outcome import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.outcome_records import outcome_records
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
-from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced
 from shardpost.dead_letters.origin_order import SelectedRecord, in_origin_order
 from shardpost.dead_letters.selected_records import read_selected
 from shardpost.dead_letters.sweep_index import SweepIndex
@@ -63,13 +63,19 @@ class Sweep:
         """Return the records that carry out a letter's outcome."""
         return outcome_records(record, selected, self.rules, self.routes, self.now)
 
+    def is_misplaced(self, record: Record, written: Sequence[Outgoing]) -> bool:
+        """Tell whether a letter of which these records were written lay in a wrong partition."""
+        return bool(written) and is_of_misplaced(written[-1], record, self.routes)
+
 
 @dataclass(frozen=True)
 class PartitionReport:
     """How many letters of a partition had which outcome; `error` is what stopped the sweep.
 
     `parked` counts those that were parked by their origin and the fingerprint of their error.
-    `is_append_time` says whether the broker stamps the letters, as its newest record shows.
+    `is_append_time` says whether the broker stamps the letters, as its newest record shows;
+    `misplaced` counts those that were retried or parked and lay in another partition than their
+    keys'.
     """
 
     partition: TopicPartition
@@ -77,6 +83,7 @@ class PartitionReport:
     error: str | None = None
     parked: Counter[ParkedGroup] = field(default_factory=Counter)
     is_append_time: bool = True
+    misplaced: int = 0
 
 
 @dataclass
@@ -86,10 +93,12 @@ class _Progress:
     done: Counter[Outcome] = field(default_factory=Counter)
     parked: Counter[ParkedGroup] = field(default_factory=Counter)
     is_append_time: bool = True
+    misplaced: int = 0
 
-    def add(self, outcome: Outcome, records: Sequence[Outgoing]) -> None:
+    def add(self, outcome: Outcome, records: Sequence[Outgoing], *, is_misplaced: bool) -> None:
         """Count a letter whose records were committed."""
         self.done[outcome] += 1
+        self.misplaced += is_misplaced
         if outcome is Outcome.PARK:
             self.parked[parked_group(records[0])] += 1
 
@@ -97,7 +106,8 @@ class _Progress:
         self, partition: TopicPartition, counts: Counter[Outcome], error: str | None = None
     ) -> PartitionReport:
         """Return the report of a sweep that has come so far."""
-        return PartitionReport(partition, counts, error, self.parked, self.is_append_time)
+        found = self.parked, self.is_append_time, self.misplaced
+        return PartitionReport(partition, counts, error, *found)
 
 
 def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
@@ -201,10 +211,11 @@ def _publish(
             writer.write([out for _, records in written for out in records])
         except TooLargeError:
             for record, selected in batch:
-                progress.add(*_publish_one(sweep, writer, record, selected))
+                one = _publish_one(sweep, writer, record, selected)
+                progress.add(*one, is_misplaced=sweep.is_misplaced(record, one[1]))
         else:
-            for outcome, records in written:
-                progress.add(outcome, records)
+            for (record, _), one in zip(batch, written, strict=True):
+                progress.add(*one, is_misplaced=sweep.is_misplaced(record, one[1]))
         step("committed")
 
 

@@ -5,13 +5,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from shardpost.dead_letters.model import transition_records
+from shardpost.dead_letters.model.letter_format import ID, ORIGIN_KEY
 from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_parser import parse_record
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import as_record, first_failure
 from shardpost.dead_letters.model.record_steps import step_of
-from shardpost.dead_letters.model.transition_records import tombstone
+from shardpost.dead_letters.model.transition_records import Routes, tombstone
 from shardpost.dead_letters.spark.letters_table_rows import rows_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Header, Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings
 
 AT = datetime(2026, 11, 21, 12, 0, 0, 123000, UTC)
@@ -43,6 +46,21 @@ KEYS = [
     ),
     *(b"\xc0\x80", b"\xed\xa0\x80", b"k" * 1000, b"k" * 1001, b"\xff" * 1000, b"\xff" * 1001),
 ]
+# Ids of letters that have the form of other names, or nearly; and long ones.
+IDS = [
+    b"plain",
+    b"a~1",
+    b"a~b",
+    b"a\n~12",
+    b"a~1\n",
+    b"~0",
+    b"t-0-5",
+    b"t-0-5@77",
+    b"t-0-5@",
+    b"tt-0-5",
+]
+IDS += [b"x" * 998, b"x" * 999, b"a\x1bb"]
+NAMED: Header = ("letter-name", b"other~1")
 # When the store took a letter, as somebody says who may be wrong.
 STORED_AT: list[str | bytes] = [
     str(AT_MS - 5_000),
@@ -97,16 +115,22 @@ def records() -> list[Record]:
         Outgoing("", b"minus", b"1", [("attempt", b"-1"), ("origin-topic", b"t")]),
         Outgoing("", b"line", b"1", [("attempt", b"7\n")]),
         *(Outgoing("", key, b"1", []) for key in KEYS),
+        *(with_id(name) for name in IDS),
+        *(with_id(name, key) for name in IDS for key in (b"", b"k1", b"k2", b"k3", b"k4", b"k5")),
         *(Outgoing("", key, b"1", [*good[0].headers, ("letter-id", key)]) for key in KEYS),
     ]
     of_letter = Record(b"positions-1-0", b"v", [], AT_MS, "", 0, 0)
+    of_misplaced = as_read(letter(7, "E: x"))
     gone = [
         tombstone(of_letter, 3, LetterState.RETRIED, AT),
         tombstone(of_letter, 3, LetterState.PARKED, AT),
         tombstone(of_letter, 3, LetterState.REDRIVEN, AT),
         tombstone(of_letter, None, LetterState.DROPPED, AT),
         Outgoing("", b"by hand", None, []),
-        Outgoing("", b"by another", None, [("state", b"gone"), ("attempt", b"3")]),
+        Outgoing("", b"by another", None, [("state", b"gone"), ("attempt", b"3"), NAMED]),
+        *(removed(of_misplaced, state) for state in (LetterState.RETRIED, LetterState.PARKED)),
+        Outgoing("", b"empty", None, [("state", b"retried"), ("letter-name", b"")]),
+        Outgoing("", b"odd", None, [("state", b"retried"), ("letter-name", b"\xff")]),
     ]
     all_of_them = [*good, *bad, *gone]
     count = len(all_of_them)  # first with the times of producers, then with the broker's
@@ -114,6 +138,24 @@ def records() -> list[Record]:
         Record(out.key, out.value, _raw(out.headers), AT_MS, "t", 0, n, n >= count)
         for n, out in enumerate(all_of_them * 2)
     ]
+
+
+def with_id(letter_id: bytes, origin_key: bytes | None = None) -> Outgoing:
+    made = letter(5, "E: x")
+    headers = [h for h in made.headers if h[0] not in (ID, ORIGIN_KEY)]
+    headers += (
+        [(ID, letter_id)] if origin_key is None else [(ID, letter_id), (ORIGIN_KEY, origin_key)]
+    )
+    return made._replace(key=letter_id, headers=headers)
+
+
+def as_read(out: Outgoing) -> Record:
+    return Record(out.key, out.value, _raw(out.headers), AT_MS, "t", 1, 0)
+
+
+def removed(of: Record, state: LetterState) -> Outgoing:
+    routes = Routes("t", "parking-lot", {"t": 4, "parking-lot": 4})
+    return transition_records.removed(parse_record(of), of, state, AT, routes)
 
 
 def _raw(headers: Any) -> list[tuple[str, bytes | None]]:
@@ -126,9 +168,10 @@ def test_the_jvm_reads_steps_as_python_does(spark: SparkSession) -> None:
         [(r.key, r.value, 0, r.offset, AT, list(r.headers), int(r.is_append_time)) for r in found],
         SCHEMA,
     )
-    for is_store in (True, False):
-        rows = rows_of(frame, "t", is_store=is_store, rules=RULES).orderBy("offset").collect()
-        expected = [step_of(record, RULES, is_store=is_store) for record in found]
+    for count in (1, 4, None):
+        named = rows_of(frame, "t", store_partitions=count, rules=RULES)
+        rows = named.orderBy("offset").collect()
+        expected = [step_of(record, RULES, store_partitions=count) for record in found]
         for row, step in zip(rows, filter(None, expected), strict=True):
             assert _step(row) == step
 
@@ -154,4 +197,5 @@ def _step(row: Any) -> Step:
         None if row["origin_key"] is None else bytes(row["origin_key"]),
         row["size"],
         aware(row["failed_at"]),
+        key=row["key"],
     )

@@ -302,7 +302,7 @@ def test_an_error_that_cannot_say_what_it_is_is_named_by_its_class() -> None:
 
 
 def test_how_often_each_error_parked_a_letter_is_remembered() -> None:
-    routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
+    routes = Routes("dead-letters", "parking-lot", {"dead-letters": 1, "parking-lot": 8})
     record, counts = as_read(stored()), []
     for error in "AABA":
         letter = first_failure(RECORD, f"{error}: x", NOW)
@@ -381,9 +381,9 @@ def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_diffe
         assert isinstance(found, Malformed)
         decided = decide(found, NOW, RetryRules())
         assert decided.outcome is Outcome.PARK
-        routes = Routes("dead-letters", "parking-lot", {"parking-lot": 8})
+        routes = Routes("dead-letters", "parking-lot", {"dead-letters": 8, "parking-lot": 8})
         lot = transition_records.parked(found, as_read(out), decided.reason or "", routes)
-        assert read(lot) == found
+        assert transition_records.parse_parked(as_read(lot)) == found
         fingerprints.add(dict(lot.headers)[transition_records.PARKED_ERROR])
     assert len(fingerprints) == 2
 

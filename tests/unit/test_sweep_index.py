@@ -90,14 +90,32 @@ def outcome(content: Content, *, is_guarded: bool) -> Outcome:
 def fold(history: list[Content], *, is_guarded: bool) -> dict[int, KeyFold]:
     """Return the folds of what is live, by offset."""
     folds: dict[bytes, KeyFold] = {}
+    malformed: dict[int, bytes] = {}
     for offset, content in enumerate(history):
         one_fold = folds.setdefault(content.key, KeyFold())
-        if content.kind == "tombstone":
-            one_fold.add_tombstone(content.attempt or NONE, max(0, offset - content.origin_offset))
+        until = max(0, offset - content.origin_offset)
+        if content.kind == "letter":
+            kept = outcome(content, is_guarded=is_guarded)
+            one_fold.add_letter(offset, content.attempt, kept)
+        elif content.kind == "junk":
+            malformed[offset] = content.key
+            one_fold.add_of_malformed()
+        elif content.attempt == 0 and until < offset:
+            if malformed.get(until) == content.key:
+                del malformed[until]
+            one_fold.add_of_malformed()
         else:
-            attempt = content.attempt if content.kind == "letter" else NONE
-            one_fold.add_letter(offset, attempt, outcome(content, is_guarded=is_guarded))
-    return {one_fold.offset: one_fold for one_fold in folds.values() if one_fold.offset != NONE}
+            one_fold.add_tombstone(content.attempt or NONE, until)
+            if until == offset:  # by hand
+                malformed = {n: key for n, key in malformed.items() if key != content.key}
+    found = {one_fold.offset: one_fold for one_fold in folds.values() if one_fold.offset != NONE}
+    return found | {offset: parked(offset) for offset in malformed}
+
+
+def parked(offset: int) -> KeyFold:
+    fold = KeyFold()
+    fold.add_letter(offset, 0, Outcome.PARK)
+    return fold
 
 
 def order(history: list[Content], folds: dict[int, KeyFold]) -> list[int]:

@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given, settings, strategies
@@ -19,46 +22,57 @@ from shardpost.dead_letters.model.outcome import Outcome
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.origin_order import in_origin_order
 from shardpost.dead_letters.sweep_partition import Sweep
+from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTINGS = Settings(retry_attempts=2, retry_jitter=0.5, retry_batch=3)
-ROUTES = Routes("dead-letters", "parking-lot", {"dead-letters": 1, "parking-lot": 1, "retries": 1})
+ROUTES = Routes("dead-letters", "parking-lot", {"dead-letters": 2, "parking-lot": 1, "retries": 1})
+PARTITIONS = (0, 1)
 KEYS = (b"a", b"b", None)
 
 ACTIONS = strategies.lists(
     strategies.one_of(
         strategies.tuples(strategies.just("fail"), strategies.integers(0, 9)),
+        strategies.tuples(strategies.just("fail elsewhere"), strategies.integers(0, 9)),
         strategies.tuples(strategies.just("fail again"), strategies.integers(0, 9)),
-        strategies.tuples(strategies.just("garbage"), strategies.integers(0, 2)),
+        strategies.tuples(strategies.just("garbage"), strategies.integers(0, 9)),
         strategies.tuples(strategies.just("clock"), strategies.integers(-900, 900)),
         strategies.tuples(strategies.just("clean"), strategies.just(0)),
         strategies.tuples(strategies.just("sweep"), strategies.integers(0, 400)),
         strategies.tuples(strategies.just("sweep slowly"), strategies.integers(0, 400)),
+        strategies.tuples(strategies.just("sweep dies"), strategies.integers(0, 9)),
     ),
     max_size=40,
 )
 
 
+class Failure(NamedTuple):
+    """A letter at one attempt, in one partition of the store."""
+
+    letter_id: str
+    partition: int
+    attempt: int
+
+
 @dataclass
 class World:
-    """One partition of the store, the retries, the parking lot, and a clock.
+    """The partitions of the store, the retries, the parking lot, and a clock.
 
-    `reports` has when each failure was reported: first and last.
+    `reports` has when each failure was reported: first and last. `garbage` are the values of all
+    malformed letters, which differ.
     """
 
     now: datetime = START
     clock_error: timedelta = timedelta(0)
+    stores: dict[int, list[Record]] = field(default_factory=lambda: {n: [] for n in PARTITIONS})
     next_offset: int = 0
-    store: list[Record] = field(default_factory=list)
     retries: list[Record] = field(default_factory=list)
+    retried: Counter[Failure] = field(default_factory=Counter)
     lot: list[Outgoing] = field(default_factory=list)
-    reports: dict[tuple[str, int], list[datetime]] = field(default_factory=dict)
-
-    @property
-    def failures(self) -> set[tuple[str, int]]:
-        return set(self.reports)
+    reports: dict[Failure, list[datetime]] = field(default_factory=dict)
+    garbage: list[bytes] = field(default_factory=list)
 
     def write(self, out: Outgoing) -> None:
         timestamp = int(self.now.timestamp() * 1000)
@@ -66,66 +80,95 @@ class World:
             self.lot.append(out)
             return
         headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in out.headers]
-        place = (timestamp, out.topic, 0, self.next_offset)
+        place = (timestamp, out.topic, max(0, out.partition), self.next_offset)
         record = Record(out.key, out.value, headers, *place, is_append_time=True)
         self.next_offset += 1
-        (self.retries if out.topic == "retries" else self.store).append(record)
+        (self.retries if out.topic == "retries" else self.stores[out.partition]).append(record)
 
-    def fail(self, record: Record) -> None:
+    def fail(self, record: Record, *, elsewhere: bool = False) -> None:
+        """Report a failure; elsewhere, if its producer has a partitioner of its own."""
         told = self.now + self.clock_error
         letter = failed_again(record, "E: x", told) if record.topic == "retries" else None
         letter = letter or first_failure(record, "E: x", told)
-        self.reports.setdefault((letter.id, letter.attempt), []).append(self.now)
-        self.write(as_record(letter, record, "dead-letters", 1))
+        out = as_record(letter, record, "dead-letters", len(PARTITIONS))
+        if elsewhere:
+            out = out._replace(partition=1 - out.partition)
+        failure = Failure(letter.id, out.partition, letter.attempt)
+        self.reports.setdefault(failure, []).append(self.now)
+        self.write(out)
+
+    def litter(self, n: int) -> None:
+        """Write a malformed letter, under one of three keys, one of them also a letter's id."""
+        key = (b"acct-7", b"junk", original_id(0))[n % 3]
+        self.garbage.append(b"payment %d" % len(self.garbage))
+        self.write(Outgoing("dead-letters", key, self.garbage[-1], [], n % 2))
 
     def busy(self, n: int) -> None:
         """Report failures of all kinds."""
         for retry in self.retries[n % 3 :: 2]:
-            self.fail(retry)
+            self.fail(retry, elsewhere=n % 5 == 4)
         for number in range(n % 5):
             self.fail(original(number))
-        self.write(Outgoing("dead-letters", b"junk%d" % (n % 3), b"v", []))
+        self.litter(n)
 
     def clean(self) -> None:
         """Compact, as the broker's cleaner does; tombstones are kept for longer."""
-        last = {record.key: record.offset for record in self.store}
-        self.store = [r for r in self.store if last[r.key] == r.offset or r.value is None]
+        for partition, store in self.stores.items():
+            last = {record.key: record.offset for record in store}
+            left = [r for r in store if last[r.key] == r.offset or r.value is None]
+            self.stores[partition] = left
 
-    def sweep(self, meanwhile: Callable[[], None] = lambda: None) -> Counter[Outcome]:
+    def sweep(
+        self, meanwhile: Callable[[], None] = lambda: None, letters_until_death: int | None = None
+    ) -> Counter[Outcome]:
+        """Sweep each partition; die in each after so many letters, if that is given."""
+        found = Counter[Outcome]()
+        for partition in PARTITIONS:
+            found += self.sweep_partition(partition, meanwhile, letters_until_death)
+        return found
+
+    def sweep_partition(
+        self, partition: int, meanwhile: Callable[[], None], letters_until_death: int | None
+    ) -> Counter[Outcome]:
         job = Sweep(SETTINGS, ROUTES, self.now)
         index = job.index()
-        for record in self.store:
+        for record in self.stores[partition]:
             index.add(record)
-        there = {record.offset: record for record in self.store}
+        there = {record.offset: record for record in self.stores[partition]}
         due = [(there[selected.offset], selected) for selected in index.selected()]
         before = len(self.retries)
-        self.is_due_and_gone(index.counts())
+        self.is_due_and_gone(partition, index.counts())
         meanwhile()
-        for record, selected in in_origin_order(due, index.delayed()):
+        going = in_origin_order(due, index.delayed())
+        for record, selected in islice(going, letters_until_death):
             for out in job.records(record, selected):
                 self.write(out)
-        self.none_is_early(self.retries[before:])
+        for retry in self.retries[before:]:
+            place = text(retry, "letter-id"), partition, number(retry, "attempt") - 1
+            self.retried[Failure(*place)] += 1
+            self.is_not_early(retry, Failure(*place))
+        in_order(self.retries[before:])
         return index.counts()
 
-    def none_is_early(self, retries: list[Record]) -> None:
-        """Each has waited for its delay since it was reported, as the broker knows."""
-        for retry in retries:
-            letter_id, attempt = text(retry, "letter-id"), number(retry, "attempt") - 1
-            first = self.reports[letter_id, attempt][0]
-            assert self.now >= first + timedelta(seconds=waits(letter_id, attempt))
+    def is_not_early(self, retry: Record, failure: Failure) -> None:
+        """Check that it has waited for its delay since it was reported, as the broker knows."""
+        first = self.reports[failure][0]
+        waited = waits(failure.letter_id, number(retry, "attempt") - 1)
+        assert self.now >= first + timedelta(seconds=waited)
 
-    def is_due_and_gone(self, counts: Counter[Outcome]) -> None:
+    def is_due_and_gone(self, partition: int, counts: Counter[Outcome]) -> None:
         """None waits for longer, although old reports may have come on top of it."""
-        newest: dict[str, int] = {}
-        for letter_id, attempt in self.reports:
-            newest[letter_id] = max(attempt, newest.get(letter_id, 0))
-        gone = {(text(r, "letter-id"), number(r, "attempt") - 1) for r in self.retries}
+        newest: dict[str, Failure] = {}
+        for failure in self.reports:
+            before = newest.get(failure.letter_id, failure)
+            if failure.partition == partition:
+                newest[failure.letter_id] = max(before, failure)
         late = [
             one
-            for one in newest.items()
-            if self.now < self.reports[one][-1] + timedelta(seconds=waits(*one)) + SLACK
-            and one not in gone
-            and one[1] < 2
+            for one in newest.values()
+            if self.now < self.reports[one][-1] + timedelta(seconds=waits(one[0], one[2])) + SLACK
+            and one not in self.retried
+            and one.attempt < 2
         ]
         assert counts[Outcome.WAIT] + counts[Outcome.RESTORE] <= len(late)
 
@@ -150,8 +193,19 @@ def original(n: int) -> Record:
     return Record(KEYS[n % 3], b"v", [], int(START.timestamp() * 1000), "positions", 0, n)
 
 
+def original_id(n: int) -> bytes:
+    return first_failure(original(n), "", START).id.encode()
+
+
+TWO_UNDER_ONE_KEY = [("garbage", 0), ("garbage", 6), ("garbage", 3), ("sweep dies", 1)]
+ON_TOP = [("fail", 0), *(("garbage", n) for n in (2, 5)), ("sweep", 1), ("clean", 0)]
+
+
 @example([("fail", 0), ("sweep", 400), ("fail", 0), ("sweep slowly", 3)])
 @example([("fail", 0), ("sweep", 400), ("fail again", 0), ("fail", 0), ("sweep", 1), ("clean", 0)])
+@example(TWO_UNDER_ONE_KEY)
+@example(ON_TOP)
+@example([("fail", 0), ("fail elsewhere", 0), ("sweep", 400), *[("fail again", 0)] * 2])
 @settings(max_examples=300)
 @given(ACTIONS)
 def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
@@ -167,13 +221,29 @@ def each_is_dealt_with(actions: list[tuple[str, int]]) -> None:
     world.now += timedelta(days=1)
     world.sweep()
     assert world.sweep() == Counter()
-    counted = Counter((dict(r.headers)["letter-id"], number(r, "attempt")) for r in world.retries)
-    assert set(counted.values()) <= {1}
-    for letter_id, attempt in world.failures:
-        was_retried = (letter_id.encode(), attempt + 1) in counted
-        was_parked = attempt >= 2 and letter_id in {(out.key or b"").decode() for out in world.lot}
-        is_older = any(i == letter_id and a > attempt for i, a in world.failures)
-        assert was_retried or was_parked or is_older, (letter_id, attempt)
+    assert set(world.retried.values()) <= {1}
+    parked = {out.key: out.value for out in world.lot}  # what Kafka keeps of each key
+    for failure in world.reports:
+        was_parked = failure.attempt >= 2 and lot_key(failure) in parked
+        is_older = any(
+            other[:2] == failure[:2] and other.attempt > failure.attempt for other in world.reports
+        )
+        assert failure in world.retried or was_parked or is_older, failure
+    values = Counter(out.value for out in world.lot if out.value != b"v")
+    assert values == Counter(world.garbage)
+    assert values == Counter(value for value in parked.values() if value != b"v")
+
+
+def lot_key(failure: Failure) -> bytes:
+    """Return the key in the parking lot: the id, with the partition if that is not its key's."""
+    [origin] = [original(n) for n in range(10) if original_id(n) == failure.letter_id.encode()]
+    home = partition_of(origin.key or failure.letter_id, len(PARTITIONS))
+    named = (
+        failure.letter_id
+        if failure.partition == home
+        else f"{failure.letter_id}~{failure.partition}"
+    )
+    return named.encode()
 
 
 @given(ACTIONS)
@@ -194,26 +264,25 @@ def test_a_retry_topic_is_no_origin_unless_it_has_a_topic_for_its_own_retries() 
 
 
 def happen(world: World, action: str, n: int) -> None:
-    before = len(world.retries)
     match action:
-        case "fail":
-            world.fail(original(n))
+        case "fail" | "fail elsewhere":
+            world.fail(original(n), elsewhere=action == "fail elsewhere")
         case "fail again" if world.retries:
-            world.fail(world.retries[n % len(world.retries)])
+            world.fail(world.retries[n % len(world.retries)], elsewhere=n == 9)
         case "garbage":
-            world.write(Outgoing("dead-letters", b"junk%d" % n, b"v", []))
+            world.litter(n)
         case "clock":
             world.clock_error = timedelta(seconds=n)
         case "clean":  # records are left alone for a day, and sweeps come more often
-            world.sweep()
+            for _ in range(2):
+                world.sweep()
             world.clean()
-        case "sweep slowly":  # while consumers go on
+        case "sweep dies":
+            world.now += timedelta(seconds=100)
+            world.sweep(letters_until_death=n % 4)
+        case "sweep" | "sweep slowly":  # slowly: consumers go on meanwhile
             world.now += timedelta(seconds=n)
-            world.sweep(lambda: world.busy(n))
-        case "sweep":
-            world.now += timedelta(seconds=n)
-            world.sweep()
-    in_order(world.retries[before:])
+            world.sweep(partial(world.busy, n) if action == "sweep slowly" else lambda: None)
 
 
 def in_order(retries: list[Record]) -> None:

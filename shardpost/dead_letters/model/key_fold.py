@@ -9,7 +9,8 @@ class KeyFold:
     """The fold of a key's records, taken in the order of their offsets.
 
     `offset` is the live letter's and NONE if there is none; `resolved_attempt` is the highest
-    attempt that a tombstone resolved.
+    attempt that a tombstone resolved. Malformed letters are none of one key: each is by itself, but
+    what lies on top of a letter that waits must not replace it.
     """
 
     __slots__ = ("_attempt", "offset", "outcome", "resolved_attempt")
@@ -19,8 +20,8 @@ class KeyFold:
         self.outcome = Outcome.WAIT
 
     def add_letter(self, offset: int, attempt: int, outcome: Outcome) -> None:
-        """Add a letter and its outcome if it were alone; a malformed one has the attempt NONE."""
-        if attempt != NONE and self._is_stale(attempt):
+        """Add a letter and its outcome if it were alone."""
+        if self._is_stale(attempt):
             self._add_stale(offset)
         else:
             self.offset, self._attempt, self.outcome = offset, attempt, outcome
@@ -32,7 +33,12 @@ class KeyFold:
             self.offset = NONE
         elif NONE < self._attempt <= self.resolved_attempt:
             self.outcome = Outcome.DROP
-        elif self.outcome in LEFT_IN_STORE:
+        else:
+            self.add_of_malformed()
+
+    def add_of_malformed(self) -> None:
+        """Add a malformed letter, or the tombstone of one: it lies on top of the live letter."""
+        if self.offset != NONE and self.outcome in LEFT_IN_STORE:
             self.outcome = Outcome.RESTORE
 
     def _is_stale(self, attempt: int) -> bool:

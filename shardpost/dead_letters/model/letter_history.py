@@ -3,13 +3,14 @@
 The table `dead_letters` has the steps as rows; record_steps.py makes them of records.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.dead_letters.model.letters import letter_id
+from shardpost.kafka.coordinates import Coordinates, TopicPartition
 
 # The order of the states within one attempt.
 _STAGES = {
@@ -33,7 +34,7 @@ class Step:
 
     `topic`, `partition` and `offset` are where the record is. Without an attempt it is a tombstone
     that was written by hand, which may be of no letter at all. `generation` tells which topic of
-    that name it is.
+    that name it is. `key` is the name of the record's key where the letter has another one.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Step:
     size: int | None = None
     failed_at: datetime | None = None
     generation: int = 0
+    key: str | None = None
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -123,7 +125,7 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
         _remove_by_hand(newest, by_hand)
     names = current | past
     found = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
-    return {name: step for name, step in found.items() if step is not None}
+    return {n: step for n, step in found.items() if step and not _was_renamed(step, names)}
 
 
 def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
@@ -140,11 +142,27 @@ def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
         newest[step.id] = before.with_facts_of(step)
 
 
-def _remove_by_hand(newest: dict[str, Step], by_hand: Iterable[Step]) -> None:
+def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
+    of_key: dict[str, list[Step]] = {}
+    if by_hand:
+        for last in newest.values():
+            of_key.setdefault(last.key or last.id, []).append(last)
     for step in by_hand:
-        last = newest.get(step.id)
-        if last is not None and step.removes(last):
-            newest[step.id] = replace(step, attempt=last.attempt).with_facts_of(last)
+        for last in filter(step.removes, of_key.get(step.id, ())):
+            gone = replace(step, id=last.id, key=last.key, attempt=last.attempt)
+            newest[last.id] = gone.with_facts_of(last)
+
+
+def _was_renamed(step: Step, names: Collection[str]) -> bool:
+    """Tell whether a later step of the same letter has the letter's own name.
+
+    Older versions named each letter for its key.
+    """
+    if step.state is not LetterState.WAITING or step.key is not None:
+        return False
+    place = Coordinates(step.topic, step.partition, step.offset)
+    own = letter_id(place, round(step.at.timestamp() * 1000))
+    return own in names or f"{step.id}~{step.partition}" in names
 
 
 def _of_both(current: Step | None, past: Step | None, generations: Generations) -> Step | None:

@@ -31,11 +31,9 @@ def outcome_records(
     if outcome is Outcome.RETRY and isinstance(letter, Letter):
         topic = rules.retry_topic(letter.origin_topic)
         retry = transition_records.retry(letter, record, topic, routes)
-        return [
-            retry,
-            transition_records.tombstone(record, letter.attempt, LetterState.RETRIED, now),
-        ]
-    attempt = letter.attempt if isinstance(letter, Letter) else None
+        gone = transition_records.removed(letter, record, LetterState.RETRIED, now, routes)
+        return [retry, gone]
     reason = decide(letter, now, rules).reason or TOO_LARGE
     parked = transition_records.parked(letter, record, reason, routes)
-    return [parked, transition_records.tombstone(record, attempt, LetterState.PARKED, now)]
+    gone = transition_records.removed(letter, record, LetterState.PARKED, now, routes)
+    return [parked, gone]

@@ -10,8 +10,8 @@ DEAD_LETTERS = Table(
     "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING, origin_partition INT,"
     " origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING, fingerprint STRING,"
     " failed_at TIMESTAMP, due TIMESTAMP, topic STRING, `partition` INT, offset BIGINT,"
-    " generation INT",
+    " generation INT, key STRING",
     None,
     ("id", "offset", "origin_offset"),
-    (("generation", "INT"),),
+    (("generation", "INT"), ("key", "STRING")),
 )

@@ -13,6 +13,8 @@ from shardpost.dead_letters.model.fingerprints import fingerprint
 from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
     ERROR,
+    ID,
+    MALFORMED,
     MAX_ATTEMPTS,
     STORED_AT,
     HeaderMap,
@@ -20,25 +22,32 @@ from shardpost.dead_letters.model.letter_format import (
     Malformed,
     header_text,
 )
-from shardpost.dead_letters.model.letter_names import name_of
-from shardpost.dead_letters.model.letter_parser import parse_record, stored_milliseconds
+from shardpost.dead_letters.model.letter_parser import (
+    header_bytes,
+    parse_record,
+    stored_milliseconds,
+)
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import letter_headers, own_headers
+from shardpost.dead_letters.model.stored_names import is_misplaced, parking_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record
 
 # Headers of a tombstone: the state that the letter goes to, when, and the offset of the record that
-# is resolved; beside them the attempt.
+# is resolved; beside them the attempt. Of a letter that is misplaced, its name.
 STATE = "state"
 AT = "at"
 RESOLVED_OFFSET = "dealt-offset"
+NAME = "letter-name"
 # Headers of a parked letter: why, the fingerprint of its error, how often that error parked it, and
-# how often others parked it before: `fingerprint=count`, the latest first.
+# how often others parked it before: `fingerprint=count`, the latest first. Of a malformed one, the
+# key that it had in the store.
 PARKED_REASON = "parked-reason"
 PARKED_ERROR = "parked-error"
 PARKED_COUNT = "parked-count"
 PARKED_BEFORE = "parked-before"
-_PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE})
+STORED_KEY = "stored-key"
+_PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE, STORED_KEY})
 _MAX_ERRORS = 10
 _MAX_DIGITS = 18  # of numbers that fit into 64 bits
 
@@ -89,27 +98,49 @@ def parked(letter: Letter | Malformed, record: Record, reason: str, routes: Rout
     if before:
         others = islice(before.items(), _MAX_ERRORS)
         headers.append((PARKED_BEFORE, ",".join(f"{name}={times}" for name, times in others)))
-    key = parking_key(letter, record)
+    if isinstance(letter, Malformed) and record.key is not None:
+        headers.append((STORED_KEY, record.key))
+    key = parking_key(letter, record, routes.partitions[routes.store])
     partition = partition_of(key, routes.partitions[routes.parking_lot])
     return Outgoing(routes.parking_lot, key, record.value or b"", headers, partition)
-
-
-def parking_key(letter: Letter | Malformed, record: Record) -> bytes:
-    """Return the letter's id; of a malformed one the name of its key."""
-    return letter.id.encode() if isinstance(letter, Letter) else name_of(record.key).encode()
 
 
 def tombstone(record: Record, attempt: int | None, state: LetterState, at: datetime) -> Outgoing:
     """Return the record that removes a letter from its topic, and says to which state it went.
 
-    It covers that record and those before it: another may have come in the meantime.
-    Without an attempt, nothing that comes later under its key is taken for the same failure.
+    It covers that record and those before it: another may have come in the meantime. Without an
+    attempt it is of a malformed letter, and covers that record alone.
     """
     headers: list[Header] = [(STATE, str(state)), (AT, at.isoformat())]
     headers.append((RESOLVED_OFFSET, str(record.offset)))
     if attempt is not None:
         headers.append((ATTEMPT, str(attempt)))
     return Outgoing(record.topic, record.key, None, headers, record.partition)
+
+
+def removed(
+    letter: Letter | Malformed, record: Record, state: LetterState, at: datetime, routes: Routes
+) -> Outgoing:
+    """Return the tombstone of a letter of the store that was retried or parked.
+
+    That of a malformed one, which has no attempt, is of that record alone: others of its key stay.
+    """
+    if isinstance(letter, Malformed):
+        return tombstone(record, None, state, at)
+    gone = tombstone(record, letter.attempt, state, at)
+    name = parking_key(letter, record, routes.partitions[routes.store])
+    if name != record.key:
+        gone.headers.append((NAME, name))
+    return gone
+
+
+def is_of_misplaced(gone: Outgoing, record: Record, routes: Routes) -> bool:
+    """Tell whether a tombstone is of a letter in another partition than its original key's."""
+    if all(name != NAME for name, _ in gone.headers):
+        return False
+    letter = parse_record(record)
+    partitions = routes.partitions[routes.store]
+    return isinstance(letter, Letter) and is_misplaced(letter, record, partitions)
 
 
 def restored(record: Record) -> Outgoing:
@@ -143,8 +174,12 @@ def parked_count(headers: HeaderMap) -> int:
 
 
 def parse_parked(record: Record) -> Letter | Malformed:
-    """Parse a record of the parking lot."""
-    return parse_record(record)
+    """Parse a record of the parking lot, whose key may be a name of its own (stored_names.py)."""
+    headers = dict(record.headers)
+    reason = header_text(headers.get(PARKED_REASON))
+    if reason.startswith(MALFORMED):
+        return Malformed(reason.removeprefix(MALFORMED))
+    return parse_record(record._replace(key=header_bytes(headers.get(ID))) if reason else record)
 
 
 def _parked_counts(headers: HeaderMap) -> dict[str, int]:

@@ -15,6 +15,7 @@ from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.dead_letters.spark.letters_table_rows import rows_of
 from shardpost.delta import table_log
 from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.offsets import partition_counts
 from shardpost.settings import Settings
 from shardpost.spark import session
 from shardpost.spark.delta_files import Written, write
@@ -54,8 +55,9 @@ def _append_many(settings: Settings, version: int, progress: TableProgress) -> N
 def _rows(spark: SparkSession, settings: Settings, ranges: list[OffsetRange]) -> DataFrame:
     topic = ranges[0].topic
     records = read_ranges(spark, settings, ranges, "timestampType")
-    is_store = topic == settings.topic("dead-letters")
-    return rows_of(records, topic, is_store=is_store, rules=settings.retry_rules)
+    store = settings.topic("dead-letters")
+    count = partition_counts(settings, [store])[store] if topic == store else None
+    return rows_of(records, topic, store_partitions=count, rules=settings.retry_rules)
 
 
 def _written(settings: Settings, rows: DataFrame, version: int) -> Written:

@@ -4,17 +4,21 @@ The rules are those of model/record_steps.py, backoff.py and fingerprints.py; a 
 against the other. What cannot be read from a header is null.
 """
 
+from collections.abc import Callable
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.dead_letters.model import letter_format
 from shardpost.dead_letters.model.fingerprints import CLASS, LENGTH, NO_CLASS, VARIABLE
 from shardpost.dead_letters.model.letter_names import BASE64, MAX_KEY_BYTES, SHA256, UNPRINTABLE
 from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.transition_records import STATE
+from shardpost.dead_letters.model.stored_names import named_pattern
+from shardpost.dead_letters.model.transition_records import NAME, STATE
+from shardpost.instants import EARLIEST_MS
 from shardpost.retry_settings import RetryRules, RetrySettings
+from shardpost.spark.kafka_partitioning import partition_of
 
 # Columns that are not the table's.
 _HELPERS = (
@@ -22,6 +26,8 @@ _HELPERS = (
     "has_id_as_key",
     "is_by_hand",
     "own_id",
+    "own_key",
+    "tombstone_name",
     "is_letter",
     "tombstone_state",
     "line",
@@ -44,20 +50,27 @@ _TEXT_HEADERS = {
 LOG_APPEND_TIME = 1
 
 
-def rows_of(records: DataFrame, topic: str, *, is_store: bool, rules: RetryRules) -> DataFrame:
+def rows_of(
+    records: DataFrame, topic: str, *, store_partitions: int | None, rules: RetryRules
+) -> DataFrame:
     """Return one row per record that is a step in a letter's life, with the table's columns.
+
+    The records are those of the store, which has so many partitions; of the parking lot if that is
+    None.
 
     A letter that was parked left the store by a tombstone too: its step is that of the parking lot.
     Of headers with one name the last counts.
     """
+    is_store = store_partitions is not None
     is_letter = F.col("value").isNotNull()
     state = F.coalesce(_text(STATE), F.lit(str(LetterState.DISCARDED)))
     skipped = (LetterState.DROPPED, LetterState.PARKED) if is_store else (LetterState.DROPPED,)
     letter_state = LetterState.WAITING if is_store else LetterState.PARKED
     steps = records.transform(_last_header_first).where(is_letter | ~state.isin(*map(str, skipped)))
     raw = steps.select(
-        letter_name(F.col("key")).alias("id"),
+        F.col("key").alias("own_key"),
         F.col("key").cast("string").alias("own_id"),
+        _header(NAME).alias("tombstone_name"),
         is_letter.alias("is_letter"),
         F.col("timestamp").alias("at"),
         (F.col("timestampType") == LOG_APPEND_TIME).alias("is_append_time"),
@@ -67,7 +80,8 @@ def rows_of(records: DataFrame, topic: str, *, is_store: bool, rules: RetryRules
         _header(letter_format.ORIGIN_KEY).alias("origin_key"),
         ((_header(letter_format.ID) == F.col("key")) & _is_id("key")).alias("has_id_as_key"),
     )
-    return _of_letters(_parsed(raw, letter_state), rules, is_store=is_store)
+    found = _of_letters(_parsed(raw, letter_state), rules, is_store=is_store)
+    return found.transform(_named(store_partitions, topic)).drop(*_HELPERS)
 
 
 def _parsed(raw: DataFrame, letter_state: LetterState) -> DataFrame:
@@ -120,7 +134,37 @@ def _of_letters(steps: DataFrame, rules: RetryRules, *, is_store: bool) -> DataF
         }
     )
     is_waiting = F.col("is_well_formed") & F.lit(is_store)
-    return checked.withColumn("due", F.when(is_waiting, due(rules))).drop(*_HELPERS)
+    return checked.withColumn("due", F.when(is_waiting, due(rules)))
+
+
+def _named(store_partitions: int | None, topic: str) -> Callable[[DataFrame], DataFrame]:
+    """Add `id`, the name of each step's letter, and `key` where that is another."""
+
+    def named(steps: DataFrame) -> DataFrame:
+        key = letter_name(F.col("own_key"))
+        is_named = ~F.col("is_letter") & ~F.col("is_by_hand")
+        given = F.when(is_named & (F.octet_length("tombstone_name") > 0), F.col("tombstone_name"))
+        name = F.when(given.isNotNull(), letter_name(given)).otherwise(key)
+        if store_partitions is not None:
+            stored = _stored_name(steps.sparkSession, store_partitions, topic)
+            name = F.when(F.col("is_letter"), F.coalesce(stored, key)).otherwise(name)
+        both = steps.withColumns({"id": name, "key": key})
+        return both.withColumn("key", F.when(F.col("key") != F.col("id"), F.col("key")))
+
+    return named
+
+
+def _stored_name(spark: SparkSession, partitions: int, topic: str) -> Column:
+    """Return model/stored_names.py's `parking_key`; null where that is the record's key."""
+    partition, milliseconds = F.col("partition"), F.unix_millis("at")
+    place = F.concat_ws("-", F.lit(topic), partition, F.col("offset"))
+    at = F.when(milliseconds > EARLIEST_MS, F.concat(F.lit("@"), milliseconds)).otherwise(F.lit(""))
+    home = partition_of(spark, F.coalesce("origin_key", "own_key"), partitions)
+    looks_named = F.col("own_id").rlike(rf"\A{named_pattern(topic)}\z")
+    is_other = (home != partition) | looks_named
+    with_partition = F.concat("own_id", F.lit("~"), partition).cast("binary")
+    is_well_formed = F.coalesce("is_well_formed", F.lit(False))
+    return F.when(~is_well_formed, F.concat(place, at)).when(is_other, letter_name(with_partition))
 
 
 def _delayed_from(failed_at: Column) -> Column:
