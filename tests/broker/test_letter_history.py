@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from shardpost.dead_letters.model.letter_format import ATTEMPT, FAILED_AT, ID
+from shardpost.dead_letters.model.transition_records import STORED_KEY
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from tests.support.letter_world import (
@@ -103,7 +104,8 @@ class History:
 
 
 def names(letters: dict[bytes | None, Record]) -> set[str]:
-    return {(key or b"").decode() for key in letters}
+    """Return the keys that letters have in the store; malformed ones are parked under others."""
+    return {header(one, STORED_KEY) or (key or b"").decode() for key, one in letters.items()}
 
 
 @pytest.mark.timeout(3600)

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ERROR, FAILED_AT, ID
+from shardpost.dead_letters.model.letters import letter_id
 from shardpost.kafka.clients import admin, transactional_producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
@@ -156,9 +157,11 @@ def test_a_malformed_letter_is_parked_with_what_is_wrong(
 ) -> None:
     good = failed(ready, original(7))
     put(ready, [good._replace(headers=[*good.headers, (name, value)])])
+    [stored] = committed(ready, ready.topic("dead-letters"))
     assert total(sweep(ready, START)) == {"parked": 1}
     [(key, parked)] = live(ready, ready.topic("parking-lot")).items()
-    assert (key, parked.value) == (b"positions-0-7", b"v")
+    assert key == letter_id(stored.coordinates, stored.timestamp).encode()
+    assert (header(parked, "stored-key"), parked.value) == ("positions-0-7", b"v")
     assert reason in (header(parked, ERROR) or "")
     assert total(sweep(ready, at(10**7))) == {}
     assert retries(ready) == []
@@ -171,9 +174,9 @@ def test_records_without_headers_and_with_keys_that_are_no_text_are_parked(
     put(ready, [Outgoing(store, b"junk", b"1", [], 0), Outgoing(store, b"\xff", b"2", [], 1)])
     assert total(sweep(ready, START)) == {"parked": 2}
     lot = live(ready, ready.topic("parking-lot"))
-    assert {key: record.value for key, record in lot.items()} == {
+    assert {dict(record.headers)["stored-key"]: record.value for record in lot.values()} == {
         b"junk": b"1",
-        b"base64 /w==": b"2",
+        b"\xff": b"2",
     }
     assert live(ready, store) == {}
 

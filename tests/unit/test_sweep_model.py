@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -267,22 +266,32 @@ def happen(world: World, action: str, n: int) -> None:
     match action:
         case "fail" | "fail elsewhere":
             world.fail(original(n), elsewhere=action == "fail elsewhere")
-        case "fail again" if world.retries:
-            world.fail(world.retries[n % len(world.retries)], elsewhere=n == 9)
+        case "fail again":
+            for retry in world.retries[n % (len(world.retries) or 1) :][:1]:
+                world.fail(retry, elsewhere=n == 9)
         case "garbage":
             world.litter(n)
         case "clock":
             world.clock_error = timedelta(seconds=n)
         case "clean":  # records are left alone for a day, and sweeps come more often
-            for _ in range(2):
-                world.sweep()
+            world.sweep()
+            world.sweep()
             world.clean()
+        case _:
+            sweep(world, action, n)
+
+
+def sweep(world: World, action: str, n: int) -> None:
+    match action:
+        case "sweep":
+            world.now += timedelta(seconds=n)
+            world.sweep()
+        case "sweep slowly":  # while consumers go on
+            world.now += timedelta(seconds=n)
+            world.sweep(lambda: world.busy(n))
         case "sweep dies":
             world.now += timedelta(seconds=100)
             world.sweep(letters_until_death=n % 4)
-        case "sweep" | "sweep slowly":  # slowly: consumers go on meanwhile
-            world.now += timedelta(seconds=n)
-            world.sweep(partial(world.busy, n) if action == "sweep slowly" else lambda: None)
 
 
 def in_order(retries: list[Record]) -> None:
