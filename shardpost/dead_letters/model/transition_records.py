@@ -47,7 +47,7 @@ PARKED_ERROR = "parked-error"
 PARKED_COUNT = "parked-count"
 PARKED_BEFORE = "parked-before"
 STORED_KEY = "stored-key"
-_PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE, STORED_KEY})
+_PARKED_HEADERS = frozenset({PARKED_REASON, PARKED_ERROR, PARKED_COUNT, PARKED_BEFORE})
 _MAX_ERRORS = 10
 _MAX_DIGITS = 18  # of numbers that fit into 64 bits
 
@@ -98,7 +98,7 @@ def parked(letter: Letter | Malformed, record: Record, reason: str, routes: Rout
     if before:
         others = islice(before.items(), _MAX_ERRORS)
         headers.append((PARKED_BEFORE, ",".join(f"{name}={times}" for name, times in others)))
-    if isinstance(letter, Malformed) and record.key is not None:
+    if isinstance(letter, Malformed):  # of headers with one name the last counts
         headers.append((STORED_KEY, record.key))
     key = parking_key(letter, record, routes.partitions[routes.store])
     partition = partition_of(key, routes.partitions[routes.parking_lot])
