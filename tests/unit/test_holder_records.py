@@ -25,7 +25,7 @@ from tests.support.histories import snapshot
 settings = Settings(home=Path(sys.argv[1]))
 place = TopicPartition("share-holders", 0)
 found = HolderRecords(settings, snapshot(1, {"share_holders": 0}), place, 8 << 20)
-print(sum(len(record.value) > 2_000_000 for record in found.since(0)))
+print(sum(len(record.value) > 2_000_000 for record in found.since(0, set())))
 status = Path("/proc/self/status").read_text()
 print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
 """
