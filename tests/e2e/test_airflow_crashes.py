@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from shardpost.kafka import clients
 from tests.e2e.conftest import CONFLICT
 from tests.support.command_line import CommandLine
 
@@ -38,8 +39,14 @@ def _command(process: psutil.Process) -> list[str]:
         return []
 
 
-def started_compaction(api: httpx.Client) -> str:
-    """Start a run, and return its id when the JVM and the Python of its driver run."""
+def started_compaction(stack: CommandLine, api: httpx.Client) -> str:
+    """Start a run, and return its id when the JVM and the Python of its driver run.
+
+    With something to read: else it would need no driver.
+    """
+    producer = clients.producer(stack.settings)
+    producer.produce("positions", key=uuid.uuid4().hex, value=b'{"Client":"c","Exchange":"LON"}')
+    assert producer.flush(30) == 0
     run = f"by-hand-{uuid.uuid4().hex}"
     answer = api.post(RUNS, json={"dag_run_id": run, "logical_date": None})
     if answer.status_code != CONFLICT:  # a repeated request may find what the first one started
@@ -49,8 +56,10 @@ def started_compaction(api: httpx.Client) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_a_task_that_is_marked_failed_ends_its_driver(api: httpx.Client) -> None:
-    run = started_compaction(api)
+def test_a_task_that_is_marked_failed_ends_its_driver(
+    stack: CommandLine, api: httpx.Client
+) -> None:
+    run = started_compaction(stack, api)
     task = f"{RUNS}/{quote(run)}/taskInstances/compact"
     api.patch(task, json={"new_state": "failed"}).raise_for_status()
     eventually(lambda: not drivers(run), "the driver runs on")
@@ -61,7 +70,7 @@ def test_a_task_that_is_marked_failed_ends_its_driver(api: httpx.Client) -> None
 def test_after_a_scheduler_that_was_killed_up_ends_its_driver_and_runs_the_task_again(
     stack: CommandLine, api: httpx.Client
 ) -> None:
-    run = started_compaction(api)
+    run = started_compaction(stack, api)
     pid_file = stack.settings.home / "run" / "airflow-scheduler.pid"
     os.kill(json.loads(pid_file.read_text())["pid"], signal.SIGKILL)
     lost = drivers(run)
