@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 
@@ -19,6 +20,7 @@ from shardpost.embedded.airflow_home import (
     HOST,
     USER,
     address,
+    database,
     password,
     process_environment,
 )
@@ -120,13 +122,10 @@ def _daemon_environment(settings: Settings) -> dict[str, str]:
 
 def _migrate(settings: Settings) -> None:
     """Create Airflow's tables, or migrate them to this version of Airflow."""
-    home = settings.home / "airflow"
-    migrated_to, version = home / "migrated-to", metadata.version("apache-airflow")
-    if (
-        migrated_to.exists()
-        and migrated_to.read_text() == version
-        and (home / "airflow.db").exists()
-    ):
+    migrated_to = database(settings).with_name("migrated-to")
+    version = metadata.version("apache-airflow")
+    is_known = migrated_to.exists() and migrated_to.read_text() == version
+    if is_known and _has_content(database(settings)):
         return
     log = settings.home / "logs" / "airflow-db-migrate.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -142,6 +141,11 @@ def _migrate(settings: Settings) -> None:
     if done.returncode:
         raise ShardpostError(f"Airflow's database cannot be set up; {log_end(log)}")
     migrated_to.write_text(version)
+
+
+def _has_content(path: Path) -> bool:
+    """Tell whether it is more than the empty file that SQLite leaves when it opens none."""
+    return path.exists() and path.stat().st_size > 0
 
 
 def _unhealthy_parts(settings: Settings, since: datetime = NEVER) -> list[str]:

@@ -34,13 +34,21 @@ def process_environment(settings: Settings) -> dict[str, str]:
     return inherited | environment(settings)
 
 
+def database(settings: Settings) -> Path:
+    """Return the file of its SQLite database."""
+    return settings.home / "airflow" / "airflow.db"
+
+
+def task_logs(settings: Settings) -> Path:
+    """Return the folder of the logs of its tasks."""
+    return settings.home / "airflow" / "logs"
+
+
 def environment(settings: Settings) -> dict[str, str]:
     """Return the variables of a process of this Airflow, with our settings."""
     home = settings.home / "airflow"
     return {
         "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": str(PARALLEL_TASKS),
@@ -61,6 +69,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "NO_COLOR": "1",
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",  # finds spark-submit
         SPARK_CONNECTION: os.environ.get(SPARK_CONNECTION) or _spark_connection(settings),
+        **_paths(settings),
         **_secrets(home),
         **with_login(settings).environ(),
         FIRST_WEEK: settings.weekly_first or _first_week(home),
@@ -86,6 +95,18 @@ def password(settings: Settings) -> str:
     """Return the password of USER; the first call chooses a random one."""
     path = settings.home / "airflow" / "passwords.json"
     return _kept(path, {USER: secrets.token_urlsafe(12)})[USER]
+
+
+def _paths(settings: Settings) -> dict[str, str]:
+    """Return every path that a generated airflow.cfg names, for one restored from another home."""
+    logs = task_logs(settings)
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{database(settings)}",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs),
+        "AIRFLOW__LOGGING__DAG_PROCESSOR_CHILD_PROCESS_LOG_DIRECTORY": str(logs / "dag_processor"),
+    }
 
 
 def _secrets(home: Path) -> dict[str, str]:
