@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from shardpost import tables
+from shardpost.embedded.airflow_home import task_logs
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
-from shardpost.run_requests.airflow_api import AirflowApi
+from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -65,22 +66,26 @@ def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
     """Play the story on a stack that is up: real records, real DAG runs, real mail."""
     say("\nfive positions and three clients go into Kafka:")
     produce(settings, (*CONTACTS, *POSITIONS), say)
-    _run(api, "compact_positions", {}, say)
+    _run(settings, api, "compact_positions", {}, say)
     _show_holders(settings, say)
     week = str(IsoWeek.of(now))
     say(f"\nthe e-mail of week {week}, early, since the week has not ended:")
-    _run(api, "weekly_email", {"week": week, "early": True}, say)
+    _run(settings, api, "weekly_email", {"week": week, "early": True}, say)
     _show_mail(settings, say)
     say("\nposition 3 moves to client3, position 4 is closed:")
     produce(settings, (MOVED, CLOSED), say)
-    _run(api, "compact_positions", {}, say)
+    _run(settings, api, "compact_positions", {}, say)
     _show_holders(settings, say)
 
 
-def _run(api: AirflowApi, dag: str, params: dict[str, Any], say: Say) -> None:
+def _run(settings: Settings, api: AirflowApi, dag: str, params: dict[str, Any], say: Say) -> None:
     run = api.trigger(dag, params)
     say(f"\nAirflow runs {dag} ({run}) …")
-    api.wait(dag, run, RUN_SECONDS, lambda line: say(f"  {line}"))
+    try:
+        api.wait(dag, run, RUN_SECONDS, lambda line: say(f"  {line}"))
+    except AirflowRunError as error:
+        logs = task_logs(settings) / f"dag_id={dag}" / f"run_id={run}"
+        raise ShardpostError(f"{error}: see the logs of its tasks in {logs}") from None
 
 
 def _show_holders(settings: Settings, say: Say) -> None:

@@ -24,6 +24,10 @@ class AirflowUnreachableError(ShardpostError):
     """Airflow did not answer."""
 
 
+class AirflowRunError(ShardpostError):
+    """A run failed, or takes too long."""
+
+
 class AirflowApi:
     """A client that is logged in.
 
@@ -78,7 +82,7 @@ class AirflowApi:
         return f"DAG {dag} is paused in Airflow" if found["is_paused"] else None
 
     def wait(self, dag: str, run_id: str, seconds: float, say: Callable[[str], None]) -> None:
-        """Wait for a run's success; ShardpostError if it fails or takes longer.
+        """Wait for a run's success; AirflowRunError if it fails or takes longer.
 
         Reports the end of each task.
         """
@@ -87,11 +91,11 @@ class AirflowApi:
         while (state := self._json("GET", _run_path(dag, run_id))["state"]) not in ENDED:
             self._report_tasks(dag, run_id, reported, say)
             if time.monotonic() > deadline:
-                raise ShardpostError(f"{dag}: run {run_id} is still {state} after {seconds:.0f} s")
+                raise AirflowRunError(f"{dag}: run {run_id} is still {state} after {seconds:.0f} s")
             time.sleep(POLL_SECONDS)
         self._report_tasks(dag, run_id, reported, say)
         if state != "success":
-            raise ShardpostError(f"{dag}: run {run_id} failed: see its log in Airflow's UI")
+            raise AirflowRunError(f"{dag}: run {run_id} failed")
 
     def get(self, path: str) -> Any:
         """Return the JSON document at a path."""
