@@ -14,6 +14,7 @@ from shardpost.settings import load
 if TYPE_CHECKING:
     from shardpost.run_requests.run_list import RunRow
 
+NOTHING = "no key is taken: no run that was requested is waiting or running"
 HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 
@@ -29,7 +30,7 @@ def list_command(as_json: bool) -> int:
         click.echo(json.dumps(rows))
     else:
         cells = [_cells(row, now) for row in rows]
-        click.echo(text_table(HEADING, cells) if cells else "no run requests")
+        click.echo(text_table(HEADING, cells) if cells else NOTHING)
     return DONE
 
 

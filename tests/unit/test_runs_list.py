@@ -1,0 +1,30 @@
+"""`shardpost runs list` where nothing is in force."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardpost import cli
+from shardpost.commands.runs import list as runs_list
+from shardpost.topics.creation import apply_topics
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+def test_an_empty_list_says_that_every_key_is_free(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs_list, "load", lambda: kafka.settings)
+    assert cli.run(["runs", "list"]) == 0
+    assert capsys.readouterr().out == (
+        "no key is taken: no run that was requested is waiting or running\n"
+    )
+    assert cli.run(["runs", "list", "--json"]) == 0
+    assert capsys.readouterr().out == "[]\n"
