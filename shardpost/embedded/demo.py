@@ -33,7 +33,7 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
                 demo_scenario.play(own, api, now, say)
         except BaseException:
             stack.down(own, say=say)
-            say(f"not finished; its folder is kept: {home} (logs of the stack: {home / 'logs'})")
+            say(f"not finished; kept: {home}; what was started has its log in {home / 'logs'}")
             raise
         say(f"\ndone after {time.monotonic() - began:.0f} s")
         if keep:
