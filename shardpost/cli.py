@@ -4,7 +4,10 @@ import errno
 import importlib
 import sys
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import click
 from click.shell_completion import CompletionItem
@@ -100,11 +103,28 @@ def _disk_full(error: Exception) -> str | None:
 
 
 def _internal_error(error: Exception) -> str:
-    """Write the traceback to a file, and return one line that names it."""
+    """Write the traceback to a file, and return one line that names it; never raises."""
+    text = "".join(traceback.format_exception(error))
+    where = "its traceback cannot be written"
+    for write in (_write_to_logs, _write_to_temporary):
+        with suppress(Exception):
+            where = f"traceback in {write(text)}"
+            break
+    return f"internal error: {type(error).__name__}: {error}; {where}"
+
+
+def _write_to_logs(text: str) -> Path:
     from shardpost.settings import load
 
     folder = load().home / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"error-{datetime.now(UTC):%Y%m%dT%H%M%S}.log"
-    path.write_text("".join(traceback.format_exception(error)))
-    return f"internal error: {type(error).__name__}: {error}; traceback in {path}"
+    path.write_text(text)
+    return path
+
+
+def _write_to_temporary(text: str) -> Path:
+    """Write where the settings, or the folder that they name, may be what is wrong."""
+    with NamedTemporaryFile("w", prefix="shardpost-error-", suffix=".log", delete=False) as file:
+        file.write(text)
+        return Path(file.name)

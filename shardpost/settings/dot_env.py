@@ -1,8 +1,10 @@
 """The file `.env`: its variables, and what is wrong with its lines."""
 
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 
+from shardpost.errors import UsageError
 from shardpost.settings.prefixes import PREFIX
 
 # docker compose reads the same file.
@@ -24,22 +26,25 @@ class DotEnv:
 
 
 def read_dot_env(path: Path) -> DotEnv:
-    """Return what the file has; empty where there is none."""
+    """Return what the file has; empty where there is none. UsageError if it cannot be read."""
     found = DotEnv(path)
-    if not path.is_file():
+    text = _text(path)
+    if not text:
         return found
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 
-    with path.open(encoding="utf-8") as file:
-        for line in parse_stream(file):
-            number = line.original.line + _blank_lines(line.original.string)
-            if line.error or (line.key is not None and line.value is None):
-                found.problems.append(f"line {number} of {path}: expected NAME=value")
-            elif line.key is not None:
-                found.lines[line.key] = number
-    # Values may name other variables, as in ${HOME}.
-    found.values = {name: value or "" for name, value in dotenv_values(path).items()}
+    valid = ""
+    for line in parse_stream(StringIO(text)):
+        number = line.original.line + _blank_lines(line.original.string)
+        if line.error or (line.key is not None and line.value is None):
+            found.problems.append(f"line {number} of {path}: expected NAME=value")
+        elif line.key is not None:
+            found.lines[line.key] = number
+            valid += line.original.string
+    # Values may name other variables, as in ${HOME}. It logs what it takes for no line.
+    values = dotenv_values(stream=StringIO(valid))
+    found.values = {name: value or "" for name, value in values.items()}
     found.problems += [
         f"line {number} of {path}: expected a setting, which begins with {PREFIX}, found {name}:"
         " set other variables in the environment"
@@ -47,6 +52,23 @@ def read_dot_env(path: Path) -> DotEnv:
         if not name.upper().startswith((PREFIX, *_OF_OTHERS))
     ]
     return found
+
+
+def _text(path: Path) -> str:
+    """Return the text of the file, without the mark that some editors begin it with."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except IsADirectoryError:
+        raise UsageError(f"{path}: expected a file of settings, found a folder") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}:"
+            " save the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _blank_lines(text: str) -> int:

@@ -7,6 +7,7 @@ import re
 from datetime import date
 from email.utils import parseaddr
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import urlsplit
 
 # Where the clients of unit tests find a broker (kafka/memory).
@@ -136,11 +137,26 @@ def dag_ids(text: str) -> str:
     return text
 
 
+def no_file(path: Path) -> Path:
+    """Check that a path is a folder, or that one can be made there."""
+    for part in (path, *path.parents):
+        if _is_no_folder(part):
+            raise ValueError(f"expected a folder, found that {part} is none")
+    return path
+
+
 def trimmed(text: str) -> str:
     """Check that a text has no spaces around it: it is compared as it is."""
     if not text or text != text.strip():
         raise ValueError("expected a text without spaces before or after it")
     return text
+
+
+def _is_no_folder(path: Path) -> bool:
+    try:
+        return path.exists() and not path.is_dir()
+    except OSError:  # nobody knows what it is: whoever opens it says what is wrong
+        return False
 
 
 def _check_port(url: str) -> None:

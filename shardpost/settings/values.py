@@ -60,6 +60,7 @@ def _absolute(path: Path) -> Path:
     found = path.expanduser().absolute()
     if "%" in str(found):  # deltalake decodes it as an escape, as in a URL
         raise ValueError(f"expected a path without '%', found {found}")
+    forms.no_file(found)
     return found
 
 

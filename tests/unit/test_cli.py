@@ -1,11 +1,13 @@
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import click
 import pytest
 
 from shardpost import cli
+from shardpost.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,39 @@ def test_an_error_of_a_command_is_one_line(
     assert out == ""
     [line] = said.split("\n")[-2:-1]  # click begins a new line after ^C
     assert line.startswith(f"shardpost: {expected}")
+
+
+def test_an_internal_error_is_one_line_where_the_settings_are_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def no_settings() -> None:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "broken")
+
+    def fail() -> None:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr("shardpost.settings.load", no_settings)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
+    assert cli.run([]) == 1
+    [file] = tmp_path.iterdir()
+    assert "RuntimeError: unexpected" in file.read_text()
+    said = capsys.readouterr().err
+    assert said == f"shardpost: internal error: RuntimeError: unexpected; traceback in {file}\n"
+
+
+def test_an_internal_error_is_one_line_where_no_file_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("unexpected")
+
+    (tmp_path / "logs").touch()
+    monkeypatch.setattr("shardpost.settings.load", lambda: Settings(home=tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
+    assert cli.run([]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        "internal error: RuntimeError: unexpected; its traceback cannot be written"
+    )

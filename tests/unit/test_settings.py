@@ -46,6 +46,9 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
         ("SHARDPOST_ON_UNKNOWN", "guess"),
         ("SHARDPOST_HOME", "/data/50%"),
         ("SHARDPOST_TABLES", "/data/a%20b"),
+        ("SHARDPOST_TABLES", __file__),
+        ("SHARDPOST_HOME", __file__),
+        ("SHARDPOST_HOME", f"{__file__}/home"),
         ("SHARDPOST_DRIVER_MEMORY", "much"),
         ("SHARDPOST_KAFKA_TIMEOUT", "-1"),
         ("SHARDPOST_TOPIC_RETRIES", "dead-letters"),
@@ -204,6 +207,44 @@ def test_lines_of_the_file_that_are_wrong_are_named_with_their_numbers(
     assert f"line 5 of {file}: expected a setting, which begins with SHARDPOST_, found AWS" in said
     assert f"line 6 of {file}: expected NAME=value" in said
     assert f"line 7 of {file}: expected NAME=value" in said
+
+
+def test_lines_of_the_file_that_are_wrong_are_not_logged_by_a_library_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dot_env(tmp_path, "no line\nSHARDPOST_PARTITIONS=3\n", monkeypatch)
+    with pytest.raises(UsageError, match="expected NAME=value"):
+        load({})
+    assert caplog.records == []
+
+
+def test_a_file_that_is_no_text_in_utf_8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = dot_env(tmp_path, "", monkeypatch)
+    Path(file).write_text("SHARDPOST_PARTITIONS=3\n", encoding="utf-16")
+    with pytest.raises(UsageError, match=f"{file}: expected text in UTF-8"):
+        load({})
+    Path(file).write_text("SHARDPOST_PARTITIONS=3\n", encoding="utf-8-sig")
+    assert load({}).partitions == 3
+
+
+def test_a_folder_in_place_of_the_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").mkdir()
+    monkeypatch.setattr(loading, "CHECKOUT", tmp_path)
+    with pytest.raises(UsageError, match=r"\.env: expected a file of settings, found a folder"):
+        load({})
+
+
+def test_values_of_the_file_may_name_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dot_env(tmp_path, "SHARDPOST_HOME=${OF_TEST}/a\n# note\nSHARDPOST_PARTITIONS=3", monkeypatch)
+    monkeypatch.setenv("OF_TEST", str(tmp_path))
+    read = load({})
+    assert (read.home, read.partitions) == (tmp_path / "a", 3)
 
 
 def test_the_environment_wins_over_the_file(
