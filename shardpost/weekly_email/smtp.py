@@ -12,6 +12,7 @@ When a connection is tried again, and for how long: model/mail_retry_policy.py.
 """
 
 import contextlib
+import logging
 import smtplib
 import socket
 import time
@@ -29,7 +30,15 @@ from shardpost.weekly_email.model.smtp_outcome import (
     SmtpOutcome,
     TemporaryFailure,
 )
-from shardpost.weekly_email.smtp_connect import NOT_RETRYABLE, connect, error_text, reply_text
+from shardpost.weekly_email.smtp_connect import (
+    NOT_RETRYABLE,
+    connect,
+    cure_of,
+    error_text,
+    reply_text,
+)
+
+log = logging.getLogger(__name__)
 
 # Replies to MAIL that are about the login and not about the mail: it is required, or was rejected.
 ABOUT_LOGIN = frozenset({530, 534, 535, 538})
@@ -55,10 +64,14 @@ class _ClosingError(_ConnectionLostError):
 
 
 class SmtpSession:
-    """One connection to the mail server, opened when it is needed and again when it was lost."""
+    """One connection to the mail server, opened when it is needed and again when it was lost.
 
-    def __init__(self, settings: Settings) -> None:
+    `logs_attempts`: each attempt to connect that failed is logged.
+    """
+
+    def __init__(self, settings: Settings, *, logs_attempts: bool = True) -> None:
         self._settings, self._retries = settings, MailRetryPolicy.of(settings)
+        self._logs_attempts = logs_attempts
         self._smtp: smtplib.SMTP | None = None
 
     def open(self) -> None:
@@ -69,12 +82,11 @@ class SmtpSession:
                 self._smtp = connect(self._settings)
             except (OSError, smtplib.SMTPException) as error:
                 if self._retries.is_last(attempt) or isinstance(error, NOT_RETRYABLE):
-                    server = f"{self._settings.mail_server}:{self._settings.smtp_port}"
                     raise MailServerError(
-                        f"mail server {server}: no connection in {attempt} attempts:"
-                        f" {error_text(error)}; see SHARDPOST_SMTP_…"
+                        f"{self._server}: no connection in {attempt} attempts:"
+                        f" {error_text(error)}; {cure_of(error, self._settings)}"
                     ) from None
-                time.sleep(self._retries.delay_after(attempt))
+                self._wait_after(attempt, error)
                 attempt += 1
 
     def send(self, mail: Mail, require: Callable[[], None] = lambda: None) -> SmtpOutcome:
@@ -106,6 +118,23 @@ class SmtpSession:
                 self._drop()
                 if is_new:
                     return NotSent(f"connection lost before the mail was handed over: {error}")
+
+    @property
+    def _server(self) -> str:
+        return f"mail server {self._settings.mail_server}:{self._settings.smtp_port}"
+
+    def _wait_after(self, attempt: int, error: Exception) -> None:
+        delay = self._retries.delay_after(attempt)
+        if self._logs_attempts:
+            log.warning(
+                "%s: attempt %d of %d to connect failed: %s; the next one in %g s",
+                self._server,
+                attempt,
+                self._retries.attempts,
+                error_text(error),
+                delay,
+            )
+        time.sleep(delay)
 
     def close(self) -> None:
         """Send QUIT and close the connection."""

@@ -52,6 +52,15 @@ def error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def cure_of(error: Exception, settings: Settings) -> str:
+    """Return what to do about a connection that failed with that error."""
+    if settings.smtp_host is None:
+        return "`shardpost up` starts the mail sink"
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return "see SHARDPOST_SMTP_USER and SHARDPOST_SMTP_PASSWORD"
+    return "see SHARDPOST_SMTP_HOST, SHARDPOST_SMTP_PORT and SHARDPOST_SMTP_TLS"
+
+
 def reply_text(reply: bytes | str) -> str:
     """Return the text of a server's reply as one line."""
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply

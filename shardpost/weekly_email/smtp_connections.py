@@ -17,7 +17,11 @@ class SmtpConnections:
     """Up to `mail_connections` sessions; one that cannot be opened is given up."""
 
     def __init__(self, settings: Settings) -> None:
-        self._sessions = [SmtpSession(settings) for _ in range(settings.mail_connections)]
+        # The others go through the same: once in the log is enough.
+        self._sessions = [
+            SmtpSession(settings, logs_attempts=number == 0)
+            for number in range(settings.mail_connections)
+        ]
         self._pool = ThreadPoolExecutor(settings.mail_connections, "smtp")
 
     def __len__(self) -> int:
