@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.dry_run_text import text_lines
+from shardpost.weekly_email.dry_run_text import summary, text_lines
 from shardpost.weekly_email.forecast import DryRunList
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
@@ -35,7 +35,7 @@ def dry_run(week: PreparedWeek, request: EmailRequest, settings: Settings) -> di
         is_folder = request.recipients is not None and request.recipients.is_dir()
         folder = request.recipients if request.recipients and is_folder else Path(temporary)
         result = _write(week, request, settings, folder)
-        log.info("%s: %s", week.iso_week, json.dumps(result["counts"]))
+        log.info("%s: %s", week.iso_week, summary(result))
         if request.recipients is None:
             return result | {str(kind): _read(folder / kind) for kind in DryRunList}
         if not is_folder:

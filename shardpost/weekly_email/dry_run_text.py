@@ -36,20 +36,11 @@ def text_lines(result: dict[str, Any], folder: Path, most: int | None = None) ->
         if most is not None and counts[kind] > most:
             more = counts[kind] - most
             yield f"… and {more} more: `shardpost email --week {week} --dry-run` lists them\n"
-    yield f"{_summary(result)}\n"
+    yield f"{summary(result)}; nothing was sent\n"
 
 
-def _text(one: Any) -> str:
-    match one:
-        case str():
-            return one
-        case {"positions": positions}:
-            return f"{one['client']} <{one['email']}>, shard {one['shard']}: {', '.join(positions)}"
-        case _:
-            return f"{one['client']}, shard {one['shard']}: {one['reason']}"
-
-
-def _summary(result: dict[str, Any]) -> str:
+def summary(result: dict[str, Any]) -> str:
+    """Return in words how many clients are in which list."""
     counts = result["counts"]
     parts = [f"{counts[DryRunList.RECIPIENTS]} would get an e-mail"]
     parts += [
@@ -64,4 +55,14 @@ def _summary(result: dict[str, Any]) -> str:
     if result["compared_with"]:
         new, left = counts[DryRunList.NEW], counts[DryRunList.LEFT]
         parts.append(f"{new} new and {left} left since {result['compared_with']}")
-    return f"{', '.join(parts)}; nothing was sent"
+    return ", ".join(parts)
+
+
+def _text(one: Any) -> str:
+    match one:
+        case str():
+            return one
+        case {"positions": positions}:
+            return f"{one['client']} <{one['email']}>, shard {one['shard']}: {', '.join(positions)}"
+        case _:
+            return f"{one['client']}, shard {one['shard']}: {one['reason']}"
