@@ -38,7 +38,7 @@ class EmailOptions:
 @click.option("--early", is_flag=True, help="Mail a week that has not ended, as of now.")
 @click.option(
     "--again",
-    type=click.Choice(["FAILED", "SUPPRESSED"]),
+    type=click.Choice(["FAILED", "SUPPRESSED"], case_sensitive=False),
     help="Mail also those that had failed, to their addresses as of now; or those that were not"
     " subscribed, and are now.",
 )

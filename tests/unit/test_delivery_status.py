@@ -90,6 +90,16 @@ def test_who_failed_is_listed_by_cause_and_nobody_else(
     assert sorted(listed(ended, ENDED, "failed", capsys)["550 5.1.1 …: gone"]) == ["c0", "c1", "c2"]
 
 
+def test_a_state_of_a_week_that_no_run_has_begun_is_no_count(
+    ended: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert print_state(found(ended, GOES_ON), "failed", as_json=False) == 0
+    assert capsys.readouterr().out == f"{GOES_ON}: no run of this week: nobody was mailed\n"
+    record(ended, GOES_ON, "c1", DeliveryState.SENT)
+    print_state(found(ended, GOES_ON), "failed", as_json=False)
+    assert capsys.readouterr().out == f"{GOES_ON}: 0 failed\n"
+
+
 def test_each_state_lists_its_clients_with_why(
     ended: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +224,17 @@ def test_one_client_of_an_early_week_is_open_or_was_not_in_its_audience(
         assert said.format(week=GOES_ON) in capsys.readouterr().out
     assert print_client(found(at, GOES_ON), "nobody", as_json=True) == 0
     assert capsys.readouterr().out == "[]\n"
+
+
+def test_no_reason_is_claimed_for_a_client_that_no_record_names(
+    at: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    early(at)
+    freeze(at, ENDED, ["c2"], NOW)
+    print_client(found(at, ENDED), "c1", as_json=False)
+    assert "not in that week's audience, since it held no stock" in capsys.readouterr().out
+    print_client(found(at, ENDED), "nobdy", as_json=False)
+    assert "audience: client nobdy is unknown to snapshot 2: no record" in capsys.readouterr().out
 
 
 def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(

@@ -45,6 +45,9 @@ def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryKaf
         (("--week", LAST, "--early"), 1, "--early is for a week that goes on"),
         (("--week", "9000-W01"), 1, "has not begun"),
         (("--week", LAST), 1, "`shardpost compact`"),
+        (("--week", LAST, "--again", "failed"), 1, "`shardpost compact`"),
+        (("--week", LAST, "--again", "Suppressed"), 1, "`shardpost compact`"),
+        (("--week", LAST, "--again", "sent"), 2, "--again"),
     ],
 )
 def test_what_can_be_known_without_spark_is_refused_without_it(

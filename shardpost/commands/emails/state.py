@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.emails.week import FoundWeek
+from shardpost.commands.emails.week import FoundWeek, has_run, no_run
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.printable import one_line
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -25,7 +25,11 @@ def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
 
     listed = clients_in_state(found.settings, found.week, found.audience, found.partitions, state)
     document = state_document(found.week, state, listed)
-    click.echo(json.dumps(document) if as_json else state_text(document))
+    if as_json:
+        click.echo(json.dumps(document))
+    else:
+        is_known = document["count"] or has_run(found)
+        click.echo(state_text(document) if is_known else no_run(found.week))
     is_unknown = state == "unknown" and document["count"]
     return NEEDS_ATTENTION if is_unknown or not found.is_whole() else DONE
 

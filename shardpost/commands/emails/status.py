@@ -1,14 +1,19 @@
 """The delivery status of a week, or of one client in it, as `shardpost emails` prints it."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.emails.week import FoundWeek
+from shardpost.commands.emails.week import FoundWeek, no_run
 from shardpost.commands.week_counts import print_counts
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.printable import one_line
+from shardpost.settings import Settings
+
+if TYPE_CHECKING:
+    from shardpost.weekly_email.model.frozen_week import FrozenWeek
+    from shardpost.weekly_email.week_audience import EarlyAudience
 
 
 def print_week(found: FoundWeek, *, as_json: bool) -> int:
@@ -22,7 +27,7 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
     if as_json or document["has_run"]:
         print_counts(document, as_json=as_json)
     else:
-        click.echo(f"{found.week}: no run of this week: nobody was mailed")
+        click.echo(no_run(found.week))
     return NEEDS_ATTENTION if document["unknown"] or not found.is_whole() else DONE
 
 
@@ -67,12 +72,25 @@ def _why_open(found: FoundWeek, client: str, reason: str) -> str:
     why = why_open(found.settings, audience, client)
     if why is None:
         return (
-            f"{client} got no e-mail of {week}: it was not in that week's audience, since it held"
-            f" no stock that counts as of {audience.as_of:%Y-%m-%d %H:%M} UTC, by snapshot"
-            f" {audience.snapshot}; `shardpost explain` says what put and took its positions"
+            f"{client} got no e-mail of {week}: it was not in that week's audience"
+            f"{_why_no_member(found.settings, audience, client)}"
         )
     said = reason if why == NOT_MAILED else f": {why}"
     return f"{client} has not got the e-mail of {week} yet: it is open{said}"
+
+
+def _why_no_member(settings: Settings, audience: "FrozenWeek | EarlyAudience", client: str) -> str:
+    from shardpost.commands.holders import unknown_client
+    from shardpost.delta import snapshots
+    from shardpost.holders.known import knows_client
+
+    newest = snapshots.newest(settings)
+    if newest is not None and not knows_client(settings, newest, client):
+        return f": {unknown_client(newest, client)}"
+    return (
+        f", since it held no stock that counts as of {audience.as_of:%Y-%m-%d %H:%M} UTC, by"
+        f" snapshot {audience.snapshot}; `shardpost explain` says what put and took its positions"
+    )
 
 
 def _reason(row: dict[str, Any]) -> str:

@@ -44,3 +44,18 @@ def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
     topic = settings.topic("weekly-emails")
     partitions = partition_counts(settings, [topic])[topic]
     return FoundWeek(settings, week, audience_of(settings, week, now), partitions)
+
+
+def has_run(found: FoundWeek) -> bool:
+    """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
+    from shardpost.weekly_email.delivery_status import status_by_shard
+
+    if found.audience is not None:
+        return True
+    shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
+    return any(shard.counts.clients for shard in shards)
+
+
+def no_run(week: IsoWeek) -> str:
+    """Return what is said of a week that no run has begun."""
+    return f"{week}: no run of this week: nobody was mailed"
