@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 IN_MEMORY = "memory://"
 LEAST_HEAP_BYTES = 512 << 20
 PLACEHOLDERS = ("client", "week")
+TABLE_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "hdfs")
 
 _HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 _SERVER = re.compile(r"(?:[A-Z_]+://)?(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
@@ -21,6 +22,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HEAP = re.compile(r"(\d+)([kmgt])")
 _HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WEEK = re.compile(r"(\d{4})-W(\d{2})")
+_COUNTRY = re.compile(r"[A-Z]{2}")
 _DAG = re.compile(r"[\w.-]+", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MASTER = re.compile(
@@ -145,10 +147,19 @@ def no_file(path: Path) -> Path:
     return path
 
 
-def trimmed(text: str) -> str:
-    """Check that a text has no spaces around it: it is compared as it is."""
-    if not text or text != text.strip():
-        raise ValueError("expected a text without spaces before or after it")
+def country(text: str) -> str:
+    """Check a country as ISO 3166-1 alpha-2 writes it; it is compared as it is."""
+    if not _COUNTRY.fullmatch(text):
+        raise ValueError("expected two capital letters, such as US (ISO 3166-1 alpha-2)")
+    return text
+
+
+def table_url(text: str) -> str:
+    """Check the URL of the tables: its scheme is one that both deltalake and Hadoop know."""
+    scheme = text.partition("://")[0]
+    if scheme not in TABLE_SCHEMES:
+        known = ", ".join(f"{one}://" for one in TABLE_SCHEMES)
+        raise ValueError(f"expected a path, or a URL that begins with one of {known}")
     return text
 
 

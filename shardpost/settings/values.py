@@ -45,7 +45,10 @@ Servers = Annotated[str, AfterValidator(forms.servers)]
 Topic = Annotated[str, AfterValidator(forms.topic)]
 Url = Annotated[str, AfterValidator(forms.web_url)]
 Week = Annotated[str, AfterValidator(forms.week)]
-Located = Annotated[str, AfterValidator(lambda at: at if "://" in at else str(_absolute(Path(at))))]
+Located = Annotated[
+    str,
+    AfterValidator(lambda at: forms.table_url(at) if "://" in at else str(_absolute(Path(at)))),
+]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
@@ -106,8 +109,8 @@ class Settings(BaseModel):
     topic_run_commands: Topic = "run-commands"
     topic_decisions: Topic = "decisions"
 
-    country: Annotated[str, AfterValidator(forms.trimmed)] = Field(
-        "US", description="country whose stock is reported"
+    country: Annotated[str, AfterValidator(forms.country)] = Field(
+        "US", description="country whose stock is reported, as ISO 3166-1 alpha-2"
     )
     lock_wait: Seconds = Field(
         600, description="longest wait for a lock that another run holds, seconds"
