@@ -14,6 +14,7 @@ from shardpost.commands.text_table import text_table
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.errors import DONE
+from shardpost.printable import one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 HEADING = ("state", "origin", "error", "letters", "oldest", "such as")
@@ -65,19 +66,27 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
 
     settings = load()
     inspect_stores(settings, "dead-letters", "parking-lot")
-    found = [step for step in tables.letters(settings) if filters.matches(step)]
+    every = tables.letters(settings)
+    found = [step for step in every if filters.matches(step)]
     if as_json:
         click.echo(json.dumps([step.as_json() for step in found]))
     else:
-        click.echo(_as_text(found, datetime.now(UTC)))
+        click.echo(_as_text(found, datetime.now(UTC)) if found else _none_of(every, filters.error))
     for offsets in not_visible(settings):
         click.echo(f"not visible yet: {offsets}, behind an open transaction ({SEE})", err=True)
     return DONE
 
 
-def _as_text(found: Sequence[Step], now: datetime) -> str:
-    if not found:
+def _none_of(every: Sequence[Step], error: str | None) -> str:
+    """Return why no letter is listed: there is none, none with that error, or none that matches."""
+    if not every:
         return "no letters"
+    if error is not None and all(step.fingerprint != error for step in every):
+        return one_line(f"no letter has the error {error}; `shardpost letters list` has all")
+    return f"none of {len(every)} letters matches; `shardpost letters list` has all"
+
+
+def _as_text(found: Sequence[Step], now: datetime) -> str:
     rows = []
     for key, members in groupby(sorted(found, key=_group), _group):
         letters = list(members)

@@ -1,0 +1,39 @@
+"""What `shardpost letters list` says where it lists nothing."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from shardpost import tables
+from shardpost.cli import run as shardpost
+from shardpost.dead_letters import letters_table_offsets
+from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.topics import stores
+
+AT = datetime(2026, 11, 23, tzinfo=UTC)
+LETTER = Step("a-0-1", LetterState.PARKED, 1, AT, "parking-lot", 0, 0, "a", fingerprint="f00")
+
+
+@pytest.mark.parametrize(
+    ("letters", "arguments", "said"),
+    [
+        ([], ("--error", "nope"), "no letters\n"),
+        ([LETTER], ("--error", "nope"), "no letter has the error nope; "),
+        ([LETTER], ("--error", "f00", "--state", "waiting"), "none of 1 letters matches; "),
+        ([LETTER], ("--origin", "b"), "none of 1 letters matches; "),
+        ([LETTER], ("--error", "f00"), "state   origin  error"),
+    ],
+)
+def test_that_nothing_is_listed_is_said_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    letters: list[Step],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setattr(tables, "letters", lambda _: letters)
+    monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
+    monkeypatch.setattr(letters_table_offsets, "not_visible", lambda _: [])
+    assert shardpost(["letters", "list", *arguments]) == 0
+    assert capsys.readouterr().out.startswith(said)
