@@ -26,6 +26,7 @@ class Progress:
     closed: int = 0  # open clients that got a state
     sent_by_this_run: int = 0
     _logged_at: float = field(default=0.0, init=False)
+    _logged: str = field(default="", init=False)
 
     @classmethod
     def of(cls, week: IsoWeek, shard: int, size: int, ledger_index: LedgerIndex) -> "Progress":
@@ -53,7 +54,13 @@ class Progress:
 
     def log(self, waiting: int) -> None:
         """Log the counts; `waiting` is how many mails wait for a retry."""
-        log.info("%s shard %d: %s", self.week, self.shard, self._line(waiting))
+        self._logged = self._line(waiting)
+        log.info("%s shard %d: %s", self.week, self.shard, self._logged)
+
+    def log_last(self) -> None:
+        """Log the counts at the end of a run, unless they are those that were logged last."""
+        if self._line(waiting=0) != self._logged:
+            self.log(waiting=0)
 
     def report(self, open_at_start: int, error: str | None) -> ShardReport:
         """Return the counts and what stopped the shard.

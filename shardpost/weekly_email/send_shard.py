@@ -104,7 +104,7 @@ def _send(
         sender = ShardSender(settings, ledger, progress, rate_limit, stop_reason)
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
-    progress.log(waiting=0)
+    progress.log_last()
     return _with_refusals(progress.report(plan.open_clients, error), sender.refusals)
 
 
