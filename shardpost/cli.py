@@ -6,6 +6,7 @@ import sys
 import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -49,6 +50,18 @@ class Commands(click.Group):
         """Return what completes a word; the names of commands without importing them."""
         names = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; where there is none, say which may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if nearest := get_close_matches(args[0], COMMANDS, n=1):
+                text = f"{error.message} Did you mean {nearest[0]}?"
+                raise click.UsageError(text, ctx) from None
+            raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""

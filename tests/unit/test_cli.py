@@ -72,3 +72,17 @@ def test_an_internal_error_is_one_line_where_no_file_can_be_written(
     assert line.endswith(
         "internal error: RuntimeError: unexpected; its traceback cannot be written"
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("compcat", "No such command 'compcat'. Did you mean compact?\n"),
+        ("xyz", "No such command 'xyz'.\n"),
+    ],
+)
+def test_the_command_that_may_have_been_meant_is_named(
+    capsys: pytest.CaptureFixture[str], word: str, said: str
+) -> None:
+    assert cli.run([word]) == 2
+    assert capsys.readouterr().err.endswith(said)
