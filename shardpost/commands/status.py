@@ -11,7 +11,10 @@ from shardpost.settings import Settings, load
 @click.command()
 @AS_JSON
 def command(as_json: bool) -> int:
-    """Print state and address of broker, mail server and Airflow."""
+    """Print state and address of broker, mail server and Airflow.
+
+    Exit code 0, whatever is up: `shardpost doctor` is the check.
+    """
     from shardpost.embedded import stack
 
     settings = load()

@@ -22,6 +22,7 @@ FREE_BYTES = 1024**3
 EXTERNAL_SECONDS = 5.0
 UP, DOWN = "up", "down"
 LOCK = "stack"
+NOTHING_UP = "nothing is up: there is nothing to stop"
 KAFKA, SMTP, AIRFLOW = "kafka", "smtp", "airflow"
 Say = Callable[[str], None]
 State = dict[str, str]
@@ -96,14 +97,18 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
 
 
 def down(settings: Settings, *, say: Say) -> None:
-    """Stop all that was started in this home, in reverse order; do nothing where nothing is up."""
+    """Stop all that was started in this home, in reverse order; say so where nothing is up."""
     if not settings.home.exists():
+        say(NOTHING_UP)
         return
     with _stack_lock(settings, say):
-        for part in reversed(_all(settings)):
-            if part.state(settings)["state"] != DOWN:
+        states = {part: part.state(settings)["state"] for part in reversed(_all(settings))}
+        for part, state in states.items():
+            if state != DOWN:
                 say(f"stopping {part.title}")
             part.service.stop(settings)
+        if set(states.values()) == {DOWN}:
+            say(NOTHING_UP)
 
 
 def status(settings: Settings) -> dict[str, State]:
