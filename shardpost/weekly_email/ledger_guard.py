@@ -34,6 +34,15 @@ def require_ledger(settings: Settings, week: IsoWeek) -> StoreTopic:
     return ledger
 
 
+def is_whole(settings: Settings, week: IsoWeek) -> bool:
+    """Tell whether `require_ledger` finds nothing wrong."""
+    try:
+        require_ledger(settings, week)
+    except ShardpostError:
+        return False
+    return True
+
+
 def mark_start(settings: Settings, week: IsoWeek, ledger: StoreTopic, now: datetime) -> None:
     """Record what the ledger is before the week's first mail, unless that is on record."""
     marks = ledger_marks.list_all(settings)

@@ -11,6 +11,8 @@ from unittest.mock import Mock
 import pytest
 from deltalake.exceptions import CommitFailedError
 
+from shardpost.cli import run as shardpost
+from shardpost.commands.emails import accept_ledger
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.errors import ShardpostError
@@ -223,6 +225,21 @@ def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> 
     assert headers["as"] == b"ledger accepted"
     recreate(kafka)
     assert "deleted and created again" in refused(kafka.settings)
+
+
+def test_a_ledger_that_lost_nothing_is_not_accepted(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(accept_ledger, "load", lambda: kafka.settings)
+    command = ["emails", "accept-ledger", "--week", str(WEEK), "--why", "to be sure"]
+    run(kafka.settings)
+    assert shardpost(command) == 0
+    assert "2026-W47: its ledger lost nothing that is known of" in capsys.readouterr().out
+    assert list(decisions_topic.list_all(kafka.settings)) == []
+    recreate(kafka)
+    assert shardpost(command) == 0
+    assert "its ledger is taken as it is now" in capsys.readouterr().out
+    assert len(list(decisions_topic.list_all(kafka.settings))) == 1
 
 
 def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka) -> None:

@@ -22,10 +22,16 @@ def accept_ledger_command(week: str, why: str) -> int:
     gets it twice.
     """
     from shardpost.weekly_email.ledger_acceptance import accept
+    from shardpost.weekly_email.ledger_guard import is_whole
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")
     iso_week = IsoWeek.parse(week)
+    if is_whole(load(), iso_week):
+        click.echo(
+            f"{iso_week}: its ledger lost nothing that is known of: there is nothing to accept"
+        )
+        return DONE
     accept(load(), iso_week, person(), why, datetime.now(UTC))
     click.echo(f"{iso_week}: its ledger is taken as it is now; whom it does not know is open")
     return DONE
