@@ -22,7 +22,6 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HEAP = re.compile(r"(\d+)([kmgt])")
 _HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WEEK = re.compile(r"(\d{4})-W(\d{2})")
-_COUNTRY = re.compile(r"[A-Z]{2}")
 _DAG = re.compile(r"[\w.-]+", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MASTER = re.compile(
@@ -147,10 +146,10 @@ def no_file(path: Path) -> Path:
     return path
 
 
-def country(text: str) -> str:
-    """Check a country as ISO 3166-1 alpha-2 writes it; it is compared as it is."""
-    if not _COUNTRY.fullmatch(text):
-        raise ValueError("expected two capital letters, such as US (ISO 3166-1 alpha-2)")
+def trimmed(text: str) -> str:
+    """Check that a text has no spaces around it: it is compared as it is."""
+    if not text or text != text.strip():
+        raise ValueError("expected a text without spaces before or after it")
     return text
 
 

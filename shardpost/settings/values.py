@@ -109,8 +109,8 @@ class Settings(BaseModel):
     topic_run_commands: Topic = "run-commands"
     topic_decisions: Topic = "decisions"
 
-    country: Annotated[str, AfterValidator(forms.country)] = Field(
-        "US", description="country whose stock is reported, as ISO 3166-1 alpha-2"
+    country: Annotated[str, AfterValidator(forms.trimmed)] = Field(
+        "US", description="country whose stock is reported"
     )
     lock_wait: Seconds = Field(
         600, description="longest wait for a lock that another run holds, seconds"
