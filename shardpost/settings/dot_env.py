@@ -58,7 +58,7 @@ def _text(path: Path) -> str:
     """Return the text of the file, without the mark that some editors begin it with."""
     try:
         return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # remote workers import from an archive
         return ""
     except IsADirectoryError:
         raise UsageError(f"{path}: expected a file of settings, found a folder") from None

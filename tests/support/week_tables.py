@@ -12,6 +12,7 @@ from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import (
+    CLIENT_EVENTS,
     CLIENTS,
     EXCHANGE_EVENTS,
     EXCHANGES,
@@ -68,6 +69,7 @@ class World:
             POSITIONS: list(self.positions.values()),
             POSITION_EVENTS: self.events,
             CLIENTS: list(self.clients.values()),
+            CLIENT_EVENTS: [{**row, "kind": "upsert"} for row in self.clients.values()],
             EXCHANGES: [{**row, "is_open": True} for row in exchanges],
             EXCHANGE_EVENTS: [{**row, "kind": "upsert"} for row in exchanges],
         }

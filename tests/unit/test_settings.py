@@ -8,6 +8,7 @@ from dotenv import dotenv_values
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load, loading
+from shardpost.settings.dot_env import DotEnv, read_dot_env
 
 CHECKOUT_DEFAULTS = {"SHARDPOST_HOME": str(CHECKOUT / ".shardpost")}
 
@@ -291,3 +292,9 @@ def test_client_settings_come_under_librdkafkas_names() -> None:
 
 def test_a_relative_home_is_made_absolute() -> None:
     assert load({"SHARDPOST_HOME": "here"}).home == Path.cwd() / "here"
+
+
+def test_in_an_archive_there_is_no_dot_env(tmp_path: Path) -> None:
+    archive = tmp_path / "shardpost.zip"
+    archive.touch()
+    assert read_dot_env(archive / ".env") == DotEnv(archive / ".env")
