@@ -11,7 +11,7 @@ from shardpost.settings import Settings
 LISTEN_SECONDS = 2.0
 # Kafka that was there before, and where nobody listens for so long, is gone. A broker that restarts
 # is back sooner, and another one of its cluster listens meanwhile.
-GONE_SECONDS = 15.0
+GONE_SECONDS = 30.0
 LISTEN_AGAIN_SECONDS = 0.5
 
 _found_listening: set[str] = set()  # addresses
