@@ -9,7 +9,7 @@ from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from tests.support.job_process import wait_for
-from tests.support.kafka_configs import configure_broker, configure_topic
+from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
 from tests.support.kafka_contract.cluster import Cluster, of
 from tests.support.kafka_contract.reading import ReadingContract, WatermarksContract
 from tests.support.kafka_contract.topics import TopicsContract
@@ -19,20 +19,17 @@ from tests.support.kafka_contract.transactions import (
     TransactionsContract,
 )
 
-EAGER_CLEANER = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
-
 
 @pytest.fixture(scope="module", autouse=True)
 def _cleaner_that_seldom_rests(kafka: Settings) -> Iterator[None]:
-    configure_broker(kafka, {"log.cleaner.backoff.ms": "100"})
-    yield
-    configure_broker(kafka, {"log.cleaner.backoff.ms": "15000"})
+    with busy_cleaner(kafka):
+        yield
 
 
 @pytest.fixture
 def cluster(settings: Settings) -> Cluster:
     def compact(partition: TopicPartition) -> None:
-        configure_topic(settings, partition.topic, EAGER_CLEANER)
+        configure_topic(settings, partition.topic, SOON_CLEANED)
 
         def is_clean() -> bool:
             made.put(partition, (b"filler", b""))  # the segment that is written to is not cleaned

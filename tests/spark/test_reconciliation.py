@@ -26,7 +26,7 @@ from shardpost.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run, starter
 from tests.support.job_process import Job, wait_for
-from tests.support.kafka_configs import configure_broker, configure_topic
+from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
 from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import (
     Fold,
@@ -40,9 +40,7 @@ from tests.support.reference import (
     send,
 )
 
-FORGETFUL = {
-    "segment.ms": "100",
-    "min.cleanable.dirty.ratio": "0.001",
+FORGETFUL = SOON_CLEANED | {
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": "1",
 }
@@ -50,9 +48,8 @@ FORGETFUL = {
 
 @pytest.fixture(autouse=True)
 def _cleaner_that_seldom_rests(kafka: Settings) -> Iterator[None]:
-    configure_broker(kafka, {"log.cleaner.backoff.ms": "100"})
-    yield
-    configure_broker(kafka, {"log.cleaner.backoff.ms": "15000"})
+    with busy_cleaner(kafka):
+        yield
 
 
 def clean_until_gone(settings: Settings, *keys: str) -> None:

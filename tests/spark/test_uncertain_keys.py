@@ -18,14 +18,12 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
 from tests.support.compacting import held, run
 from tests.support.job_process import wait_for
-from tests.support.kafka_configs import configure_broker, configure_topic
+from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
 from tests.support.reference import Raw, closed, position, produce, send
 
 BAD = b"{"
 # Tombstones are kept for a day: only what is superseded goes sooner.
-CLEANED = {
-    "segment.ms": "100",
-    "min.cleanable.dirty.ratio": "0.001",
+CLEANED = SOON_CLEANED | {
     "min.compaction.lag.ms": "0",
     "delete.retention.ms": "86400000",
 }
@@ -33,9 +31,8 @@ CLEANED = {
 
 @pytest.fixture(autouse=True)
 def _cleaner_that_seldom_rests(kafka: Settings) -> Iterator[None]:
-    configure_broker(kafka, {"log.cleaner.backoff.ms": "100"})
-    yield
-    configure_broker(kafka, {"log.cleaner.backoff.ms": "15000"})
+    with busy_cleaner(kafka):
+        yield
 
 
 def clean_until_superseded(settings: Settings, key: str) -> None:
