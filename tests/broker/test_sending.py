@@ -32,25 +32,13 @@ from tests.support.mail_server import (
     Script,
     mail_server,
 )
+from tests.support.members import MEMBERS
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 SHARD = 2
 HOLD = ResendPolicy()
 CLIENTS = [f"client{n}" for n in range(10)]
-POSITION = pa.struct([(name, pa.string()) for name in ("position", "ticker", "amount", "exchange")])
-SCHEMA = pa.schema(
-    [
-        ("client", pa.string()),
-        ("name", pa.string()),
-        ("email", pa.string()),
-        ("has_contact", pa.bool_()),
-        ("subscribed", pa.bool_()),
-        ("name_now", pa.string()),
-        ("email_now", pa.string()),
-        ("positions", pa.list_(POSITION)),
-    ]
-)
 
 
 def member(client: str, **more: Any) -> dict[str, Any]:
@@ -111,7 +99,7 @@ def run(
 
 def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(members), 7):
-        yield pa.RecordBatch.from_pylist(members[start : start + 7], SCHEMA)
+        yield pa.RecordBatch.from_pylist(members[start : start + 7], MEMBERS)
 
 
 def states(settings: Settings) -> dict[str, str]:

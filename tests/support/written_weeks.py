@@ -20,7 +20,13 @@ from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.tables import AUDIENCES
-from tests.support.histories import Batch, arrow, country_of, overwrite, put, write
+from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
+
+
+def look(settings: Settings, looked_at: datetime) -> None:
+    """Commit a snapshot whose inputs were looked at then."""
+    number = len(snapshots.list_all(settings)) + 1
+    snapshots.commit(settings, replace(snapshot(number, {}), looked_at=looked_at))
 
 
 def hold(

@@ -1,14 +1,12 @@
 """A frozen week of which nothing is left is answered without Spark, as its run would end."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError
@@ -20,9 +18,8 @@ from shardpost.weekly_email.finished_week import Result, result_without_spark
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.shard_locks import locked
-from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
-from tests.support.written_weeks import begin, freeze, record
+from tests.support.written_weeks import begin, freeze, look, record
 
 WEEK = IsoWeek(2026, 47)
 NOW = WEEK.end + timedelta(hours=8)
@@ -41,12 +38,6 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
 @pytest.fixture
 def at(kafka: MemoryKafka) -> Settings:
     return kafka.settings
-
-
-def look(settings: Settings, looked_at: datetime) -> None:
-    """Commit a snapshot whose inputs were looked at then."""
-    number = len(snapshots.list_all(settings)) + 1
-    snapshots.commit(settings, replace(snapshot(number, {}), looked_at=looked_at))
 
 
 def mailed(settings: Settings, **states: DeliveryState) -> None:

@@ -1,7 +1,6 @@
 """What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
 from shardpost.weekly_email.prepare import prepare
-from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.written_weeks import look
 
 WEEK = IsoWeek(2026, 47)
 NOW = WEEK.end + timedelta(hours=8)
@@ -39,12 +38,6 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
 @pytest.fixture
 def at(kafka: MemoryKafka) -> Settings:
     return kafka.settings
-
-
-def look(settings: Settings, looked_at: datetime) -> None:
-    """Commit a snapshot whose inputs were looked at then."""
-    number = len(snapshots.list_all(settings)) + 1
-    snapshots.commit(settings, replace(snapshot(number, {}), looked_at=looked_at))
 
 
 def freeze(settings: Settings) -> None:

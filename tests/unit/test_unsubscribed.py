@@ -19,22 +19,10 @@ from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
 from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, Unsubscribed
 from tests.support.histories import overwrite, snapshot
+from tests.support.members import FIELDS, MEMBERS
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
-FIELDS = ("position", "ticker", "amount", "exchange")
-MEMBERS = pa.schema(
-    [
-        ("client", pa.string()),
-        ("name", pa.string()),
-        ("email", pa.string()),
-        ("has_contact", pa.bool_()),
-        ("subscribed", pa.bool_()),
-        ("name_now", pa.string()),
-        ("email_now", pa.string()),
-        ("positions", pa.list_(pa.struct([(name, pa.string()) for name in FIELDS]))),
-    ]
-)
 SUBSCRIBED = {"a": True, "b": True, "c": True, "d": False}
 
 
