@@ -62,9 +62,8 @@ def command(**given: Any) -> int:
     now = datetime.now(UTC)
     week = IsoWeek.parse(options.week)
     arguments = ["--week", str(week), "--now", now.isoformat(), *_arguments(options)]
-    check(
-        request_of(parser().parse_args(arguments)), load()
-    )  # before Java starts, which takes long
+    request = request_of(parser().parse_args(arguments))
+    check(request, load())  # before Java starts, which takes long
     return (_dry_run if options.dry_run else _send)(arguments, as_json=options.as_json)
 
 

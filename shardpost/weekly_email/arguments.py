@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from shardpost.instants import parse_instant
 from shardpost.spark.job_arguments import job_parser
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -21,7 +22,7 @@ def parser(description: str | None = None) -> ArgumentParser:
         help="where a dry run writes its lists: a folder, for JSON lines, or a file, for text",
     )
     made.add_argument("--early", action="store_true", help="a week that has not ended, as of now")
-    made.add_argument("--as-of", type=_instant, help="with --early: not later than this")
+    made.add_argument("--as-of", type=parse_instant, help="with --early: not later than this")
     made.add_argument(
         "--again",
         choices=["FAILED", "SUPPRESSED"],
@@ -33,7 +34,7 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument("--groups", type=int, default=1, help="jobs that share the rate limit")
     made.add_argument("--freeze-only", action="store_true", help="freeze, and send nothing")
     made.add_argument("--scheduled-at", help="a scheduled run, which may leave its week out")
-    made.add_argument("--now", type=_instant, help="the time, ISO 8601; default: the clock's")
+    made.add_argument("--now", type=parse_instant, help="the time, ISO 8601; default: the clock's")
     return made
 
 
@@ -59,8 +60,3 @@ def _mode(*, freeze_only: bool, dry_run: bool) -> Mode:
     if freeze_only:
         return Mode.LIST_GROUPS if dry_run else Mode.FREEZE
     return Mode.DRY_RUN if dry_run else Mode.SEND
-
-
-def _instant(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
