@@ -23,6 +23,9 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
     """
     locked = locks.exclusive(settings, lock, lock, wait=settings.lock_wait)
     with locked, saying_that_nothing_changed(settings):
+        last = snapshots.newest(settings)
+        if last is None or inputs.unread_originals(settings, last):
+            return None  # the job itself looks at all: twice would be once too often
         look, unread = inputs.look(settings)
         return stay(settings, look, unread) if is_nothing_new(settings, look, unread) else None
 
