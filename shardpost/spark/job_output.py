@@ -50,11 +50,15 @@ def run_job(
 
 
 def pass_on(output: IO[bytes], to: int) -> None:
-    """Copy lines to a file descriptor, but for NOISE; read to the end even if nobody takes them."""
+    """Copy lines to a file descriptor, but for NOISE; read to the end even if nobody takes them.
+
+    The output is closed then.
+    """
     is_open = True
-    for line in output:
-        if is_open and line.rstrip(b"\r\n") not in NOISE:
-            is_open = _write(to, line)
+    with output:
+        for line in output:
+            if is_open and line.rstrip(b"\r\n") not in NOISE:
+                is_open = _write(to, line)
 
 
 def _write(to: int, line: bytes) -> bool:

@@ -37,14 +37,17 @@ class Job:
         file = str(submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
-        self._process = subprocess.Popen(
-            [*submit.submit_command(settings), *script, *args],
-            env=submit.job_environment(settings) | submit.temporary_files_in(settings.home) | more,
-            cwd=settings.home,
-            stdin=subprocess.DEVNULL,
-            stdout=self.log.open("wb"),
-            stderr=subprocess.STDOUT,
-        )
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*submit.submit_command(settings), *script, *args],
+                env=submit.job_environment(settings)
+                | submit.temporary_files_in(settings.home)
+                | more,
+                cwd=settings.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         self._root = psutil.Process(self._process.pid)
 
     def tree(self) -> list[psutil.Process]:

@@ -55,9 +55,10 @@ def test_a_job_is_read_to_its_end_though_nobody_takes_its_lines(tmp_path: Path) 
     source.write_bytes(b"a line\n" * 100_000)
     reading, writing = os.pipe()
     os.close(reading)
-    with source.open("rb") as output:
-        pass_on(output, writing)
-        assert output.read() == b""
+    descriptor = os.open(source, os.O_RDONLY)
+    pass_on(os.fdopen(descriptor, "rb", closefd=False), writing)
+    assert os.read(descriptor, 1) == b""
+    os.close(descriptor)
     os.close(writing)
 
 
