@@ -1,14 +1,19 @@
 """The topic `decisions`: its records are written within the transactions of the features."""
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from shardpost.decisions.decision import Decision, decode
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import headers_of
 from shardpost.kafka.offsets import partition_counts
+from shardpost.kafka.offsets_by_time import first_since
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
+
+# How far the time of a record may be before the time that its decision says.
+CLOCKS_DIFFER = timedelta(days=1)
 
 
 def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -> Outgoing:
@@ -19,9 +24,22 @@ def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -
 
 def list_all(settings: Settings) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield all decisions that are kept, with their headers."""
+    for partition in _partitions(settings):
+        yield from of_partition(settings, partition.partition, None)
+
+
+def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision, dict[str, bytes]]]:
+    """Yield the decisions since a time, with their headers, and read none that is far older."""
+    for partition in _partitions(settings):
+        start = first_since(settings, partition, oldest - CLOCKS_DIFFER)
+        for decision, headers in of_partition(settings, partition.partition, start):
+            if decision.when >= oldest:
+                yield decision, headers
+
+
+def _partitions(settings: Settings) -> list[TopicPartition]:
     topic = settings.topic("decisions")
-    for partition in range(partition_counts(settings, [topic])[topic]):
-        yield from of_partition(settings, partition, None)
+    return [TopicPartition(topic, n) for n in range(partition_counts(settings, [topic])[topic])]
 
 
 def of_partition(

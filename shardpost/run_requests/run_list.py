@@ -30,8 +30,8 @@ def list_runs(settings: Settings, now: datetime) -> list[RunRow]:
     oldest = now - timedelta(days=settings.request_days)
     conflicts = [
         _conflict_row(decision, headers["request"])
-        for decision, headers in decisions_topic.list_all(settings)
-        if decision.kind is Kind.CONFLICT and decision.when >= oldest and "request" in headers
+        for decision, headers in decisions_topic.list_since(settings, oldest)
+        if decision.kind is Kind.CONFLICT and "request" in headers
     ]
     commands = [
         _command_row(entry, entry.command)

@@ -1,11 +1,14 @@
 """Reading a partition to its end, and its watermarks."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partition_counts, watermarks, watermarks_of
+from shardpost.kafka.offsets_by_time import first_since
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from tests.support.kafka_contract.cluster import Cluster, record
@@ -39,6 +42,19 @@ class ReadingContract:
         assert found.headers() == [("x", b"text"), ("x", b"\xff"), ("y", None)]
         assert found.timestamp()[1] == 1234
         assert (found.topic(), found.partition(), found.offset()) == (topic.topic, 0, 0)
+
+    def test_the_first_record_since_a_time_is_found(self, cluster: Cluster) -> None:
+        topic = cluster.topic()
+        at = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=9)
+        times = [int((at + timedelta(hours=hour)).timestamp() * 1000) for hour in (0, 2, 1, 3)]
+        records = [Outgoing(topic.topic, b"k", b"v", [], 0, time) for time in times]
+        cluster.writer(topic.topic).write(records)
+
+        def first(hours: float) -> int:
+            return first_since(cluster.settings, topic, at + timedelta(hours=hours))
+
+        assert [first(-1), first(0), first(0.5), first(2), first(2.5)] == [0, 0, 1, 1, 3]
+        assert first(4) == len(records) + 1  # the end, behind the marker of the transaction
 
     def test_the_broker_stamps_a_topic_of_log_append_time(self, cluster: Cluster) -> None:
         topic = cluster.topic(message_timestamp_type="LogAppendTime")
