@@ -16,14 +16,14 @@ def first_since(settings: Settings, partition: TopicPartition, at: datetime) -> 
 
     The end of the partition if there is none. What lies above may have earlier timestamps.
     """
+    _, end = watermarks_of(settings, partition, committed=False)
     asked = confluent_kafka.TopicPartition(*partition, int(at.timestamp() * 1000))
-    reader = consumer(settings, "shardpost-reader")
+    # What an open transaction hides counts too: it may be read by the time that the answer is used.
+    reader = consumer(settings, "shardpost-reader", **{"isolation.level": "read_uncommitted"})
     try:
         [found] = reader.offsets_for_times([asked], timeout=settings.kafka_timeout)
     except KafkaException as error:
         raise unreachable(settings, error) from None
     finally:
         reader.close()
-    if found.offset < 0:
-        return watermarks_of(settings, partition, committed=False)[1]
-    return int(found.offset)
+    return end if found.offset < 0 else int(found.offset)
