@@ -54,7 +54,7 @@ class ReadingContract:
             return first_since(cluster.settings, topic, at + timedelta(hours=hours))
 
         assert [first(-1), first(0), first(0.5), first(2), first(2.5)] == [0, 0, 1, 1, 3]
-        assert first(4) == len(records) + 1  # the end, behind the marker of the transaction
+        assert first(4) >= len(records)  # the end; a transaction's marker may be below it
 
     def test_the_broker_stamps_a_topic_of_log_append_time(self, cluster: Cluster) -> None:
         topic = cluster.topic(message_timestamp_type="LogAppendTime")
