@@ -1,9 +1,11 @@
 """The output of a job: passed on to standard error, but for what each JVM says of itself."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO
@@ -25,16 +27,19 @@ def run_job(
 ) -> int:
     """Run a command to its end; return its exit code.
 
-    All its output goes to standard error, line by line, but for NOISE. It is killed if this process
-    is interrupted.
+    All its output goes to standard error, line by line, but for NOISE. It has a process group of
+    its own, which Ctrl-C in a terminal does not reach: if this process is interrupted, it kills
+    the group, before any part of it can complain about the others.
     """
     process = subprocess.Popen(
         command,
         env=env,
         cwd=cwd,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         preexec_fn=preexec,
+        process_group=0,
     )
     assert process.stdout is not None  # noqa: S101 - it is a pipe
     reader = Thread(target=pass_on, args=(process.stdout, sys.stderr.fileno()), daemon=True)
@@ -42,7 +47,8 @@ def run_job(
     try:
         code = process.wait()
     except BaseException:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise
     reader.join(LAST_LINES_SECONDS)

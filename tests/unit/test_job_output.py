@@ -1,12 +1,16 @@
 """What a job prints is passed on, but for lines that say nothing."""
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shardpost.spark.job_output import NOISE, pass_on, run_job
+from tests.support.job_process import wait_for
 
 NOISY = "\n".join(
     [
@@ -64,3 +68,31 @@ def test_a_job_is_read_to_its_end_though_nobody_takes_its_lines(tmp_path: Path) 
 
 def test_the_lines_are_compared_without_their_ends() -> None:
     assert all(line == line.strip() for line in NOISE)
+
+
+def test_ctrl_c_reaches_nobody_but_the_command_which_ends_the_job_in_silence(
+    tmp_path: Path,
+) -> None:
+    ready = tmp_path / "ready"
+    job = f"import pathlib, signal; pathlib.Path({str(ready)!r}).touch(); signal.pause()"
+    running = f"""
+from pathlib import Path
+from shardpost.spark.job_output import run_job
+try:
+    run_job([{sys.executable!r}, "-c", {job!r}], env={{}}, cwd=Path(), preexec=lambda: None)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    command = subprocess.Popen(
+        [sys.executable, "-c", running],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(ready.exists, "the job to begin", seconds=30)
+    tree = psutil.Process(command.pid).children(recursive=True)
+    os.killpg(command.pid, signal.SIGINT)
+    assert command.communicate(timeout=30) == ("interrupted\n", "")
+    _, alive = psutil.wait_procs(tree, timeout=30)
+    assert alive == []
