@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+
+log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 _ADVICE = ": wait for it"
@@ -34,8 +37,8 @@ def path_of(settings: Settings, name: str) -> Path:
 def exclusive(settings: Settings, name: str, what: str, *, wait: float = 0) -> Iterator[None]:
     """Hold the lock of that name; LockedError if somebody else still has it after `wait` seconds.
 
-    `what` says in the error what is running. The kernel frees the lock when its holder dies,
-    however it dies.
+    `what` says what is running: in the error, and in the log when a wait begins. The kernel frees
+    the lock when its holder dies, however it dies.
     """
     path = path_of(settings, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,13 +79,17 @@ def _says(path: Path, pid: int) -> bool:
 
 def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
     deadline = time.monotonic() + wait
+    is_said = False
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            running = f"{what} is already running {_holder(path)}"
             if time.monotonic() >= deadline:
-                running = f"{what} is already running {_holder(path)}"
                 raise LockedError(f"{running}{_ADVICE}") from None
+            if not is_said:
+                log.info("%s: waiting for it, up to %g s", running, wait)
+                is_said = True
             time.sleep(POLL_SECONDS)
         else:
             return
