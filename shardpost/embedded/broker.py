@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardpost.embedded import broker_home, ports
 from shardpost.embedded.java import java
-from shardpost.embedded.process import Daemon, log_end, wait_until
+from shardpost.embedded.process import Daemon, log_end, log_hint, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import is_reachable
 from shardpost.settings import Settings
@@ -65,7 +65,7 @@ def state(settings: Settings) -> dict[str, str]:
             return {"state": "up", **found}
         return {"state": "unhealthy", **found, "detail": _why_unhealthy(settings, daemon)}
     if daemon.identity is not None:
-        found["detail"] = f"it ended without being stopped; {log_end(daemon.log, 1)}"
+        found["detail"] = f"it ended without being stopped; {log_hint(daemon.log)}"
     if not ports.is_free(settings.kafka_port):
         found["detail"] = (
             f"port {settings.kafka_port} is in use by {ports.owner(settings.kafka_port)}"
@@ -110,7 +110,7 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
 
 
 def _why_unhealthy(settings: Settings, daemon: Daemon) -> str:
-    silent = f"pid {daemon.pid} runs but does not answer; {log_end(daemon.log, 1)}"
+    silent = f"pid {daemon.pid} runs but does not answer; {log_hint(daemon.log)}"
     return _other_port(settings) or silent
 
 

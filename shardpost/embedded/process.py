@@ -6,6 +6,7 @@ A pid file identifies one process uniquely: its pid, its start time in ticks sin
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -22,6 +23,7 @@ POLL_SECONDS = 0.1
 STOP_SECONDS = 30.0
 KEEP_LOG_BYTES = 10_000_000
 DEAD = "ZX"  # zombie or dead: ended, and not yet reaped by its parent
+_FAILURE = re.compile(r"\b(ERROR|FATAL|CRITICAL|\w*Exception|\w*Error)\b")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -190,6 +192,12 @@ def log_end(log: Path, lines: int = 3) -> str:
     text = log.read_bytes()[-4000:].decode(errors="replace") if log.exists() else ""
     last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
     return f"its log {log} ends: {' | '.join(last) or '(nothing)'}"
+
+
+def log_hint(log: Path) -> str:
+    """Return the path of a log, and its last line if that reports a failure."""
+    end = log_end(log, 1)
+    return end if _FAILURE.search(end.partition(" ends: ")[2]) else f"its log is {log}"
 
 
 def _poll(condition: Callable[[], bool], wait: float) -> bool:

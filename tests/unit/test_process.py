@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.embedded.process import Daemon, Stat, members, parse_stat, stat_of, wait_until
+from shardpost.embedded.process import (
+    Daemon,
+    Stat,
+    log_hint,
+    members,
+    parse_stat,
+    stat_of,
+    wait_until,
+)
 from shardpost.errors import ShardpostError
 
 STAT = "4711 (a (b) c) S 1 4700 4700 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 9 10 11"
@@ -135,3 +143,19 @@ def test_a_halted_process_is_stopped_without_waiting_for_the_deadline(sleeper: D
     since = time.monotonic()
     sleeper.stop(20)
     assert time.monotonic() - since < 10
+
+
+@pytest.mark.parametrize(
+    ("last", "is_named"),
+    [
+        ("10:41 WARN The metadata log appears to be empty. Appending 6 bootstrap record(s)", False),
+        ("10:41 ERROR Shutdown broker because all log dirs have failed", True),
+        ("java.lang.OutOfMemoryError: Java heap space", True),
+    ],
+)
+def test_the_last_line_of_a_log_is_shown_where_it_reports_a_failure(
+    tmp_path: Path, last: str, is_named: bool
+) -> None:
+    log = tmp_path / "kafka.log"
+    log.write_text(f"10:40 ERROR long ago\n{last}\n")
+    assert log_hint(log) == (f"its log {log} ends: {last}" if is_named else f"its log is {log}")
