@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 # Where the clients of unit tests find a broker (kafka/memory).
 IN_MEMORY = "memory://"
 LEAST_HEAP_BYTES = 512 << 20
+MOST_LIST_ID = 64
 PLACEHOLDERS = ("client", "week")
 TABLE_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss", "adl", "hdfs")
 
@@ -22,6 +23,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _HEAP = re.compile(r"(\d+)([kmgt])")
 _HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WEEK = re.compile(r"(\d{4})-W(\d{2})")
+_LIST_ID = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _DAG = re.compile(r"[\w.-]+", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MASTER = re.compile(
@@ -58,6 +60,15 @@ def topic(text: str) -> str:
         raise ValueError("expected the name of a topic: up to 249 of a-z, A-Z, 0-9, '.', '_', '-'")
     if text.startswith("__"):
         raise ValueError("expected a topic of your own: Kafka's own begin with '__'")
+    return text
+
+
+def list_id(text: str) -> str:
+    """Check the part of a List-Id before the domain: one or several words with dots between."""
+    if not _LIST_ID.fullmatch(text) or len(text) > MOST_LIST_ID:
+        raise ValueError(
+            f"expected up to {MOST_LIST_ID} of a-z, A-Z, 0-9, '_', '-', and single dots between"
+        )
     return text
 
 

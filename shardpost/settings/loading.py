@@ -18,6 +18,12 @@ from shardpost.settings.values import Settings
 _FIELDS = frozenset(Settings.model_fields) - {"kafka"}
 _VARIABLES = sorted(PREFIX + field.upper() for field in _FIELDS)
 _MESSAGE_BEGINS = "Value error, "
+# {type of Pydantic's error: what was expected}, where its own text speaks of Python.
+_EXPECTED = {
+    "int_parsing": "expected a whole number",
+    "float_parsing": "expected a number",
+    "bool_parsing": "expected true or false",
+}
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -73,5 +79,5 @@ def _problem(error: ErrorDetails, file: DotEnv) -> str:
     name = PREFIX + str(error["loc"][0]).upper()
     is_shown = "PASSWORD" not in name and error["input"] is not None
     value = f"={error['input']!r}" if is_shown else ""
-    message = error["msg"].removeprefix(_MESSAGE_BEGINS)
+    message = _EXPECTED.get(error["type"]) or error["msg"].removeprefix(_MESSAGE_BEGINS)
     return f"setting {name}{value}{file.where(name)}: {message}"

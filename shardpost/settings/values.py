@@ -169,10 +169,8 @@ class Settings(BaseModel):
         "https://shardpost.example/unsubscribe?client={client}",
         description="{client} and {week} are replaced, percent-encoded",
     )
-    mail_list_id: str = Field(
+    mail_list_id: Annotated[str, AfterValidator(forms.list_id)] = Field(
         "weekly-holdings",
-        max_length=64,
-        pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$",
         description="the list within the sender's domain: of List-Id, and of each Message-ID",
     )
     mail_snapshot_age: Seconds = Field(
