@@ -104,7 +104,7 @@ def test_each_state_lists_its_clients_with_why(
     ended: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert listed(ended, ENDED, "suppressed", capsys) == {"not subscribed": ["c6"]}
-    assert listed(ended, ENDED, "sent", capsys) == {"no reason on record": ["c5"]}
+    assert listed(ended, ENDED, "sent", capsys) == {None: ["c5"]}
     dead = "the run that was sending it ended before it wrote the outcome"
     assert listed(ended, ENDED, "unknown", capsys) == {dead: ["c3"]}
     assert print_state(found(ended, ENDED), "unknown", as_json=True) == 3

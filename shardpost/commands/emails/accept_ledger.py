@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.options import Key, person
+from shardpost.commands.options import BY, Key, who
 from shardpost.errors import DONE, UsageError
 from shardpost.settings import load
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -15,7 +15,8 @@ from shardpost.weekly_email.model.iso_week import IsoWeek
 @click.option(
     "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
 )
-def accept_ledger_command(week: str, why: str) -> int:
+@BY
+def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     """Mail a week whose ledger lost records, by what the ledger says now.
 
     Whoever it does not know any more is open: the next run mails them, and who had got the e-mail
@@ -32,6 +33,6 @@ def accept_ledger_command(week: str, why: str) -> int:
             f"{iso_week}: its ledger lost nothing that is known of: there is nothing to accept"
         )
         return DONE
-    accept(load(), iso_week, person(), why, datetime.now(UTC))
+    accept(load(), iso_week, who(by), why, datetime.now(UTC))
     click.echo(f"{iso_week}: its ledger is taken as it is now; whom it does not know is open")
     return DONE

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.options import AS_JSON, Key, person
+from shardpost.commands.options import AS_JSON, BY, Key, who
 from shardpost.errors import DONE, UsageError
 from shardpost.printable import one_line
 from shardpost.settings import load
@@ -29,9 +29,16 @@ from shardpost.weekly_email.model.resolution import Outcome, Resolution
 @click.option(
     "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
 )
+@BY
 @AS_JSON
 def resolve_command(
-    week: str, named: tuple[str, ...], more: tuple[str, ...], outcome: str, why: str, as_json: bool
+    week: str,
+    named: tuple[str, ...],
+    more: tuple[str, ...],
+    outcome: str,
+    why: str,
+    by: str | None,
+    as_json: bool,
 ) -> int:
     """Decide whether e-mails whose delivery is unknown were delivered.
 
@@ -46,7 +53,7 @@ def resolve_command(
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")
     decided = Resolution(
-        IsoWeek.parse(week), clients, Outcome(outcome), person(), why, datetime.now(UTC)
+        IsoWeek.parse(week), clients, Outcome(outcome), who(by), why, datetime.now(UTC)
     )
     shards = resolve(load(), decided)
     if as_json:

@@ -35,14 +35,19 @@ def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
 
 
 def state_document(week: IsoWeek, state: str, listed: "Iterable[ListedClient]") -> dict[str, Any]:
-    """Return the clients by cause, the largest group first, each with its own reason."""
-    from shardpost.weekly_email.model.causes import cause_of
+    """Return the clients by cause, the largest group first, each with its own reason.
 
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    The cause, and the reason, of who was mailed is null.
+    """
+    from shardpost.weekly_email.model.causes import cause_of
+    from shardpost.weekly_email.model.ledger import DeliveryState
+
+    groups: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for one in listed:
         form = {"client": one.client, "shard": one.shard, "reason": one.reason}
-        groups[cause_of(one.reason, one.client)].append(form)
-    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+        cause = None if state == DeliveryState.SENT else cause_of(one.reason, one.client)
+        groups[cause].append(form)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0] or ""))
     return {
         "week": str(week),
         "state": state,
@@ -58,7 +63,8 @@ def state_text(document: dict[str, Any]) -> str:
     """Return the groups: each reason, and under it a line for each client."""
     lines = [f"{document['week']}: {document['count']} {document['state']}"]
     for group in document["groups"]:
-        lines.append(f'{group["count"]} with "{group["reason"]}"')
+        if group["reason"] is not None:
+            lines.append(f'{group["count"]} with "{group["reason"]}"')
         for one in group["clients"]:
             own = f": {one['reason']}" if one["reason"] not in (None, group["reason"]) else ""
             lines.append(f"  {one['client']}, shard {one['shard']}{own}")
