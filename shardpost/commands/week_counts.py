@@ -37,6 +37,12 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
             f"open: {waiting} without a usable contact, which may come before the week is frozen:"
             f" `shardpost emails --week {week} --state open` lists them"
         )
+    if erased := document.get("audience_erased"):
+        yield (
+            f"the audience of {week}, {erased['clients']} clients, was erased on"
+            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who of them was open is not known any"
+            " more, and nobody can be mailed of that week"
+        )
     if unknown := document["unknown"]:
         yield (
             f"delivery unknown: {', '.join(map(one_line, unknown))}\n"

@@ -29,7 +29,7 @@ from shardpost.settings import Settings
 
 # Bounds of longer texts are of no use for pruning, and would bloat the log.
 MAX_BOUND_LENGTH = 64
-_DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long"}
+_DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long", "TIMESTAMP": "timestamp"}
 
 # The lowest and the highest value of each column.
 Bounds = dict[str, tuple[Any, Any]]

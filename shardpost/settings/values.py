@@ -116,6 +116,9 @@ class Settings(BaseModel):
         600, description="longest wait for a lock that another run holds, seconds"
     )
     snapshot_days: Days = Field(90, description="days for which a snapshot stays readable")
+    audience_days: Annotated[int, Field(ge=7, le=36_500)] = Field(
+        730, description="days after which the audience of a week is erased"
+    )
 
     spark_master: Annotated[str, AfterValidator(forms.spark_master)] = Field(
         "local[*]", description="Spark master of jobs that a command starts"

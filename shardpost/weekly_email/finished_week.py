@@ -10,7 +10,7 @@ from shardpost.errors import DONE
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
 from shardpost.settings import Settings
-from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email import frozen_weeks, ledger_topic
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import status_of
 from shardpost.weekly_email.freeze_result import frozen_result
@@ -47,6 +47,7 @@ def result_without_spark(request: EmailRequest, settings: Settings) -> Result | 
         mark_start(settings, request.week, checked.ledger, request.now)
         return DONE, frozen_result(week, settings)
     with locked(settings, request.week, week.shards):
+        frozen_weeks.require_audience(settings, request.week)
         statuses = _statuses(settings, week, request.resend_policy(settings.on_unknown))
         if statuses is None:
             return None

@@ -1,9 +1,11 @@
 """Weeks whose audience is frozen, through deltalake: no JVM.
 
-The row of a week is its commit point.
+The row of a week is its commit point. It stays when the audience is erased, and says so: the week
+is not frozen again.
 """
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -41,13 +43,24 @@ def newest(settings: Settings) -> FrozenWeek | None:
 
 
 def newest_before(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
-    """Return the last frozen week before a week, or None if there is none."""
-    if not exists(settings, FROZEN_WEEKS):
-        return None
+    """Return the last week before a week that has its audience, or None if there is none."""
     # The form 2026-W47 sorts as the weeks do.
-    sql = f"SELECT * FROM frozen_weeks WHERE week < '{week}' ORDER BY week DESC LIMIT 1"  # noqa: S608
-    found = rows(settings, sql, {FROZEN_WEEKS: None})
-    return FrozenWeek(**found[0]) if found else None
+    before = (one for one in list_all(settings) if one.week < str(week))
+    return next((one for one in before if one.audience_erased_at is None), None)
+
+
+def list_all(settings: Settings) -> list[FrozenWeek]:
+    """Return all frozen weeks, the newest week first."""
+    if not exists(settings, FROZEN_WEEKS):
+        return []
+    sql = "SELECT * FROM frozen_weeks ORDER BY week DESC"
+    return [FrozenWeek(**row) for row in rows(settings, sql, {FROZEN_WEEKS: None})]
+
+
+def require_audience(settings: Settings, week: IsoWeek) -> None:
+    """Refuse a week whose audience was erased since it was read, as behind the locks of a run."""
+    if frozen := find(settings, week):
+        frozen.require_audience()
 
 
 def commit(settings: Settings, frozen: FrozenWeek) -> None:
@@ -58,7 +71,7 @@ def commit(settings: Settings, frozen: FrozenWeek) -> None:
     source = pa.Table.from_pylist([asdict(frozen)], SCHEMA)
     try:
         done = (
-            DeltaTable(path)
+            _table(settings)
             .merge(source, "t.week = s.week", source_alias="s", target_alias="t")
             .when_not_matched_insert_all()
             .execute()
@@ -67,6 +80,37 @@ def commit(settings: Settings, frozen: FrozenWeek) -> None:
         raise ShardpostError(f"week {frozen.week}: another run is freezing it: {error}") from None
     if done["num_target_rows_inserted"] != 1:
         raise ShardpostError(f"week {frozen.week} was frozen by another run: run again")
+
+
+def mark_erased(settings: Settings, week: IsoWeek, at: datetime) -> None:
+    """Write into a week's row that its audience is erased from now on; at most once."""
+    text = at.astimezone(UTC).isoformat()
+    try:
+        _table(settings).update(
+            predicate=f"week = '{week}' AND audience_erased_at IS NULL",
+            updates={"audience_erased_at": f"CAST('{text}' AS TIMESTAMP)"},
+        )
+    except CommitFailedError as error:
+        raise ShardpostError(f"week {week}: another run writes frozen_weeks: {error}") from None
+
+
+def repoint(settings: Settings, week: IsoWeek, version: int) -> None:
+    """Let a week's row name another version of `audiences`, which has the files that it has now."""
+    try:
+        _table(settings).update(
+            predicate=f"week = '{week}'", updates={"audience_version": str(version)}
+        )
+    except CommitFailedError as error:
+        raise ShardpostError(f"week {week}: another run writes frozen_weeks: {error}") from None
+
+
+def _table(settings: Settings) -> DeltaTable:
+    """Return the table, with the columns that were added after it was created."""
+    from shardpost.delta.table_log import add_missing_columns  # who only reads does without Parquet
+
+    version = DeltaTable(path_of(settings, FROZEN_WEEKS)).version()
+    add_missing_columns(settings, FROZEN_WEEKS, version)
+    return DeltaTable(path_of(settings, FROZEN_WEEKS))
 
 
 def audience_version(settings: Settings) -> int:

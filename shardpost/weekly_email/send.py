@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
+from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.ledger_guard import mark_end
 from shardpost.weekly_email.model.email_request import EmailRequest
@@ -36,6 +37,7 @@ def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobRe
     )
     rate = settings.mail_rate / request.groups if settings.mail_rate else None
     with locked(settings, week.iso_week, week.shards):
+        frozen_weeks.require_audience(settings, week.iso_week)
         reports = send_shards(settings, week, options, rate)
         reports = settle_refusals(settings, week.iso_week, reports)
         mark_end(settings, week.iso_week, options.clock())

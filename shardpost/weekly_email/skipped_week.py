@@ -1,19 +1,25 @@
-"""The mode that leaves a week out: a scheduled run of a week that it should not mail."""
+"""The mode that leaves a week out: a run of a week that it should not mail, or cannot."""
 
 from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.email_request import EmailRequest
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
 
 def why_skip(request: EmailRequest, settings: Settings) -> str | None:
-    """Return why a scheduled run skips its week, or None if it mails it.
+    """Return why a run skips its week, or None if it mails it.
 
-    One whose audience is frozen was begun, and is never skipped: clients may be open.
+    A scheduled run skips what is too late. One whose audience is frozen was begun, and is not too
+    late: clients may be open. The runs of a DAG, which freeze first, skip a week whose audience was
+    erased, so that a backfill over many weeks goes on; a run that is asked to send refuses it.
     """
-    if not request.is_scheduled or frozen_weeks.find(settings, request.week):
+    frozen = frozen_weeks.find(settings, request.week)
+    if frozen:
+        is_first = request.mode in (Mode.FREEZE, Mode.LIST_GROUPS)
+        return frozen.why_no_audience if is_first or request.is_scheduled else None
+    if not request.is_scheduled:
         return None
     commits = (snapshot.committed_at for snapshot in snapshots.list_all(settings))
     first = min(commits, default=None)

@@ -61,10 +61,13 @@ def by_shard(
 ) -> Callable[[int], ShardAudience]:
     """Return a function that returns the audience of a shard.
 
-    ShardpostError if the audience was frozen with another number of partitions.
+    Of an audience that was erased nobody is known any more. ShardpostError if it was frozen with
+    another number of partitions.
     """
     match audience:
         case FrozenWeek():
+            if audience.audience_erased_at is not None:
+                return lambda _shard: ShardAudience()
             audience.require_shards(partitions)
             return lambda shard: ShardAudience(frozen_weeks.clients(settings, audience, shard))
         case EarlyAudience():
@@ -97,9 +100,9 @@ def _holding(
 
 
 def why_open(settings: Settings, audience: WeekAudience, client: str) -> str | None:
-    """Return why a member of the audience is open yet; None if the client is no member."""
+    """Return why a member of the audience is open yet; None if the client is no known member."""
     match audience:
-        case FrozenWeek():
+        case FrozenWeek(audience_erased_at=None):
             return NOT_MAILED if frozen_weeks.member(settings, audience, client) else None
         case EarlyAudience():
             for _, email, has_contact in _holding(settings, audience, client):

@@ -1,14 +1,16 @@
 """Weeks written by hand, without a JVM: snapshots of who holds, frozen audiences, ledgers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from deltalake import DeltaTable, write_deltalake
+from pyarrow import parquet
 
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.holders.model.tables import CLIENTS
 from shardpost.kafka.partitioning import partition_of
@@ -70,14 +72,26 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
         }
         for client in clients
     ]
-    path = path_of(settings, AUDIENCES)
-    write_deltalake(path, arrow(AUDIENCES, rows), mode="append" if rows else "ignore")
-    version = DeltaTable(path).version()
+    version = _write_audience(settings, week, rows)
     frozen = FrozenWeek(
         *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
     )
     frozen_weeks.commit(settings, frozen)
     return frozen
+
+
+def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
+    """Write files as a freeze does, one for each shard; return the version that has them."""
+    table_log.create(settings, AUDIENCES, 36_500)
+    version = frozen_weeks.audience_version(settings)
+    folder = f"{week}-{uuid4()}"
+    for shard in sorted({row["shard"] for row in rows}):
+        path = Path(path_of(settings, AUDIENCES), folder, f"group={shard}")
+        path.mkdir(parents=True)
+        own = [row for row in rows if row["shard"] == shard]
+        parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
+    added = table_log.add_actions(settings, AUDIENCES, folder)
+    return table_log.commit(settings, AUDIENCES, version, added)
 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:

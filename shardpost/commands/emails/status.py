@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 def print_week(found: FoundWeek, *, as_json: bool) -> int:
     """Print the counts of each shard, or that there was no run; return the exit code."""
     from shardpost.weekly_email.delivery_status import status_by_shard
-    from shardpost.weekly_email.model.week_status import status_document
+    from shardpost.weekly_email.model.week_status import gone_document, status_document
 
     shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
     document = status_document(found.week, shards)
+    document |= gone_document(found.audience)
     document["has_run"] = found.audience is not None or any(one.counts.clients for one in shards)
     if as_json or document["has_run"]:
         print_counts(document, as_json=as_json)
@@ -69,6 +70,11 @@ def _why_open(found: FoundWeek, client: str, reason: str) -> str:
     audience, week = found.audience, found.week
     if audience is None:
         return f"{client} got no e-mail of {week}: no run of that week, so it has no audience yet"
+    if gone := getattr(audience, "why_no_audience", None):
+        return (
+            f"{client} got no e-mail of {week} that the ledger knows of{reason}; whether it was in"
+            f" that week's audience is not known any more: {gone}"
+        )
     why = why_open(found.settings, audience, client)
     if why is None:
         return (

@@ -40,6 +40,10 @@ class PreparedWeek:
         return EmailContext(self.iso_week, self.as_of, self.country, self.sender)
 
     def with_frozen(self, frozen: FrozenWeek) -> "PreparedWeek":
-        """Return the week with its frozen audience; ShardpostError if its shards do not fit."""
+        """Return the week with its frozen audience.
+
+        ShardpostError if that was erased, or its shards do not fit.
+        """
+        frozen.require_audience()
         frozen.require_shards(self.partitions)
         return replace(self, frozen=frozen, as_of=frozen.as_of)

@@ -10,10 +10,14 @@ AUDIENCES = Table(
     " week STRING, shard INT",
     "shard",
 )
+# The columns whose bounds and nulls the log of `audiences` has: those of others would be names,
+# addresses and clients, which outlive the files.
+AUDIENCE_STATISTICS = frozenset({"week", "shard"})
 FROZEN_WEEKS = Table(
     "frozen_weeks",
     "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
-    " shards INT, recipients BIGINT, country STRING",
+    " shards INT, recipients BIGINT, country STRING, audience_erased_at TIMESTAMP",
+    added=(("audience_erased_at", "TIMESTAMP"),),
 )
 # Which topic the ledger of a week was at a time, and where its partitions ended; `accepted_by` is
 # who took a ledger that had lost records as it was then.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardpost.weekly_email.model.causes import Cause, causes_text, merged
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.shard_counts import ShardCounts, counts_document
@@ -34,6 +35,18 @@ def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, A
         **counts_document(week, (shard.counts for shard in found)),
         "causes": {state: [one.to_json() for one in causes[state]] for state in causes},
         "without_contact": sum(shard.without_contact for shard in found),
+    }
+
+
+def gone_document(audience: object) -> dict[str, Any]:
+    """Return what a status says of an audience that was erased; nothing of any other."""
+    if not isinstance(audience, FrozenWeek) or audience.audience_erased_at is None:
+        return {}
+    return {
+        "audience_erased": {
+            "at": audience.audience_erased_at.isoformat(),
+            "clients": audience.recipients,
+        }
     }
 
 

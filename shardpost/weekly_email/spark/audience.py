@@ -3,10 +3,12 @@
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost.delta import table_log
 from shardpost.holders.spark.held_positions import contacts, held_positions
 from shardpost.settings import Settings
-from shardpost.spark.delta_files import read
+from shardpost.spark.delta_files import paths, read_files
 from shardpost.spark.kafka_partitioning import partition_of
+from shardpost.weekly_email.audience_files import is_of_week
 from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
 from shardpost.weekly_email.model.tables import AUDIENCES
@@ -50,6 +52,12 @@ def computed(spark: SparkSession, settings: Settings, week: PreparedWeek) -> Dat
 
 
 def frozen_audience(spark: SparkSession, settings: Settings, frozen: FrozenWeek) -> DataFrame:
-    """Return the audience of a frozen week: the columns of `computed`."""
-    rows = read(spark, settings, AUDIENCES, frozen.audience_version)
+    """Return the audience of a frozen week: the columns of `computed`.
+
+    Its version names the files of other weeks, too, which may have been erased since.
+    """
+    frozen.require_audience()
+    names = table_log.sizes(settings, AUDIENCES, frozen.audience_version)
+    own = [name for name in names if is_of_week(name, frozen.week)]
+    rows = read_files(spark, AUDIENCES, paths(settings, AUDIENCES, own))
     return rows.where(F.col("week") == frozen.week).drop("week")

@@ -7,20 +7,21 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.delta import table_log
+from shardpost.delta import log_statistics, table_log
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import write
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.prepared_week import PreparedWeek
-from shardpost.weekly_email.model.tables import AUDIENCES
+from shardpost.weekly_email.model.tables import AUDIENCE_STATISTICS, AUDIENCES
 from shardpost.weekly_email.spark import email_session
 from shardpost.weekly_email.spark.audience import computed
 
 log = logging.getLogger(__name__)
 
-# An audience is kept for good: it is one version a week, and `emails` may ask for any week.
+# Versions are kept for good, one a week, since the row of each week names its own. The files of old
+# weeks go by `old_audiences.py`, and never by Delta's own clean-up.
 FOR_GOOD_DAYS = 36_500
 
 
@@ -47,7 +48,8 @@ def _write(settings: Settings, week: PreparedWeek, audience: DataFrame) -> int:
     rows = audience.withColumn("week", F.lit(str(week.iso_week)))
     folder = f"{prefix}{uuid.uuid4()}"  # whatever a crashed run left has another name
     written = write(settings, AUDIENCES, rows, folder)
-    return table_log.commit(settings, AUDIENCES, version, written.files, left)
+    files = [log_statistics.reduced(file, AUDIENCE_STATISTICS) for file in written.files]
+    return table_log.commit(settings, AUDIENCES, version, files, left)
 
 
 def _row(settings: Settings, week: PreparedWeek, version: int, now: datetime) -> FrozenWeek:

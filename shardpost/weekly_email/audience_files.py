@@ -1,0 +1,57 @@
+"""The files of `audiences`: a folder for each freeze, named for its week."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pyarrow import fs
+
+from shardpost.delta.query import path_of
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.tables import AUDIENCES
+
+_FOLDER = re.compile(r"([0-9]{4}-W[0-9]{2})-")
+
+
+@dataclass(frozen=True)
+class AudienceFolder:
+    """One folder of the table, with files of one week; `path` is that of its file system."""
+
+    week: str
+    path: str
+    files: int
+    bytes: int
+
+
+def is_of_week(name: str, week: object) -> bool:
+    """Tell whether a file, by its path within the table, has rows of that week; and of no other."""
+    return name.startswith(f"{week}-")
+
+
+def week_of(name: str) -> str | None:
+    """Return the week of a file or folder, by its path within the table; None of another's."""
+    found = _FOLDER.match(name)
+    return found[1] if found else None
+
+
+def folders(settings: Settings) -> Iterator[AudienceFolder]:
+    """Yield all folders that are there, also those that no version of the table names."""
+    system, root = _located(settings)
+    for folder in system.get_file_info(fs.FileSelector(root, allow_not_found=True)):
+        week = week_of(folder.base_name)
+        if week is None or folder.type != fs.FileType.Directory:
+            continue
+        inside = system.get_file_info(fs.FileSelector(folder.path, recursive=True))
+        files = [info for info in inside if info.type == fs.FileType.File]
+        yield AudienceFolder(week, folder.path, len(files), sum(info.size for info in files))
+
+
+def remove(settings: Settings, folder: AudienceFolder) -> None:
+    """Remove a folder from the disk."""
+    system, _ = _located(settings)
+    system.delete_dir(folder.path)
+
+
+def _located(settings: Settings) -> tuple[fs.FileSystem, str]:
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
+    return found

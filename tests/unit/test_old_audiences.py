@@ -1,0 +1,284 @@
+"""Old audiences are erased, their weeks are never mailed again, and everybody is told so."""
+
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from shardpost.cli import run as shardpost
+from shardpost.commands.emails import group
+from shardpost.delta.query import path_of
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import audience_files, frozen_weeks, old_audiences
+from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email.checks import check
+from shardpost.weekly_email.finished_week import result_without_spark
+from shardpost.weekly_email.model.ages import AgeClock
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
+from shardpost.weekly_email.old_audiences import erase_old
+from shardpost.weekly_email.shard_locks import locked
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.written_weeks import begin, freeze, look, record
+
+OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
+LAST = NEW.next
+NOW = LAST.end + timedelta(hours=8)
+CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
+STEPS = ("mark 2024-W30", "commit", "remove files", "reduce log", "erased")
+
+
+class Killed(BaseException):
+    """What a test raises where a process is killed."""
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        look(kafka.settings, NOW)
+        for week in (OLD, NEW, LAST):
+            begin(kafka.settings, week, week.end)
+            freeze(kafka.settings, week, CLIENTS, week.end)
+            for client in CLIENTS[:3]:
+                record(kafka.settings, week, client, DeliveryState.SENT)
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka) -> Settings:
+    return kafka.settings
+
+
+def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
+    found = frozen_weeks.find(settings, week)
+    assert found is not None
+    return found
+
+
+def request(week: IsoWeek, *arguments: str) -> Any:
+    return request_of(
+        parser().parse_args(["--week", str(week), "--now", NOW.isoformat(), *arguments])
+    )
+
+
+def is_complete(settings: Settings, week: IsoWeek) -> bool:
+    """Tell whether a kept week is read as it was frozen, at the version that its row names."""
+    frozen = row(settings, week)
+    listed = [frozen_weeks.clients(settings, frozen, shard) for shard in (0, 1)]
+    member = frozen_weeks.member(settings, frozen, "c1")
+    assert member is not None
+    assert frozen_weeks.recipients(settings, week, frozen.audience_version) == len(CLIENTS)
+    return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
+
+
+def is_gone(settings: Settings, week: IsoWeek) -> bool:
+    """Tell whether nothing of a week's audience is on the disk."""
+    table = Path(path_of(settings, AUDIENCES))
+    files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
+    rows = frozen_weeks.recipients(settings, week, frozen_weeks.audience_version(settings))
+    return not files and not rows and row(settings, week).audience_erased_at is not None
+
+
+def log_text(settings: Settings) -> str:
+    log = Path(path_of(settings, AUDIENCES), "_delta_log")
+    return "".join(path.read_text(errors="replace") for path in log.iterdir() if path.is_file())
+
+
+def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings) -> None:
+    assert "c4@x.example" in log_text(at)  # as older releases wrote it
+    result = erase_old(at, NOW)
+    assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
+    assert result.postponed == {}
+    assert result.warning is None
+    assert is_gone(at, OLD)
+    assert is_complete(at, NEW)
+    assert is_complete(at, LAST)
+    assert "x.example" not in log_text(at)
+    again = erase_old(at, NOW)
+    assert (again.weeks, again.files, again.log_files) == ([], 0, 0)
+
+
+def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
+    DeltaTable(path_of(at, AUDIENCES)).create_checkpoint()
+    assert "c4@x.example" in log_text(at)
+    erase_old(at, NOW)
+    assert "x.example" not in log_text(at)
+    assert is_gone(at, OLD)
+    assert is_complete(at, LAST)
+    DeltaTable(path_of(at, AUDIENCES)).create_checkpoint()
+    assert erase_old(at, NOW).log_files == 0
+    assert is_complete(at, LAST)
+
+
+def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -> None:
+    result = erase_old(at, NOW, dry_run=True)
+    assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
+    assert "would be erased: 1 weeks: 2024-W30; 4 clients" in result.lines()[0]
+    assert json.loads(json.dumps(result.as_json()))["weeks"] == [str(OLD)]
+    assert is_complete(at, OLD)
+
+
+@pytest.mark.parametrize("killed_at", STEPS)
+def test_killed_at_any_step_and_run_again_it_is_erased(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    def step(name: str) -> None:
+        if name == killed_at:
+            raise Killed
+
+    monkeypatch.setattr(old_audiences, "step", step)
+    with pytest.raises(Killed):
+        erase_old(at, NOW)
+    monkeypatch.undo()
+    assert is_complete(at, NEW)
+    assert is_complete(at, LAST)
+    erase_old(at, NOW)
+    assert is_gone(at, OLD)
+    assert "x.example" not in log_text(at)
+    assert is_complete(at, NEW)
+    assert is_complete(at, LAST)
+
+
+def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
+    with locked(at, OLD, [1]):
+        result = erase_old(at, NOW)
+        assert is_complete(at, OLD)
+    assert result.weeks == []
+    assert "is already running" in result.postponed[str(OLD)]
+    said = "2024-W30: not erased now: the weekly e-mail of 2024-W30, shard 1,"
+    assert any(line.startswith(said) for line in result.lines())
+
+
+def test_what_a_freeze_that_crashed_left_of_an_old_week_goes_too(at: Settings) -> None:
+    table = Path(path_of(at, AUDIENCES))
+    left = [table / f"{week}-1" / "group=0" / "part.parquet" for week in (OLD.next, LAST.next)]
+    for file in left:
+        file.parent.mkdir(parents=True)
+        file.write_text("x")
+    erase_old(at, NOW)
+    assert [file.exists() for file in left] == [False, True]
+
+
+def test_a_week_that_was_frozen_late_is_as_old_as_its_freeze(at: Settings) -> None:
+    freeze(at, OLD.previous, CLIENTS, NOW - timedelta(days=100))
+    assert erase_old(at, NOW).weeks == [str(OLD)]
+    assert is_complete(at, OLD.previous)
+
+
+def test_a_clock_that_is_ahead_erases_nothing_that_is_recent(at: Settings) -> None:
+    ahead = NOW + timedelta(days=3650)
+    result = erase_old(at, ahead)
+    assert result.weeks == [str(OLD)]
+    assert result.warning is not None
+    assert "by the clock it is 2036" in result.warning
+    # Not even if one week was frozen by that clock.
+    freeze(at, IsoWeek.last_ended(ahead), CLIENTS, ahead)
+    assert erase_old(at, ahead).weeks == []
+    assert is_complete(at, NEW)
+    assert is_complete(at, LAST)
+
+
+def test_ages_are_those_of_a_model(at: Settings) -> None:
+    chance = random.Random(7)  # noqa: S311
+    for _ in range(200):
+        ends = [NOW - timedelta(days=7 * chance.randrange(200)) for _ in range(chance.randrange(5))]
+        clock = NOW + timedelta(days=chance.choice([-400, -1, 0, 1, 30, 5000]))
+        found = AgeClock.of(clock, ends)
+        known = sorted(ends)[:-1] or ends
+        assert found.at == (min(clock, max(known) + timedelta(days=35)) if ends else clock)
+        assert (found.warning is None) == (found.at == clock)
+        for end in ends:
+            assert found.is_older(30, end) == (found.at - end > timedelta(days=30))
+
+
+def test_sending_a_dry_run_and_a_resend_refuse_the_week_in_words(at: Settings) -> None:
+    erase_old(at, NOW)
+    said = r"the audience of 2024-W30, 4 clients, was erased on 2026-11-23 .* nobody can be mailed"
+    for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--again", "FAILED")):
+        for asked in (request(OLD, *more), request(OLD, *more, "--shards", "1")):
+            with pytest.raises(ShardpostError, match=said):
+                check(asked, at)
+            with pytest.raises(ShardpostError, match=said):
+                result_without_spark(asked, at)
+
+
+def test_the_runs_of_a_dag_skip_the_week_and_say_why(at: Settings) -> None:
+    erase_old(at, NOW)
+    for more in ((), ("--dry-run",), ("--shards", "0"), ("--scheduled-at", NOW.isoformat())):
+        found = result_without_spark(request(OLD, "--freeze-only", *more), at)
+        assert found is not None
+        code, document = found
+        assert code == 0
+        assert "was erased on 2026-11-23" in document["skipped"]
+
+
+def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_lock(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(at, OLD, "c2", DeliveryState.SENT)
+    known = row(at, OLD)
+    erase_old(at, NOW)
+    find = frozen_weeks.find
+    answers = iter([known, known])
+    monkeypatch.setattr(frozen_weeks, "find", lambda *given: next(answers, None) or find(*given))
+    with pytest.raises(ShardpostError, match="was erased on"):
+        result_without_spark(request(OLD), at)
+
+
+def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:
+    erase_old(at, NOW)
+    with pytest.raises(ShardpostError, match="was frozen by another run"):
+        frozen_weeks.commit(at, FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US"))
+    assert frozen_weeks.newest_before(at, NEW) is None
+    before = frozen_weeks.newest_before(at, LAST)
+    assert before is not None
+    assert before.week == str(NEW)
+
+
+def test_the_status_of_the_week_says_that_its_audience_was_erased(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    erase_old(at, NOW)
+    monkeypatch.setattr(group, "load", lambda: at)
+    assert shardpost(["emails", "--week", str(OLD)]) == 0
+    said = capsys.readouterr().out
+    assert "all    3     0" in said
+    assert "the audience of 2024-W30, 4 clients, was erased on 2026-11-23" in said
+    assert shardpost(["emails", "--week", str(OLD), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["audience_erased"] == {"at": NOW.isoformat(), "clients": 4}
+    assert document["has_run"] is True
+    assert shardpost(["emails", "--week", str(OLD), "--state", "open"]) == 0
+    assert "2024-W30: 0 open" in capsys.readouterr().out
+    assert shardpost(["emails", "--week", str(OLD), "--client", "c0"]) == 0
+    assert "c0 got the e-mail of 2024-W30" in capsys.readouterr().out
+    assert shardpost(["emails", "--week", str(OLD), "--client", "c2"]) == 0
+    assert "whether it was in that week's audience is not known any more" in capsys.readouterr().out
+
+
+def test_a_table_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, partitions=2)
+    schema = frozen_weeks.SCHEMA
+    older = schema.remove(schema.get_field_index("audience_erased_at"))
+    write_deltalake(path_of(settings, FROZEN_WEEKS), older.empty_table())
+    for week in (OLD, NEW, LAST):
+        freeze(settings, week, CLIENTS, week.end)
+    assert row(settings, OLD).audience_erased_at is None
+    assert erase_old(settings, datetime(2026, 11, 23, tzinfo=UTC)).weeks == [str(OLD)]
+    assert is_gone(settings, OLD)
+
+
+def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
+    result = erase_old(Settings(home=tmp_path), NOW)
+    assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
+    assert list(audience_files.folders(Settings(home=tmp_path))) == []
