@@ -37,6 +37,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
             f"open: {waiting} without a usable contact, which may come before the week is frozen:"
             f" `shardpost emails --week {week} --state open` lists them"
         )
+    if closed := document.get("closed"):
+        yield closed
     if erased := document.get("audience_erased"):
         yield (
             f"the audience of {week}, {erased['clients']} clients, was erased on"

@@ -51,6 +51,8 @@ Located = Annotated[
 ]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 
+# Whether a week that ended less than so many days ago was closed need not be looked for.
+LEAST_LEDGER_DAYS = 180
 DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
 
 
@@ -116,6 +118,9 @@ class Settings(BaseModel):
         600, description="longest wait for a lock that another run holds, seconds"
     )
     snapshot_days: Days = Field(90, description="days for which a snapshot stays readable")
+    ledger_days: Annotated[int, Field(ge=LEAST_LEDGER_DAYS, le=36_500)] = Field(
+        730, description="days after which the records of a week leave the ledger"
+    )
     audience_days: Annotated[int, Field(ge=7, le=36_500)] = Field(
         730, description="days after which the audience of a week is erased"
     )

@@ -8,7 +8,7 @@ from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.store_topic import StoreTopic
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email import closed_weeks, frozen_weeks
 from shardpost.weekly_email.ledger_guard import require_ledger
 from shardpost.weekly_email.model import shard_ranges
 from shardpost.weekly_email.model.email_request import EmailRequest
@@ -30,11 +30,12 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
 
     UsageError for settings that no mail can be written with, and for shards that do not exist;
     ShardpostError for a week that has not ended, or that the newest snapshot does not cover, and
-    for a ledger that may have lost records of the week.
+    for a ledger that may have lost records of the week; WeekClosedError for a week that is closed.
     """
     shard_ranges.require_form(request.shards)
     sender = sender_of(settings)
     latest = request.week.as_of(request.now, early=request.early)
+    closed_weeks.require_open(settings, request.week, request.now)
     ledger = require_ledger(settings, request.week)
     chosen = shard_ranges.parse(request.shards, ledger.partitions)
     snapshot = snapshots.current(settings)

@@ -9,14 +9,18 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
 from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import ledger_marks
+from shardpost.weekly_email import closed_weeks, ledger_marks
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger_mark import LedgerMark
 from shardpost.weekly_email.shard_locks import locked
 
 
 def accept(settings: Settings, week: IsoWeek, who: str, why: str, now: datetime) -> None:
-    """Take the ledger of a week as it is now, on record; LockedError beside a run."""
+    """Take the ledger of a week as it is now, on record.
+
+    LockedError beside a run; WeekClosedError for a week that is closed.
+    """
+    closed_weeks.require_open(settings, week, now)
     [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
     ledger.require_compacted()
     with locked(settings, week, range(ledger.partitions)):

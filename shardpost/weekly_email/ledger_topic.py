@@ -5,7 +5,8 @@ one transaction; the mail server may hear of it only after it returned.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from shardpost.instants import instant_of
@@ -15,9 +16,18 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Header, Headers, Outgoing, Record
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
+from shardpost.weekly_email.model.closed_week import WeekClosedError, closed_counts, closed_key
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import LedgerEntry, decode
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, decode
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
+
+
+@dataclass(frozen=True)
+class ClosedShard:
+    """What the ledger says of a shard of a closed week: since when, and its counts then."""
+
+    at: datetime
+    counts: dict[DeliveryState, int]
 
 
 class Ledger:
@@ -37,9 +47,25 @@ class Ledger:
         )
 
     def open(self) -> LedgerIndex:
-        """Fence all older writers, then read what they left, up to the end as of then."""
+        """Fence all older writers, then read what they left, up to the end as of then.
+
+        WeekClosedError if the week is closed.
+        """
+        self.fence()
+        return LedgerIndex.fold(self._open_entries())
+
+    def fence(self) -> None:
+        """Fence all older writers; who only fences must not mail anybody."""
         self._transactions.open()
-        return LedgerIndex.fold(_entries(self._settings, self._week, self._shard, committed=False))
+
+    def _open_entries(self) -> Iterator[LedgerEntry]:
+        for found in _read(self._settings, self._week, self._shard, committed=False):
+            if isinstance(found, ClosedShard):
+                raise WeekClosedError(
+                    f"shard {self._shard}: {self._week} was closed on {found.at:%Y-%m-%d}: nobody"
+                    " is ever mailed of that week again"
+                )
+            yield found
 
     def write(self, entries: Sequence[LedgerEntry], decisions: Sequence[Outgoing] = ()) -> None:
         """Write entries in one transaction; FencedError if a newer run has the shard.
@@ -68,7 +94,44 @@ def read(
     For reports: the mail server has not heard of what was not committed. With `wait` it waits for
     open transactions, which may be another week's, to end; bounded by `kafka_timeout`.
     """
-    return _entries(settings, week, shard, committed=not wait)
+    found = _read(settings, week, shard, committed=not wait)
+    return (entry for entry in found if isinstance(entry, LedgerEntry))
+
+
+def read_closed(
+    settings: Settings, week: IsoWeek, shard: int, *, wait: bool = False
+) -> ClosedShard | None:
+    """Return what the ledger of a shard says of the week's close; None if it says nothing.
+
+    `wait` is that of `read`.
+    """
+    found = _read(settings, week, shard, committed=not wait)
+    return next((one for one in found if isinstance(one, ClosedShard)), None)
+
+
+def keys(settings: Settings, week: IsoWeek, shard: int) -> list[bytes]:
+    """Return the keys of the week's records that the shard has, all but tombstones; sorted.
+
+    As they are, also those that `decode` reads as another client. To be called behind a fence.
+    """
+    found: set[bytes] = set()
+    prefix = f"{week}/".encode()
+    for message in read_to_end(settings, _partition(settings, shard)):
+        key = message.key()
+        if key is None or not key.startswith(prefix):
+            continue
+        (found.discard if message.value() is None else found.add)(key)
+    return sorted(found)
+
+
+def tombstone(settings: Settings, key: bytes, shard: int, reason: str) -> Outgoing:
+    """Return the record that deletes those of a key."""
+    return Outgoing(settings.topic("weekly-emails"), key, None, [("reason", reason)], shard)
+
+
+def closed_record(settings: Settings, week: IsoWeek, shard: int, value: bytes) -> Outgoing:
+    """Return the record by which a week is closed in a shard."""
+    return Outgoing(settings.topic("weekly-emails"), closed_key(week), value, [], shard)
 
 
 def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[dict[str, Any]]:
@@ -78,10 +141,15 @@ def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[
     return [_row(record_of(message), week) for message in messages if message.key() == key]
 
 
-def _entries(
+def _read(
     settings: Settings, week: IsoWeek, shard: int, *, committed: bool
-) -> Iterator[LedgerEntry]:
+) -> Iterator[LedgerEntry | ClosedShard]:
+    closed = closed_key(week)
     for message in read_to_end(settings, _partition(settings, shard), committed=committed):
+        if message.key() == closed and message.value() is not None:
+            at = instant_of(record_of(message).timestamp)
+            yield ClosedShard(at, closed_counts(message.value()))
+            continue
         entry = decode(message.key(), message.value(), week)
         if entry is None:
             continue

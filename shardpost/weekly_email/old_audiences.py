@@ -94,10 +94,15 @@ def age_clock(now: datetime, weeks: Sequence[FrozenWeek]) -> AgeClock:
     return AgeClock.of(now, (IsoWeek.parse(one.week).end for one in weeks))
 
 
+def audience_days(settings: Settings) -> int:
+    """Return after how many days an audience is erased: it is of no use without its ledger."""
+    return min(settings.audience_days, settings.ledger_days)
+
+
 def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
     """Tell whether a week's audience is to be erased, or an interrupted run began to."""
     end = IsoWeek.parse(week.week).end
-    is_old = clock.is_older(settings.audience_days, end, week.frozen_at)
+    is_old = clock.is_older(audience_days(settings), end, week.frozen_at)
     return week.audience_erased_at is not None or is_old
 
 
@@ -108,7 +113,7 @@ def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenW
     found = set()
     for week in left:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
-            if clock.is_older(settings.audience_days, IsoWeek.parse(week).end):
+            if clock.is_older(audience_days(settings), IsoWeek.parse(week).end):
                 found.add(week)
     return found
 

@@ -14,7 +14,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
-from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email import closed_weeks, ledger_topic
 from shardpost.weekly_email.ledger_guard import require_ledger
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -41,6 +41,7 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     A client's ledger record and the record of the decision are one transaction, one per shard.
     """
     week = resolution.week
+    closed_weeks.require_open(settings, week, resolution.when)
     shards = _by_shard(resolution.clients, require_ledger(settings, week).partitions)
     with locked(settings, week, sorted(shards)), ExitStack() as opened:
         # Before anything is fenced: a wrong name does not stop a run on another machine.

@@ -24,9 +24,11 @@ def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
     from shardpost.weekly_email.delivery_status import clients_in_state
 
     listed = clients_in_state(found.settings, found.week, found.audience, found.partitions, state)
-    document = state_document(found.week, state, listed)
+    document = state_document(found.week, state, () if found.closed else listed)
     if as_json:
         click.echo(json.dumps(document))
+    elif found.closed is not None:
+        click.echo(found.closed.in_words)
     else:
         is_known = document["count"] or has_run(found)
         click.echo(state_text(document) if is_known else no_run(found.week))

@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 def print_week(found: FoundWeek, *, as_json: bool) -> int:
     """Print the counts of each shard, or that there was no run; return the exit code."""
     from shardpost.weekly_email.delivery_status import status_by_shard
-    from shardpost.weekly_email.model.week_status import gone_document, status_document
+    from shardpost.weekly_email.model.week_status import (
+        ShardStatus,
+        gone_document,
+        status_document,
+    )
 
+    if found.closed is not None:
+        document = status_document(found.week, map(ShardStatus, found.closed.shards))
+        document |= {"has_run": True, "closed": found.closed.in_words}
+        print_counts(document, as_json=as_json)
+        return DONE
     shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
     document = status_document(found.week, shards)
     document |= gone_document(found.audience)
@@ -38,7 +47,7 @@ def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
     from shardpost.weekly_email.ledger_topic import rows_of
 
     shard = partition_of(client, found.partitions)
-    rows = rows_of(found.settings, found.week, shard, client)
+    rows = [] if found.closed else rows_of(found.settings, found.week, shard, client)
     why = one_line(_why(found, client, rows))
     if as_json:
         click.echo(json.dumps(rows))
@@ -53,6 +62,8 @@ def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
 
 def _why(found: FoundWeek, client: str, rows: list[dict[str, Any]]) -> str:
     """Return one sentence: why the client got an e-mail or did not."""
+    if found.closed is not None:
+        return f"{client}: {found.closed.in_words}"
     last, week = rows[-1] if rows else {"state": "open"}, found.week
     match last["state"]:
         case "sent":

@@ -12,17 +12,22 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
 if TYPE_CHECKING:
+    from shardpost.weekly_email.model.closed_week import ClosedWeek
     from shardpost.weekly_email.week_audience import WeekAudience
 
 
 @dataclass(frozen=True)
 class FoundWeek:
-    """A week, its audience (None if no run has begun it), and the partitions of its ledger."""
+    """A week, its audience (None if no run has begun it), and the partitions of its ledger.
+
+    `closed` says how it was closed, if it was: then the ledger has nothing of it.
+    """
 
     settings: Settings
     week: IsoWeek
     audience: "WeekAudience"
     partitions: int
+    closed: "ClosedWeek | None" = None
 
     def is_whole(self) -> bool:
         """Tell whether the ledger has all that was written of the week; else warn of what not."""
@@ -39,18 +44,21 @@ class FoundWeek:
 def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
     """Return the week as of now."""
     from shardpost.kafka.offsets import partition_counts
+    from shardpost.weekly_email import closed_weeks
     from shardpost.weekly_email.week_audience import audience_of
 
     topic = settings.topic("weekly-emails")
     partitions = partition_counts(settings, [topic])[topic]
-    return FoundWeek(settings, week, audience_of(settings, week, now), partitions)
+    closed = closed_weeks.find(settings, week, now)
+    audience = None if closed else audience_of(settings, week, now)
+    return FoundWeek(settings, week, audience, partitions, closed)
 
 
 def has_run(found: FoundWeek) -> bool:
     """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
     from shardpost.weekly_email.delivery_status import status_by_shard
 
-    if found.audience is not None:
+    if found.audience is not None or found.closed is not None:
         return True
     shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
     return any(shard.counts.clients for shard in shards)

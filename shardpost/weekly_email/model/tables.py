@@ -19,6 +19,13 @@ FROZEN_WEEKS = Table(
     " shards INT, recipients BIGINT, country STRING, audience_erased_at TIMESTAMP",
     added=(("audience_erased_at", "TIMESTAMP"),),
 )
+# Weeks of which nobody is ever mailed again: a row when that is settled, and one when their records
+# have left the ledger. The counts are by partition of the ledger.
+CLOSED_WEEKS = Table(
+    "closed_weeks",
+    "week STRING, closed_at TIMESTAMP, sent ARRAY<BIGINT>, failed ARRAY<BIGINT>,"
+    " unknown ARRAY<BIGINT>, suppressed ARRAY<BIGINT>, emptied_at TIMESTAMP",
+)
 # Which topic the ledger of a week was at a time, and where its partitions ended; `accepted_by` is
 # who took a ledger that had lost records as it was then.
 LEDGER_MARKS = Table(

@@ -1,0 +1,100 @@
+"""Whether a week is closed: by the table `closed_weeks`, or by the ledger where that was lost.
+
+Neither is ever taken back. A sender does not rely on this: it reads the ledger of its own shard
+behind its fence (`ledger_topic.Ledger.open`).
+"""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import exists, path_of, rows
+from shardpost.kafka.offsets import partition_counts
+from shardpost.settings import Settings
+from shardpost.settings.values import LEAST_LEDGER_DAYS
+from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.model.closed_week import (
+    STATES,
+    ClosedWeek,
+    WeekClosedError,
+    closed_week,
+)
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.tables import CLOSED_WEEKS
+
+SCHEMA = arrow_schema(CLOSED_WEEKS)
+# More than the runs that write at the same moment.
+MOST_CONFLICTS = 20
+# Shards that are read in parallel.
+MAX_CONCURRENT = 8
+
+log = logging.getLogger(__name__)
+
+
+def list_all(settings: Settings) -> dict[str, ClosedWeek]:
+    """Return {week: its last row} of the table."""
+    if not exists(settings, CLOSED_WEEKS):
+        return {}
+    sql = "SELECT * FROM closed_weeks ORDER BY week, emptied_at NULLS FIRST"
+    return {one.week: one for one in _rows(settings, sql)}
+
+
+def add(settings: Settings, week: ClosedWeek) -> None:
+    """Add a row; it is tried again where another run writes at the same time."""
+    path = path_of(settings, CLOSED_WEEKS)
+    if not exists(settings, CLOSED_WEEKS):
+        write_deltalake(path, SCHEMA.empty_table(), mode="ignore")
+    row = pa.Table.from_pylist([asdict(week)], SCHEMA)
+    for _ in range(MOST_CONFLICTS):
+        try:
+            return write_deltalake(path, row, mode="append")
+        except CommitFailedError as error:
+            log.info("%s: its row is written again: %s", week.week, error)
+    return write_deltalake(path, row, mode="append")
+
+
+def find(settings: Settings, week: IsoWeek, now: datetime) -> ClosedWeek | None:
+    """Return the week as it was closed; None if it is open.
+
+    The ledger is read only of a week that ended so long ago that it may be closed: that takes long.
+    """
+    if found := list_all(settings).get(str(week)):
+        return found
+    if now - week.end < timedelta(days=LEAST_LEDGER_DAYS):
+        return None
+    return _by_ledger(settings, week)
+
+
+def require_open(settings: Settings, week: IsoWeek, now: datetime) -> None:
+    """Refuse a week that is closed."""
+    if closed := find(settings, week, now):
+        raise WeekClosedError(closed.in_words)
+
+
+def _by_ledger(settings: Settings, week: IsoWeek) -> ClosedWeek | None:
+    """Return the week as the ledger says it; also if one partition alone does."""
+    topic = settings.topic("weekly-emails")
+    shards = range(partition_counts(settings, [topic])[topic])
+
+    def read(shard: int) -> ledger_topic.ClosedShard | None:
+        return ledger_topic.read_closed(settings, week, shard)
+
+    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
+        found = list(pool.map(read, shards))
+    closed = [one.at for one in found if one]
+    if not closed:
+        return None
+    none = dict.fromkeys(STATES, 0)
+    return closed_week(week, max(closed), [one.counts if one else none for one in found])
+
+
+def _rows(settings: Settings, sql: str) -> Iterator[ClosedWeek]:
+    for row in rows(settings, sql, {CLOSED_WEEKS: None}):
+        yield ClosedWeek(**row | {str(state): tuple(row[str(state)]) for state in STATES})

@@ -1,0 +1,94 @@
+"""A week that leaves a real ledger is never mailed again, by a real conversation with a server."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shardpost.settings import Settings
+from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email.old_weeks import close_old
+from tests.broker.test_sending import (
+    CLIENTS,
+    SHARD,
+    WEEK,
+    each_once,
+    only,
+    quick,
+    ready,
+    run,
+    to,
+)
+from tests.support.closing import LATER, make_old
+from tests.support.mail_server import DROP, mail_server
+
+__all__ = ["ready"]
+
+STEPS = (
+    f"close {WEEK} shard {SHARD}",
+    f"close {WEEK} shard {SHARD + 1}",
+    f"record {WEEK}",
+    f"empty {WEEK} shard {SHARD}",
+    f"empty {WEEK} shard {SHARD + 1}",
+    f"finish {WEEK}",
+)
+
+
+def killed_at(settings: Settings, step: str) -> None:
+    command = [sys.executable, "-m", "tests.support.closing_process", step]
+    done = subprocess.run(
+        command, env=os.environ | settings.environ(), capture_output=True, check=False, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
+    ready: Settings, step: str
+) -> None:
+    make_old(ready, WEEK, CLIENTS)
+    with mail_server() as server:
+        run(ready, server)
+        assert each_once(server)
+        killed_at(ready, step)
+        run(ready, server)
+        assert each_once(server)
+        result = close_old(ready, LATER)
+        assert (result.weeks, result.postponed) == ([str(WEEK)], {})
+        assert ledger_topic.keys(ready, WEEK, SHARD) == []
+        after = run(ready, server)
+        assert f"{WEEK} was closed on" in str(after.error)
+        assert each_once(server)
+    assert is_whole(ready, WEEK)
+
+
+def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(ready: Settings) -> None:
+    make_old(ready, WEEK, CLIENTS)
+    closed: list[list[str]] = []
+
+    def script(stage: str, recipient: str) -> None:
+        if (stage, recipient) == ("RCPT", to("client3")) and not closed:
+            closed.append(close_old(ready, LATER).weeks)
+
+    own = quick(ready, mail_connections=1, smtp_timeout=60.0)
+    with mail_server(script) as server:
+        report = run(own, server)
+        assert closed == [[str(WEEK)]]
+        assert "a newer run has taken over" in str(report.error)
+        # client3 only if the close took less than two seconds.
+        assert each_once(server, CLIENTS[:3]) or each_once(server, CLIENTS[:4])
+        taken = dict(server.taken)
+        assert "was closed on" in str(run(own, server).error)
+        assert server.taken == taken
+
+
+def test_whom_the_server_lost_is_not_mailed_after_the_close_either(ready: Settings) -> None:
+    make_old(ready, WEEK, CLIENTS)
+    with mail_server(only("client3", "end", DROP)) as server:
+        run(ready, server)
+        close_old(ready, LATER)
+        assert "was closed on" in str(run(ready, server).error)
+    assert server.taken[to("client3")] == 0

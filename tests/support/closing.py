@@ -1,0 +1,20 @@
+"""A week that is long ago: the time of that, and weeks that were mailed since."""
+
+from datetime import UTC, datetime
+
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.old_audiences import erase_old
+from tests.support.written_weeks import begin, freeze
+
+# More than SHARDPOST_LEDGER_DAYS after 2026-W47.
+LATER = datetime(2029, 6, 4, 8, tzinfo=UTC)
+
+
+def make_old(settings: Settings, week: IsoWeek, clients: list[str]) -> None:
+    """Freeze a week as its run did, and later weeks; erase its audience as of `LATER`."""
+    last = IsoWeek.last_ended(LATER)
+    for one in (week, last.previous, last):
+        freeze(settings, one, clients, one.end)
+        begin(settings, one, one.end)
+    erase_old(settings, LATER)

@@ -1,0 +1,404 @@
+"""Old weeks leave the ledger, and whatever happens meanwhile, nobody is mailed twice."""
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shardpost.cli import run as shardpost
+from shardpost.commands.emails import accept_ledger, group, resolve
+from shardpost.delta.query import path_of
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.transactions import FencedError, TransactionError
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import closed_weeks, ledger_topic, old_weeks
+from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email.checks import check
+from shardpost.weekly_email.finished_week import result_without_spark
+from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.closed_week import WeekClosedError
+from shardpost.weekly_email.model.email_request import EmailRequest
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.tables import (
+    AUDIENCES,
+    CLOSED_WEEKS,
+    FROZEN_WEEKS,
+    LEDGER_MARKS,
+)
+from shardpost.weekly_email.old_audiences import erase_old
+from shardpost.weekly_email.old_weeks import close_old
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.written_weeks import begin, freeze, look, record
+
+OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
+LAST = NEW.next
+NOW = LAST.end + timedelta(hours=8)
+CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
+LEDGER = "weekly-emails"
+STEPS = (
+    "close 2024-W30 shard 0",
+    "close 2024-W30 shard 1",
+    "record 2024-W30",
+    "empty 2024-W30 shard 0",
+    "empty 2024-W30 shard 1",
+    "finish 2024-W30",
+)
+CLOSED = "2024-W30 was closed on 2026-11-23"
+
+
+class Killed(BaseException):
+    """What a test raises where a process is killed."""
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        look(kafka.settings, NOW)
+        for week in (OLD, NEW, LAST):
+            begin(kafka.settings, week, week.end)
+            freeze(kafka.settings, week, CLIENTS, week.end)
+            for client in CLIENTS[:3]:
+                record(kafka.settings, week, client, DeliveryState.SENT)
+        record(kafka.settings, OLD, "c2", DeliveryState.UNKNOWN)
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka) -> Settings:
+    """Give the settings of a home whose old audience is erased already."""
+    erase_old(kafka.settings, NOW)
+    return kafka.settings
+
+
+@pytest.fixture
+def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], None]:
+    def hook(wanted: str, does: Callable[[], None]) -> None:
+        pending = [does]
+
+        def step(name: str) -> None:
+            if name == wanted and pending:
+                pending.pop()()
+
+        monkeypatch.setattr(old_weeks, "step", step)
+
+    return hook
+
+
+def killed() -> None:
+    raise Killed
+
+
+def request(*arguments: str) -> EmailRequest:
+    given = ["--week", str(OLD), "--now", NOW.isoformat(), *arguments]
+    return request_of(parser().parse_args(given))
+
+
+def mailed_again(settings: Settings, week: IsoWeek = OLD) -> list[str]:
+    """Return whom a sender of each shard would mail that had got the mail of the week."""
+    found = []
+    for shard in (0, 1):
+        own = [client for client in CLIENTS if partition_of(client, 2) == shard]
+        with closing(Ledger(settings, week, shard)) as ledger, suppress(WeekClosedError):
+            states = ledger.open().states(own)
+            found += [name for name, state in zip(own, states, strict=True) if state is None]
+    return found
+
+
+def is_closed(settings: Settings) -> bool:
+    for shard in (0, 1):
+        with pytest.raises(WeekClosedError):
+            Ledger(settings, OLD, shard).open()
+        assert ledger_topic.keys(settings, OLD, shard) == []
+    row = closed_weeks.list_all(settings)[str(OLD)]
+    assert (row.sent, row.unknown, row.failed) == ((2, 1), (0, 1), (0, 0))
+    return row.emptied_at is not None
+
+
+def test_the_records_of_an_old_week_leave_the_ledger_and_others_stay(at: Settings) -> None:
+    before = mailed_again(at, LAST)
+    result = close_old(at, NOW)
+    assert (result.weeks, result.records, result.postponed) == ([str(OLD)], 4, {})
+    assert result.lines() == ["ledger: 1 weeks closed: 2024-W30; 4 records leave it"]
+    assert is_closed(at)
+    assert mailed_again(at, LAST) == before == ["c2"]
+    assert close_old(at, NOW).weeks == []
+
+
+def test_the_check_of_the_ledger_raises_no_false_alarm(kafka: MemoryKafka, at: Settings) -> None:
+    close_old(at, NOW)
+    for shard in (0, 1):
+        kafka.broker.log(TopicPartition(LEDGER, shard)).compact()
+    assert all(is_whole(at, week) for week in (OLD, NEW, LAST, LAST.next))
+    assert is_closed(at)
+
+
+def test_a_dry_run_says_what_would_be_closed_and_changes_nothing(at: Settings) -> None:
+    result = close_old(at, NOW, dry_run=True)
+    assert (result.weeks, result.records) == ([str(OLD)], 4)
+    assert closed_weeks.list_all(at) == {}
+    assert len(ledger_topic.keys(at, OLD, 0)) == 2
+
+
+def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
+    result = close_old(kafka.settings, NOW)
+    assert result.weeks == []
+    assert "its audience is not erased yet" in result.postponed[str(OLD)]
+
+
+@pytest.mark.parametrize("killed_at", STEPS)
+def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
+    at: Settings,
+    at_step: Callable[[str, Callable[[], None]], None],
+    killed_at: str,
+) -> None:
+    at_step(killed_at, killed)
+    with pytest.raises(Killed):
+        close_old(at, NOW)
+    assert mailed_again(at) == []
+    close_old(at, NOW)
+    assert is_closed(at)
+
+
+@pytest.mark.parametrize("begins_at", STEPS)
+def test_a_sender_that_begins_at_any_step_mails_nobody_again(
+    at: Settings,
+    at_step: Callable[[str, Callable[[], None]], None],
+    begins_at: str,
+) -> None:
+    found: list[list[str]] = []
+    at_step(begins_at, lambda: found.append(mailed_again(at)))
+    close_old(at, NOW)
+    assert found == [[]]
+    close_old(at, NOW)
+    assert is_closed(at)
+
+
+def test_a_sender_that_began_before_can_commit_nothing_any_more(at: Settings) -> None:
+    sender = Ledger(at, OLD, 1)
+    assert sender.open().states(["c2"]) == [DeliveryState.UNKNOWN]
+    close_old(at, NOW)
+    with pytest.raises(FencedError):
+        sender.write([LedgerEntry("c2", DeliveryState.SENDING)])
+    assert is_closed(at)
+
+
+def test_a_sender_on_another_machine_that_takes_over_a_shard_stops_the_close(
+    at: Settings,
+    at_step: Callable[[str, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fence = Ledger.fence
+
+    def and_then_a_sender_begins(ledger: Ledger) -> None:
+        fence(ledger)
+        monkeypatch.undo()
+        assert Ledger(at, OLD, 0).open().states(["c0"]) == [DeliveryState.SENT]
+
+    monkeypatch.setattr(Ledger, "fence", and_then_a_sender_begins)
+    result = close_old(at, NOW)
+    assert result.weeks == []
+    assert "a newer run has taken over" in result.postponed[str(OLD)]
+    assert len(ledger_topic.keys(at, OLD, 0)) == 2
+    assert close_old(at, NOW).weeks == [str(OLD)]
+    assert is_closed(at)
+
+
+@pytest.mark.parametrize("begins_at", STEPS)
+def test_two_at_once_close_it_once(
+    at: Settings, at_step: Callable[[str, Callable[[], None]], None], begins_at: str
+) -> None:
+    second = []
+    at_step(begins_at, lambda: second.append(close_old(at, NOW)))
+    assert close_old(at, NOW).weeks == [str(OLD)]
+    assert "is already running" in second[0].postponed[str(OLD)]
+    assert is_closed(at)
+
+
+def test_every_way_to_mail_the_week_is_refused_in_words(at: Settings) -> None:
+    close_old(at, NOW)
+    for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--shards", "1")):
+        with pytest.raises(WeekClosedError, match=CLOSED):
+            check(request(*more), at)
+    for more in ((), ("--dry-run",), ("--scheduled-at", NOW.isoformat())):
+        found = result_without_spark(request("--freeze-only", *more), at)
+        assert found is not None
+        assert CLOSED in found[1]["skipped"]
+
+
+def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: Path) -> None:
+    at = kafka.settings
+    tables = (AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS)
+    for table in tables:
+        shutil.copytree(path_of(at, table), tmp_path / "backup" / table.name)
+    erase_old(at, NOW)
+    close_old(at, NOW)
+    for table in (*tables, CLOSED_WEEKS):
+        shutil.rmtree(path_of(at, table))
+    with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
+        check(request(), at)  # not even without any of them
+    for table in tables:
+        shutil.copytree(tmp_path / "backup" / table.name, path_of(at, table))
+    with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
+        check(request(), at)
+    assert mailed_again(at) == []
+    # The maintenance finds it to be old again, and finishes what was done before.
+    erase_old(at, NOW)
+    assert close_old(at, NOW).records == 0
+    assert is_closed(at)
+
+
+def test_a_ledger_that_was_lost_does_not_open_it(
+    kafka: MemoryKafka, at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close_old(at, NOW)
+    kafka.broker.delete_topic(LEDGER)
+    kafka.broker.create_topic(LEDGER, 3, {"cleanup.policy": "compact"})
+    with pytest.raises(WeekClosedError, match=CLOSED):
+        check(request(), at)
+    monkeypatch.setattr(accept_ledger, "load", lambda: at)
+    assert shardpost(["emails", "accept-ledger", "--week", str(OLD), "--why", "x"]) == 1
+
+
+def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> None:
+    close_old(at, NOW)
+    shutil.rmtree(path_of(at, CLOSED_WEEKS))
+    logs = kafka.broker.topics[LEDGER].logs
+    logs.append(type(logs[0])())
+    with pytest.raises(WeekClosedError):
+        check(request(), at)
+
+
+def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_path: Path) -> None:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        at = kafka.settings
+        apply_topics(at)
+        begin(at, OLD, OLD.start)
+        record(at, OLD, "c0", DeliveryState.SENT)
+        for week in (NEW, LAST):
+            freeze(at, week, CLIENTS, week.end)
+        assert close_old(at, NOW).weeks == [str(OLD)]
+        with pytest.raises(WeekClosedError):
+            closed_weeks.require_open(at, OLD, NOW)
+
+
+def test_a_week_that_was_mailed_late_is_as_old_as_its_last_run(at: Settings) -> None:
+    begin(at, OLD.previous, NOW - timedelta(days=100))
+    assert close_old(at, NOW).weeks == [str(OLD)]
+
+
+def test_a_clock_that_is_ahead_closes_nothing_that_is_recent(kafka: MemoryKafka) -> None:
+    at, ahead = kafka.settings, NOW + timedelta(days=3650)
+    erase_old(at, ahead)
+    result = close_old(at, ahead)
+    assert result.weeks == [str(OLD)]
+    assert result.warning is not None
+    assert mailed_again(at, LAST) == ["c2"]
+
+
+def test_what_is_said_of_the_week(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    close_old(at, NOW)
+    for module in (group, resolve):
+        monkeypatch.setattr(module, "load", lambda: at)
+    emails = ["emails", "--week", str(OLD)]
+    assert shardpost(emails) == 0
+    said = capsys.readouterr().out
+    assert "all    3     0       1        0           0" in said
+    assert CLOSED in said
+    assert shardpost([*emails, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [shard["sent"] for shard in document["shards"]] == [2, 1]
+    assert CLOSED in document["closed"]
+    for more in (["--client", "c0"], ["--state", "sent"]):
+        assert shardpost([*emails, *more]) == 0
+        assert CLOSED in capsys.readouterr().out
+    named = ["--week", str(OLD), "--client", "c2", "--as", "open", "--why", "x"]
+    assert shardpost(["emails", "resolve", *named]) == 1
+    assert CLOSED in capsys.readouterr().err
+
+
+@dataclass
+class History:
+    """Mails, maintenance that is killed, restored tables and compacted logs, in any order."""
+
+    kafka: MemoryKafka
+    chance: random.Random
+    weeks: list[IsoWeek]
+    backup: Path
+    mailed: Counter[tuple[IsoWeek, str]] = field(default_factory=Counter)
+
+    @property
+    def at(self) -> Settings:
+        return self.kafka.settings
+
+    def begin(self) -> None:
+        for week in (*self.weeks, NEW, LAST):
+            begin(self.at, week, week.end)
+            freeze(self.at, week, CLIENTS, week.end)
+        for week in self.weeks[:2]:
+            self.mail(week)
+        shutil.copytree(self.at.tables_root, self.backup)
+
+    def go_on(self) -> None:
+        does = [self.mail, self.mail, self.maintain, self.restore, self.compact]
+        self.chance.choice(does)(self.chance.choice(self.weeks))
+
+    def mail(self, week: IsoWeek) -> None:
+        """Mail a shard as a sender does, also one that did not look at the tables."""
+        shard = self.chance.randrange(2)
+        own = [client for client in CLIENTS if partition_of(client, 2) == shard]
+        ledger = Ledger(self.at, week, shard)
+        with suppress(WeekClosedError, TransactionError):
+            states = ledger.open().states(own)
+            if self.chance.random() < 0.3:
+                self.maintain(week)  # while this sender is halted
+            for client in (one for one, state in zip(own, states, strict=True) if state is None):
+                ledger.write([LedgerEntry(client, DeliveryState.SENDING)])
+                self.mailed[week, client] += 1
+                ledger.write([LedgerEntry(client, DeliveryState.SENT)])
+
+    def maintain(self, _week: IsoWeek) -> None:
+        erase_old(self.at, NOW)
+        with suppress(Killed):
+            close_old(self.at, NOW)
+
+    def restore(self, _week: IsoWeek) -> None:
+        shutil.rmtree(self.at.tables_root)
+        shutil.copytree(self.backup, self.at.tables_root)
+
+    def compact(self, _week: IsoWeek) -> None:
+        self.kafka.broker.log(TopicPartition(LEDGER, self.chance.randrange(2))).compact()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_in_random_histories_nobody_is_mailed_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - a test that repeats itself
+
+    def step(_name: str) -> None:
+        if chance.random() < 0.15:
+            raise Killed
+
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        weeks = [IsoWeek(2024, number) for number in range(30, 34)]
+        history = History(kafka, chance, weeks, tmp_path / "backup")
+        history.begin()
+        monkeypatch.setattr(old_weeks, "step", step)
+        for _ in range(25):
+            history.go_on()
+    assert max(history.mailed.values(), default=1) == 1
