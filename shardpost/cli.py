@@ -33,6 +33,7 @@ COMMANDS = (
     "snapshots",
     "email",
     "emails",
+    "erase",
     "letters",
     "runs",
     "airflow",

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     EDITED = "edited"
     DISCARDED = "discarded"
     RESOLVED = "resolved"
+    ERASED = "erased"
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def result_without_spark(request: EmailRequest, settings: Settings) -> Result | 
         mark_start(settings, request.week, checked.ledger, request.now)
         return DONE, frozen_result(week, settings)
     with locked(settings, request.week, week.shards):
-        frozen_weeks.require_audience(settings, request.week)
+        frozen_weeks.require_audience(settings, request.week, week.frozen)
         statuses = _statuses(settings, week, request.resend_policy(settings.on_unknown))
         if statuses is None:
             return None
@@ -89,7 +89,7 @@ def _selected(index: LedgerIndex, audience: ShardAudience, resend: ResendPolicy)
     """Tell of each client whether a run would do something about it."""
     clients = audience.clients
     for client, state in zip(clients, index.states(clients), strict=True):
-        yield resend.selects(state, index.resends.get(client, 0))
+        yield resend.selects(state, index.resent(client))
 
 
 def _has_open_transaction(settings: Settings, shard: int) -> bool:

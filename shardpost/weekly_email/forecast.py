@@ -43,7 +43,7 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
             case StaysOpen(_, reason):
                 yield Forecast(DryRunList.UNCHANGED, f"stays open: {reason}", gets_one=False)
             case None:
-                resends = plan.ledger_index.resends.get(client, 0)
+                resends = plan.ledger_index.resent(client)
                 why = why_unchanged(state, resends)
                 yield Forecast(DryRunList.UNCHANGED, why, gets_one=has_got_one(state))
 

@@ -57,10 +57,20 @@ def list_all(settings: Settings) -> list[FrozenWeek]:
     return [FrozenWeek(**row) for row in rows(settings, sql, {FROZEN_WEEKS: None})]
 
 
-def require_audience(settings: Settings, week: IsoWeek) -> None:
-    """Refuse a week whose audience was erased since it was read, as behind the locks of a run."""
-    if frozen := find(settings, week):
-        frozen.require_audience()
+def require_audience(settings: Settings, week: IsoWeek, known: FrozenWeek | None) -> None:
+    """Refuse a week whose audience was erased, or written anew, since a run read its row.
+
+    To be called behind the locks of the run: from then on the audience stays as it is.
+    """
+    found = find(settings, week)
+    if found is None or known is None:
+        return
+    found.require_audience()
+    if found.audience_version != known.audience_version:
+        raise ShardpostError(
+            f"the audience of {week} was written anew since this run began, without a client that"
+            " was erased: run again"
+        )
 
 
 def commit(settings: Settings, frozen: FrozenWeek) -> None:

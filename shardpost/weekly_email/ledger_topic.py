@@ -18,7 +18,7 @@ from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.closed_week import WeekClosedError, closed_counts, closed_key
 from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, decode
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, decode, erased_id
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 
 
@@ -135,10 +135,19 @@ def closed_record(settings: Settings, week: IsoWeek, shard: int, value: bytes) -
 
 
 def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[dict[str, Any]]:
-    """Return the ledger's records of one client and week, oldest first, as `emails` shows them."""
-    key = LedgerEntry(client, None).key(week)
-    messages = read_to_end(settings, _partition(settings, shard), committed=True)
-    return [_row(record_of(message), week) for message in messages if message.key() == key]
+    """Return the ledger's records of one client and week, oldest first, as `emails` shows them.
+
+    If its data were erased: those under its hash, and what was written since.
+    """
+    own, erased = (LedgerEntry(name, None).key(week) for name in (client, erased_id(client)))
+    found: list[dict[str, Any]] = []
+    for message in read_to_end(settings, _partition(settings, shard), committed=True):
+        if message.key() == erased:
+            # What is behind it waits to be compacted.
+            found = [row for row in found if row["client"] != client]
+        if message.key() in (own, erased):
+            found.append(_row(record_of(message), week))
+    return found
 
 
 def _read(

@@ -77,7 +77,7 @@ def _write(settings: Settings, resolution: Resolution, shards: Sequence[_OpenSha
     headers = {"as": str(resolution.outcome).encode()}
     written: list[str] = []
     for shard in shards:
-        entries = [resolution.entry(shard.index.delivery_unknown[name]) for name in shard.clients]
+        entries = [resolution.entry(shard.index.unknown(name)) for name in shard.clients]
         decisions = [
             decisions_topic.written(settings, resolution.decision(name), headers)
             for name in shard.clients

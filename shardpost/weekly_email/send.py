@@ -37,7 +37,7 @@ def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobRe
     )
     rate = settings.mail_rate / request.groups if settings.mail_rate else None
     with locked(settings, week.iso_week, week.shards):
-        frozen_weeks.require_audience(settings, week.iso_week)
+        frozen_weeks.require_audience(settings, week.iso_week, week.frozen)
         reports = send_shards(settings, week, options, rate)
         reports = settle_refusals(settings, week.iso_week, reports)
         mark_end(settings, week.iso_week, options.clock())

@@ -118,12 +118,12 @@ class SendPlan:
 
     def _chosen(self, batch: pa.RecordBatch, states: Sequence[DeliveryState | None]) -> list[int]:
         """Return the rows whose clients this run mails."""
-        resends = self.ledger_index.resends
-        clients = batch.column("client").to_pylist() if resends else [""] * len(states)
+        index = self.ledger_index
+        clients = batch.column("client").to_pylist() if index.resends else [""] * len(states)
         return [
             i
             for i, (client, state) in enumerate(zip(clients, states, strict=True))
-            if self.resend.selects(state, resends.get(client, 0))
+            if self.resend.selects(state, index.resent(client) if index.resends else 0)
         ]
 
     def _steps_of(
@@ -156,12 +156,12 @@ class SendPlan:
     ) -> MailToSend | NoMail:
         try:
             mail = compose(self.context, to, holdings, self.clock())
-            return MailToSend(mail, before, self.ledger_index.resends.get(to.client, 0))
+            return MailToSend(mail, before, self.ledger_index.resent(to.client))
         except ComposeError as error:
             why = NotMailed(DeliveryState.FAILED, str(error))
             return self._not_mailed(to.client, why, before)
 
     def _not_mailed(self, client: str, why: NotMailed, before: DeliveryState | None) -> NoMail:
         identity = self.context.message_id(client)
-        resends = self.ledger_index.resends.get(client, 0)
+        resends = self.ledger_index.resent(client)
         return NoMail(LedgerEntry(client, why.state, identity, why.reason, resends), before)

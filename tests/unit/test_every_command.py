@@ -10,6 +10,7 @@ WITH_ARGUMENTS = {
     "topics": [["apply"]],
     "email": [["--week", "2026-W40"], ["--week", "2026-W40", "--dry-run"]],
     "emails": [["--week", "2026-W40"]],
+    "erase": [["client1", "--why", "x"]],
     "letters": [["list"], ["show", "x"], ["sweep"], ["redrive"], ["discard"]],
     "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],
     "airflow": [["dags", "list"]],

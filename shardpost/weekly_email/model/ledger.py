@@ -18,6 +18,8 @@ from shardpost.weekly_email.model.single_line import single_line
 MOST_RESENDS = 1
 # Bytes of a client id in a key; a longer one, which no mail can be written to, is shortened.
 LONGEST_CLIENT = 65_536
+# How the id of a client begins whose data were erased.
+ERASED = "sha256:"
 # Characters of a MessageId (RFC 5322, 2.1.1), and of what is wrong with a record.
 LONGEST_MESSAGE_ID = 998
 LONGEST_FAULT = 200
@@ -69,6 +71,14 @@ def ledger_id(client: str) -> str:
     if len(encoded) <= LONGEST_CLIENT:
         return client
     return f"{client[:40]}… {len(encoded)} bytes, SHA-256 {sha256(encoded).hexdigest()}"
+
+
+def erased_id(client: str) -> str:
+    """Return the id under which the ledger has a client whose data were erased.
+
+    It is a pseudonym, and no secret: who has a list of client ids can find out whose it is.
+    """
+    return f"{ERASED}{sha256(client.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def message_id(list_id: str, week: object, client: str, domain: str) -> str:

@@ -8,7 +8,13 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ledger_id
+from shardpost.weekly_email.model.ledger import (
+    ERASED,
+    DeliveryState,
+    LedgerEntry,
+    erased_id,
+    ledger_id,
+)
 
 DIGEST = 16
 STATES: tuple[DeliveryState | None, ...] = (None, *DeliveryState)
@@ -20,13 +26,15 @@ class LedgerIndex:
     """Sorted digests of the client ids, and their states.
 
     `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`, by name;
-    `resends`: of the clients whose mail was sent again, by name, how often.
+    `resends`: of the clients whose mail was sent again, by name, how often. With `has_erased`, some
+    clients are in it by their `erased_id`.
     """
 
     digests: NDArray[np.bytes_]
     codes: NDArray[np.uint8]
     delivery_unknown: dict[str, LedgerEntry]
     resends: dict[str, int]
+    has_erased: bool = False
 
     @classmethod
     def fold(cls, entries: Iterable[LedgerEntry]) -> "LedgerIndex":
@@ -34,7 +42,9 @@ class LedgerIndex:
         digests, codes = bytearray(), bytearray()
         delivery_unknown: dict[str, LedgerEntry] = {}
         resends: dict[str, int] = {}
+        has_erased = False
         for entry in entries:
+            has_erased = has_erased or entry.client.startswith(ERASED)
             digests += _digest(entry.client)
             codes.append(_CODES[entry.state])
             delivery_unknown.pop(entry.client, None)
@@ -44,10 +54,26 @@ class LedgerIndex:
             if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
                 delivery_unknown[entry.client] = entry
         last = _last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8))
-        return cls(*last, delivery_unknown, resends)
+        return cls(*last, delivery_unknown, resends, has_erased)
 
     def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
-        """Return the state of each client; None is open."""
+        """Return the state of each client, also of one that was erased; None is open."""
+        found = self._states(clients)
+        if not self.has_erased:
+            return found
+        erased = self._states([erased_id(client) for client in clients])
+        return [one if one is not None else other for one, other in zip(found, erased, strict=True)]
+
+    def resent(self, client: str) -> int:
+        """Return how often a client's mail was sent again."""
+        return self.resends.get(client) or self.resends.get(erased_id(client), 0)
+
+    def unknown(self, client: str) -> LedgerEntry:
+        """Return the last entry of a client whose delivery is unknown; KeyError of any other."""
+        own = client if client in self.delivery_unknown else erased_id(client)
+        return self.delivery_unknown[own]
+
+    def _states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
         wanted = _array(b"".join(map(_digest, clients)))
         if not len(self.digests):
             return [None] * len(wanted)

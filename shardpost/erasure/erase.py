@@ -1,0 +1,132 @@
+"""One client is erased: from the ledger, then from the audiences, then that is put on record.
+
+The ledger goes first: a client that is in an audience is not mailed any more from then on, whatever
+becomes of the rest. Each step may be the last before a crash; to erase the client again goes on.
+"""
+
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Decision, Kind
+from shardpost.delta.table_errors import table_errors
+from shardpost.erasure.contacts import rows_with_contact
+from shardpost.erasure.model.erased_client import ErasedClient, others
+from shardpost.errors import ShardpostError
+from shardpost.kafka.transactions import Transactions
+from shardpost.locks import LockedError, exclusive
+from shardpost.settings import Settings
+from shardpost.steps import step
+from shardpost.topic_names import TopicName
+from shardpost.topics.stores import describe_stores
+from shardpost.weekly_email import client_audiences, client_ledger, closed_weeks
+from shardpost.weekly_email.client_audiences import AudienceOfClient
+from shardpost.weekly_email.client_ledger import ClientLedger
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import erased_id
+from shardpost.weekly_email.shard_locks import locked
+
+_TOPICS: tuple[TopicName, ...] = (
+    "clients",
+    "weekly-emails",
+    "dead-letters",
+    "retries",
+    "parking-lot",
+    "decisions",
+)
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """Who is erased, by whom, why and when."""
+
+    client: str
+    who: str
+    why: str
+    when: datetime
+
+
+def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False) -> ErasedClient:
+    """Erase a client; weeks that are being mailed are postponed, and then nothing is on record.
+
+    LockedError beside a freeze; ShardpostError for a ledger that may lose records by itself.
+    """
+    topics = {name: settings.topic(name) for name in _TOPICS}
+    client = request.client
+    result = ErasedClient(client, erased_id(client), dry_run, others(client, topics))
+    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
+    ledger.require_compacted()
+    what = "erasing a client"
+    with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
+        known = client_ledger.find(settings, client)
+        audiences = {one.week: one for one in client_audiences.find(settings, client)}
+        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
+        entries = {week for week, entry in known.entries.items() if entry.state}
+        for week in sorted({*entries, *audiences} - closed):
+            own = audiences.get(week)
+            if dry_run:
+                _say(result, week, own, is_in_ledger=week in entries)
+            else:
+                _erase_week(settings, known, week, own, ledger.partitions, result)
+        if not dry_run:
+            client_audiences.reduce_log(settings)
+        result.left = rows_with_contact(settings, client)
+    if not dry_run and not result.postponed:
+        step("decision")
+        _record(settings, request, result)
+    return result
+
+
+def _erase_week(
+    settings: Settings,
+    known: ClientLedger,
+    week: IsoWeek,
+    audience: AudienceOfClient | None,
+    partitions: int,
+    result: ErasedClient,
+) -> None:
+    try:
+        with locked(settings, week, range(partitions)):
+            step(f"ledger {week}")
+            is_member = audience is not None and bool(audience.files)
+            is_in_ledger = client_ledger.erase(settings, known, week, is_member=is_member)
+            if audience is not None:
+                client_audiences.erase(settings, known.client, audience)
+            _say(result, week, audience, is_in_ledger=is_in_ledger)
+    except LockedError as error:
+        result.postponed[str(week)] = error.holder
+    except ShardpostError as error:
+        result.postponed[str(week)] = str(error)
+
+
+def _say(
+    result: ErasedClient,
+    week: IsoWeek,
+    audience: AudienceOfClient | None,
+    *,
+    is_in_ledger: bool,
+) -> None:
+    if audience is not None:
+        result.audiences.append(str(week))
+    if is_in_ledger:
+        result.ledger.append(str(week))
+
+
+def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:
+    """Put the erasure on record, the client under its hash."""
+    about = result.name.encode()
+    decision = Decision(about, Kind.ERASED, request.who, request.when, request.why)
+    weeks = {"audiences": ",".join(result.audiences), "ledger": ",".join(result.ledger)}
+    headers = {name: text.encode() for name, text in weeks.items()}
+    with closing(
+        Transactions(
+            settings,
+            f"{settings.topic('decisions')}/erase/{result.name}",
+            fenced="somebody else erases the same client: run again",
+            failed="the decision cannot be written ({reason}): the client is erased, and nothing"
+            " is on record: run again",
+        )
+    ) as transactions:
+        transactions.open()
+        transactions.write([decisions_topic.written(settings, decision, headers)])

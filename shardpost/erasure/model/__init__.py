@@ -1,0 +1,1 @@
+"""What was erased of a client, as values."""

@@ -1,0 +1,294 @@
+"""One client is erased: its contact goes, that it was mailed stays, and it is not mailed again."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from shardpost.cli import run as shardpost
+from shardpost.commands import erase as command
+from shardpost.commands.emails import group
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Kind
+from shardpost.delta.query import path_of
+from shardpost.erasure import erase as erasure
+from shardpost.erasure.erase import ErasureRequest, erase
+from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.transactions import FencedError
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import client_audiences, frozen_weeks
+from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
+from shardpost.weekly_email.model.resolution import Outcome, Resolution
+from shardpost.weekly_email.model.tables import AUDIENCES
+from shardpost.weekly_email.old_audiences import erase_old
+from shardpost.weekly_email.old_weeks import close_old
+from shardpost.weekly_email.resolve import resolve
+from shardpost.weekly_email.shard_locks import locked
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.written_weeks import begin, freeze, hold, record
+
+SENT, FAILED, UNKNOWN, OPEN = (IsoWeek(2026, number) for number in (44, 45, 46, 47))
+WEEKS = (SENT, FAILED, UNKNOWN, OPEN)
+NOW = OPEN.end + timedelta(hours=8)
+CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
+WHO = "c1"
+SHARD = partition_of(WHO, 2)
+STEPS = (
+    *(
+        f"{name} {week}"
+        for week in WEEKS
+        for name in ("ledger", "write audience", "commit audience", "repoint", "remove files")
+    ),
+    "reduce log",
+    "decision",
+)
+
+
+class Killed(BaseException):
+    """What a test raises where a process is killed."""
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        for week in WEEKS:
+            begin(kafka.settings, week, week.end)
+            freeze(kafka.settings, week, CLIENTS, week.end)
+            record(kafka.settings, week, "c0", DeliveryState.SENT)
+        states = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.SENDING)
+        for week, state in zip(WEEKS, states, strict=False):
+            record(kafka.settings, week, WHO, state, f"550 no such user {WHO}@x.example")
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka) -> Settings:
+    return kafka.settings
+
+
+@pytest.fixture
+def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], None]:
+    def hook(wanted: str, does: Callable[[], None]) -> None:
+        pending = [does]
+
+        def step(name: str) -> None:
+            if name == wanted and pending:
+                pending.pop()()
+
+        monkeypatch.setattr(erasure, "step", step)
+        monkeypatch.setattr(client_audiences, "step", step)
+
+    return hook
+
+
+def killed() -> None:
+    raise Killed
+
+
+def erased(settings: Settings, client: str = WHO, *, dry_run: bool = False) -> ErasedClient:
+    request = ErasureRequest(client, "anna", "it asked for it", NOW)
+    return erase(settings, request, dry_run=dry_run)
+
+
+def state(settings: Settings, week: IsoWeek, client: str = WHO) -> DeliveryState | None:
+    with closing(Ledger(settings, week, partition_of(client, 2))) as ledger:
+        return ledger.open().states([client])[0]
+
+
+def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
+    found = frozen_weeks.find(settings, week)
+    assert found is not None
+    return found
+
+
+def on_disk(settings: Settings) -> str:
+    """Return all values in all files of the audiences, and the table's log."""
+    table = Path(path_of(settings, AUDIENCES))
+    rows = [parquet.ParquetFile(file).read().to_pylist() for file in table.rglob("*.parquet")]
+    logs = [file.read_text() for file in table.rglob("*.json")]
+    return f"{rows}{logs}"
+
+
+def in_ledger(kafka: MemoryKafka) -> str:
+    """Return what the ledger's topic has once it was compacted."""
+    partition = TopicPartition(kafka.settings.topic("weekly-emails"), SHARD)
+    kafka.broker.log(partition).compact()
+    last = {record.key: record.value for record in kafka.committed(partition)}
+    return str({key: value for key, value in last.items() if value is not None})
+
+
+def is_erased(kafka: MemoryKafka) -> bool:
+    at = kafka.settings
+    assert f"'{WHO}'" not in on_disk(at)
+    assert f"{WHO}@" not in on_disk(at)
+    assert f"/{WHO}'" not in in_ledger(kafka)
+    assert f"{WHO}@" not in in_ledger(kafka)
+    assert [state(at, week) for week in WEEKS] == [
+        DeliveryState.SENT,
+        DeliveryState.FAILED,
+        DeliveryState.UNKNOWN,
+        DeliveryState.SUPPRESSED,
+    ]
+    for week in WEEKS:  # the others are as they were
+        frozen = row(at, week)
+        found = [name for shard in (0, 1) for name in frozen_weeks.clients(at, frozen, shard)]
+        assert sorted(found) == ["c0", "c2", "c4"]
+        member = frozen_weeks.member(at, frozen, "c2")
+        assert member is not None
+        assert member["email"] == "c2@x.example"
+        assert len(member["positions"]) == 1
+        assert state(at, week, "c0") is DeliveryState.SENT
+        assert state(at, week, "c2") is None
+        assert is_whole(at, week)
+    return True
+
+
+def test_its_contact_goes_and_that_it_was_mailed_stays(kafka: MemoryKafka) -> None:
+    result = erased(kafka.settings)
+    weeks = list(map(str, WEEKS))
+    assert (result.audiences, result.ledger, result.postponed) == (weeks, weeks, {})
+    assert is_erased(kafka)
+    again = erased(kafka.settings)
+    assert (again.audiences, again.ledger) == ([], [])
+    assert is_erased(kafka)
+
+
+def test_it_is_on_record_under_its_hash(at: Settings) -> None:
+    erased(at)
+    [(decision, headers)] = list(decisions_topic.list_all(at))
+    assert decision.about == erased_id(WHO).encode()
+    found = (decision.kind, decision.who, decision.when, decision.why)
+    assert found == (Kind.ERASED, "anna", NOW, "it asked for it")
+    assert headers["audiences"] == b"2026-W44,2026-W45,2026-W46,2026-W47"
+
+
+def test_a_dry_run_changes_nothing(kafka: MemoryKafka) -> None:
+    before = on_disk(kafka.settings), in_ledger(kafka)
+    result = erased(kafka.settings, dry_run=True)
+    assert (len(result.audiences), len(result.ledger)) == (4, 3)
+    assert (on_disk(kafka.settings), in_ledger(kafka)) == before
+    assert list(decisions_topic.list_all(kafka.settings)) == []
+
+
+@pytest.mark.parametrize("killed_at", STEPS)
+def test_killed_at_any_step_and_run_again_it_is_erased(
+    kafka: MemoryKafka,
+    at_step: Callable[[str, Callable[[], None]], None],
+    killed_at: str,
+) -> None:
+    at_step(killed_at, killed)
+    with pytest.raises(Killed):
+        erased(kafka.settings)
+    for week in WEEKS:  # what is kept can be read, with the client or without
+        frozen = row(kafka.settings, week)
+        assert frozen_weeks.member(kafka.settings, frozen, "c2") is not None
+    assert state(kafka.settings, SENT) is DeliveryState.SENT
+    erased(kafka.settings)
+    assert is_erased(kafka)
+    assert len(list(decisions_topic.list_all(kafka.settings))) == 1
+
+
+def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: MemoryKafka) -> None:
+    at = kafka.settings
+    with locked(at, UNKNOWN, [0]):
+        result = erased(at)
+        assert frozen_weeks.member(at, row(at, UNKNOWN), WHO) is not None
+        assert state(at, UNKNOWN) is DeliveryState.SENDING
+    assert "is already running" in result.postponed[str(UNKNOWN)]
+    assert list(decisions_topic.list_all(at)) == []
+    erased(at)
+    assert is_erased(kafka)
+
+
+def test_a_sender_that_began_before_can_commit_nothing_any_more(kafka: MemoryKafka) -> None:
+    sender = Ledger(kafka.settings, OPEN, SHARD)
+    assert sender.open().states([WHO]) == [None]
+    erased(kafka.settings)
+    with pytest.raises(FencedError):
+        sender.write([LedgerEntry(WHO, DeliveryState.SENDING)])
+    assert is_erased(kafka)
+
+
+def test_a_run_that_read_the_week_before_refuses_it_behind_its_lock(at: Settings) -> None:
+    known = row(at, OPEN)
+    frozen_weeks.require_audience(at, OPEN, known)
+    erased(at)
+    with pytest.raises(ShardpostError, match="was written anew since this run began"):
+        frozen_weeks.require_audience(at, OPEN, known)
+
+
+def test_tables_of_an_older_backup_do_not_mail_it_again(at: Settings, tmp_path: Path) -> None:
+    shutil.copytree(at.tables_root, tmp_path / "backup")
+    erased(at)
+    shutil.rmtree(at.tables_root)
+    shutil.copytree(tmp_path / "backup", at.tables_root)
+    assert state(at, SENT) is DeliveryState.SENT
+    assert state(at, OPEN) is DeliveryState.SUPPRESSED
+    assert erased(at).audiences == list(map(str, WEEKS))
+    assert state(at, SENT) is DeliveryState.SENT
+
+
+def test_an_unknown_delivery_is_decided_by_the_clients_own_id(at: Settings) -> None:
+    erased(at)
+    resolve(at, Resolution(UNKNOWN, (WHO,), Outcome.SENT, "anna", "by the server's log", NOW))
+    assert state(at, UNKNOWN) is DeliveryState.SENT
+
+
+def test_old_weeks_with_erased_clients_are_erased_and_closed_like_others(at: Settings) -> None:
+    erased(at)
+    later = NOW + timedelta(days=800)
+    last = IsoWeek.last_ended(later)
+    for week in (last.previous, last):
+        freeze(at, week, CLIENTS, week.end)
+    assert erase_old(at, later).weeks == list(map(str, WEEKS))
+    assert close_old(at, later).weeks == list(map(str, WEEKS))
+    assert erased(at).audiences == [str(last.previous), str(last)]
+
+
+def test_the_command_says_what_goes_what_stays_and_what_others_must_do(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (command, group):
+        monkeypatch.setattr(module, "load", lambda: at)
+    given = ["erase", WHO, "--why", "it asked for it", "--by", "anna"]
+    assert shardpost([*given, "--dry-run"]) == 0
+    assert "would be erased from audiences" in capsys.readouterr().out
+    assert shardpost(given) == 0
+    said = capsys.readouterr().out
+    assert f"{WHO}: from now on sha256:" in said
+    assert "erased from audiences (name, address, holdings): 4 weeks: 2026-W44" in said
+    assert "stays: its positions" in said
+    assert "topic clients: its owner writes a tombstone (key c1, null value)" in said
+    assert shardpost(["emails", "--week", str(SENT), "--client", WHO]) == 0
+    assert f"{WHO} got the e-mail of {SENT}" in capsys.readouterr().out
+    assert shardpost(["erase", WHO, "--why", " "]) == 2
+
+
+def test_contacts_that_tables_of_snapshots_have_are_not_claimed_to_be_erased(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold(at, CLIENTS, {WHO: f"{WHO}@x.example"}, NOW)
+    monkeypatch.setattr(command, "load", lambda: at)
+    assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["not_erased"]["clients"] == 1
+    assert document["complete"] is False
+    with locked(at, OPEN, [0]):
+        freeze(at, OPEN.next, CLIENTS, NOW)
+        with locked(at, OPEN.next, [0]):
+            assert shardpost(["erase", WHO, "--why", "x"]) == 1
+    assert "NOT erased: 2026-W48" in capsys.readouterr().out
