@@ -99,8 +99,9 @@ def open_table(settings: Settings) -> DeltaTable:
     """Return the table as it is now, created or given its newer columns if need be."""
     table_log.create(settings, DEAD_LETTERS, KEEP_DAYS)
     table = DeltaTable(path_of(settings, DEAD_LETTERS))
-    if table_log.add_missing_columns(settings, DEAD_LETTERS, table.version()) == table.version():
+    if table_log.is_up_to_date(table, DEAD_LETTERS):
         return table
+    table_log.bring_up_to_date(settings, DEAD_LETTERS, table.version())
     return DeltaTable(path_of(settings, DEAD_LETTERS))
 
 

@@ -1,21 +1,25 @@
 """The table `snapshots`, the commit point of every view; without a JVM."""
 
 import json
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.row_bounds import HIGHEST, row_files
 from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
-from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.kafka.offset_ranges import Offsets
 from shardpost.settings import Settings
+
+if TYPE_CHECKING:
+    from shardpost.delta.row_files import RowTable
 
 # One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
@@ -31,6 +35,7 @@ SNAPSHOTS = Table(
 )
 
 SCHEMA = arrow_schema(SNAPSHOTS)
+NUMBER = "snapshot"
 
 
 class ConflictError(ShardpostError):
@@ -39,7 +44,16 @@ class ConflictError(ShardpostError):
 
 def newest(settings: Settings) -> Snapshot | None:
     """Return the newest committed snapshot, or None before the first."""
-    return max(list_all(settings), key=lambda snapshot: snapshot.number, default=None)
+    try:
+        table = DeltaTable(path_of(settings, SNAPSHOTS))
+    except TableNotFoundError:
+        return None
+    files = row_files(table, NUMBER)
+    # Of a file without statistics it is not known.
+    least = max((file.highest for file in files if file.highest != HIGHEST), default=0)
+    sql = f"SELECT * FROM snapshots WHERE snapshot >= {least} ORDER BY snapshot DESC LIMIT 1"  # noqa: S608 - a number
+    found = rows(settings, sql, {SNAPSHOTS: table.version()})
+    return _snapshot(found[0]) if found else None
 
 
 def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
@@ -75,23 +89,20 @@ def list_all(settings: Settings) -> list[Snapshot]:
 
 
 def commit(settings: Settings, snapshot: Snapshot) -> None:
-    """Insert a snapshot; ConflictError if its number exists already."""
-    if newest(settings) is None:
-        write_deltalake(path_of(settings, SNAPSHOTS), SCHEMA.empty_table(), mode="ignore")
-    table = _table(settings)
-    source = pa.Table.from_pylist([_row(snapshot)], SCHEMA)
-    try:
-        metrics = (
-            table.merge(source, "t.snapshot = s.snapshot", source_alias="s", target_alias="t")
-            .when_not_matched_insert_all()
-            .execute()
-        )
-    except CommitFailedError as error:
-        raise ConflictError(
-            f"snapshot {snapshot.number}: another run committed it: {error}"
-        ) from None
-    if metrics["num_target_rows_inserted"] != 1:
-        raise ConflictError(f"snapshot {snapshot.number} exists already: another run committed it")
+    """Insert a snapshot; ConflictError if there is one of its number, or a newer one."""
+    row = pa.Table.from_pylist([_row(snapshot)], SCHEMA)
+
+    def insert(table: "RowTable") -> None:
+        there = table.newest()
+        if there == snapshot.number:
+            raise ConflictError(f"snapshot {there} exists already: another run committed it")
+        if there > snapshot.number:
+            raise ConflictError(
+                f"snapshot {snapshot.number}: there is snapshot {there} already: other runs went on"
+            )
+        table.insert(row)
+
+    _change(settings, insert, f"snapshot {snapshot.number}")
 
 
 def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
@@ -99,26 +110,38 @@ def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
 
     That is `looked_at`, `incomplete`, `topic_ids` and `end_offsets`.
     """
-    at, row = snapshot.looked_at.astimezone(UTC).isoformat(), _row(snapshot)
-    look = row["incomplete_look"]
-    _table(settings).update(
-        predicate=f"snapshot = {snapshot.number}",
-        updates={
-            "looked_at": f"CAST('{at}' AS TIMESTAMP)",
-            "topic_ids": text_literal(row["topic_ids"]),
-            "end_offsets": text_literal(row["end_offsets"]),
-            "incomplete_look": "CAST(NULL AS STRING)" if look is None else text_literal(look),
-        },
-    )
+    names = ("looked_at", "topic_ids", "end_offsets", "incomplete_look")
+    row = _row(snapshot)
+    seen = {name: pa.array([row[name]], SCHEMA.field(name).type) for name in names}
+
+    def update(table: "RowTable") -> None:
+        for file, stored in table.with_number(snapshot.number):
+            found, others = table.split(stored, [snapshot.number])
+            for name, value in seen.items():
+                found = found.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), value)
+            table.replace([file], [found, others])
+
+    _change(settings, update, f"the time at which snapshot {snapshot.number} was looked at")
 
 
-def _table(settings: Settings) -> DeltaTable:
-    """Return the table, with the columns that were added after it was created."""
-    from shardpost.delta.table_log import add_missing_columns  # who only reads does without Parquet
+def note_transaction(settings: Settings, application: str, version: int) -> None:
+    """Store the version of an application transaction of Delta's in the log of the table."""
 
-    version = DeltaTable(path_of(settings, SNAPSHOTS)).version()
-    add_missing_columns(settings, SNAPSHOTS, version)
-    return DeltaTable(path_of(settings, SNAPSHOTS))
+    def note(table: "RowTable") -> None:
+        table.note({application: version})
+
+    _change(settings, note, f"{application} {version}")
+
+
+def _change(settings: Settings, make: "Callable[[RowTable], None]", what: str) -> None:
+    # Who only reads does without Parquet.
+    from shardpost.delta import row_files
+    from shardpost.delta.table_log import VersionExistsError
+
+    try:
+        row_files.change(settings, SNAPSHOTS, NUMBER, make)
+    except VersionExistsError as error:
+        raise ConflictError(f"{what}: not stored: {error}") from None
 
 
 def runs(settings: Settings) -> dict[int, str]:

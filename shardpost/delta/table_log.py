@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import Field, PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
@@ -31,22 +31,46 @@ from shardpost.settings import Settings
 MAX_BOUND_LENGTH = 64
 _DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long", "TIMESTAMP": "timestamp"}
 
+PROPERTIES = {
+    # Who opens a table reads its newest checkpoint and fewer commits than that.
+    "delta.checkpointInterval": "10",
+    # Delta by itself deletes commits by their age: snapshots that are kept may name older ones.
+    "delta.enableExpiredLogCleanup": "false",
+    # For so long, checkpoints list files that were removed, which is of use to nobody here.
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+
 # The lowest and the highest value of each column.
 Bounds = dict[str, tuple[Any, Any]]
 
 
+class VersionExistsError(ShardpostError):
+    """Another writer has written the version that was to be written."""
+
+
 def create(settings: Settings, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
-    kept = f"interval {keep_days} days"
     DeltaTable.create(
         path_of(settings, table),
         Schema.from_arrow(arrow_schema(table)),
         mode="ignore",
         configuration={
-            "delta.logRetentionDuration": kept,
-            "delta.deletedFileRetentionDuration": kept,
+            "delta.logRetentionDuration": f"interval {keep_days} days",
+            **PROPERTIES,
         },
     )
+
+
+def is_up_to_date(found: DeltaTable, table: Table) -> bool:
+    """Tell whether a table has all that `bring_up_to_date` adds."""
+    return _has_properties(found) and not missing_columns(found, table)
+
+
+def bring_up_to_date(settings: Settings, table: Table, version: int) -> int:
+    """Give a table of an older release what it lacks: PROPERTIES, columns; return its version."""
+    found = DeltaTable(path_of(settings, table))
+    version = _add_missing_properties(found, table, version)
+    return _add_missing_columns(found, table, version)
 
 
 def newest_version(settings: Settings, table: Table) -> int | None:
@@ -55,11 +79,26 @@ def newest_version(settings: Settings, table: Table) -> int | None:
     return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
 
 
-def add_missing_columns(settings: Settings, table: Table, version: int) -> int:
-    """Add the columns of `Table.added` that a table lacks; return its version afterwards."""
-    if not table.added:
+def _has_properties(found: DeltaTable) -> bool:
+    return PROPERTIES.items() <= found.metadata().configuration.items()
+
+
+def _add_missing_properties(found: DeltaTable, table: Table, version: int) -> int:
+    if _has_properties(found):
         return version
-    found = DeltaTable(path_of(settings, table))
+    once = CommitProperties(max_commit_retries=0)
+    hooks = PostCommitHookProperties(cleanup_expired_logs=False)  # as it says from now on
+    try:
+        found.alter.set_table_properties(
+            PROPERTIES, commit_properties=once, post_commithook_properties=hooks
+        )
+    except CommitFailedError:
+        raise _version_exists(table, version + 1) from None
+    return version + 1
+
+
+def _add_missing_columns(found: DeltaTable, table: Table, version: int) -> int:
+    """Add the columns of `Table.added` that a table lacks; return its version afterwards."""
     missing = missing_columns(found, table)
     if not missing:
         return version
@@ -101,7 +140,7 @@ def commit(
     """Add and remove files as the one version after `version`; return the new version.
 
     Without files and transactions no version is added. `app_transactions` ({application: version})
-    are Delta's application transactions: here, how far something was read. ShardpostError if
+    are Delta's application transactions: here, how far something was read. VersionExistsError if
     another writer has written that version.
     """
     now = int(time.time() * 1000)
@@ -119,8 +158,8 @@ def commit(
     return version + 1
 
 
-def _version_exists(table: Table, version: int) -> ShardpostError:
-    return ShardpostError(
+def _version_exists(table: Table, version: int) -> VersionExistsError:
+    return VersionExistsError(
         f"{table.name}: expected to write version {version}, but it exists: another run writes to"
         " these tables; this one stops and commits nothing"
     )
@@ -134,15 +173,25 @@ def add_actions(settings: Settings, table: Table, folder: str) -> list[AddAction
         for info in system.get_file_info(fs.FileSelector(root, recursive=True)):
             if not info.base_name.endswith(".parquet") or info.base_name.startswith(("_", ".")):
                 continue
-            with system.open_input_file(info.path) as file:
-                metadata = pq.ParquetFile(file).metadata
-            if metadata.num_rows:
-                path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
-                at = int(info.mtime.timestamp() * 1000)
-                found.append(
-                    AddAction(path, info.size, {}, at, True, json.dumps(_statistics(metadata)))
-                )
+            path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
+            action, rows = _add_action(system, info, path)
+            if rows:
+                found.append(action)
     return found
+
+
+def add_action(settings: Settings, table: Table, path: str) -> AddAction:
+    """Return the add action of one Parquet file of the table."""
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    return _add_action(system, system.get_file_info(f"{root}/{path}"), path)[0]
+
+
+def _add_action(system: fs.FileSystem, info: fs.FileInfo, path: str) -> tuple[AddAction, int]:
+    """Return the add action of a file, and how many rows it has."""
+    with system.open_input_file(info.path) as file:
+        metadata = pq.ParquetFile(file).metadata
+    at, statistics = int(info.mtime.timestamp() * 1000), json.dumps(_statistics(metadata))
+    return AddAction(path, info.size, {}, at, True, statistics), metadata.num_rows
 
 
 def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:

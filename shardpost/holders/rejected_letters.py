@@ -20,10 +20,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from shardpost.dead_letters.model import letters
-from shardpost.delta import table_log
 from shardpost.delta.query import at_snapshot, path_of, query, stream
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.snapshots import SNAPSHOTS, note_transaction
 from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.rejected_places import Place, PlaceRange, place_ranges
 from shardpost.holders.model.snapshot_run import SnapshotRun
@@ -64,7 +63,7 @@ def send(settings: Settings, snapshot: Snapshot) -> int:
         return 0
     count = _Sending(settings, snapshot, str(table.metadata().id)).send(sent)
     step("letters sent")
-    table_log.commit(settings, SNAPSHOTS, table.version(), (), (), {SENT: snapshot.number})
+    note_transaction(settings, SENT, snapshot.number)
     return count
 
 

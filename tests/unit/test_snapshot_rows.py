@@ -1,12 +1,14 @@
 """The rows of the table `snapshots`, those of older versions too; no JVM."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import write_deltalake
+import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import MOST_AHEAD, NEVER, Counts, IncompleteLook, Snapshot
 from shardpost.settings import Settings
@@ -90,3 +92,106 @@ def test_a_time_that_is_ahead_by_more_than_clocks_differ_is_not_known() -> None:
     assert (unknown.looked_at, unknown.read_at) == (NEVER, NEVER)
     partly = snapshot(1, incomplete=IncompleteLook(AT, {}, read_at=AT + timedelta(days=8)))
     assert partly.as_known(AT).looked_at == NEVER
+
+
+def files(settings: Settings) -> list[str]:
+    return [*table_log.sizes(settings, snapshots.SNAPSHOTS, version(settings))]
+
+
+def version(settings: Settings) -> int:
+    return DeltaTable(path_of(settings, snapshots.SNAPSHOTS)).version()
+
+
+def test_many_snapshots_are_in_few_files_and_all_are_there(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    made = [snapshot(number, topic_ids={"t": str(number)}) for number in range(1, 101)]
+    for one in made:
+        snapshots.commit(settings, one)
+        assert snapshots.newest(settings) == one
+        assert len(files(settings)) <= 17
+    assert snapshots.list_all(settings) == made
+    assert snapshots.runs(settings) == {one.number: one.run for one in made}
+    assert version(settings) == len(made)  # with what was merged, each is one version
+
+
+def test_the_many_files_of_an_older_release_are_merged_by_the_next_snapshot(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(home=tmp_path)
+    for number in range(1, 41):
+        row = pa.Table.from_pylist([snapshots._row(snapshot(number))], OLD_COLUMNS)
+        write_deltalake(path_of(settings, snapshots.SNAPSHOTS), row, mode="append")
+    assert snapshots.current(settings) == snapshot(40)
+    seen = snapshot(40, topic_ids={"positions": "id"})
+    snapshots.update_looked_at(settings, seen)
+    assert snapshots.current(settings) == seen
+    snapshots.commit(settings, snapshot(41))
+    assert len(files(settings)) == 2
+    assert snapshots.list_all(settings) == [*map(snapshot, range(1, 40)), seen, snapshot(41)]
+    configuration = DeltaTable(path_of(settings, snapshots.SNAPSHOTS)).metadata().configuration
+    assert table_log.PROPERTIES.items() <= configuration.items()
+
+
+def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    both = [snapshots._row(snapshot(1)), snapshots._row(snapshot(2))]
+    write_deltalake(
+        path_of(settings, snapshots.SNAPSHOTS), pa.Table.from_pylist(both, snapshots.SCHEMA)
+    )
+    seen = snapshot(2).with_looked_at(AT + timedelta(hours=1))
+    snapshots.update_looked_at(settings, seen)
+    assert snapshots.list_all(settings) == [snapshot(1), seen]
+    assert len(files(settings)) == 2
+
+
+def test_the_newest_is_found_where_statistics_are_missing(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    none = {"delta.dataSkippingNumIndexedCols": "0"}
+    for number in (1, 2):
+        row = pa.Table.from_pylist([snapshots._row(snapshot(number))], snapshots.SCHEMA)
+        path = path_of(settings, snapshots.SNAPSHOTS)
+        write_deltalake(path, row, mode="append", configuration=none)
+    assert snapshots.newest(settings) == snapshot(2)
+    with pytest.raises(snapshots.ConflictError, match="snapshot 2 exists already"):
+        snapshots.commit(settings, snapshot(2))
+    snapshots.commit(settings, snapshot(3))
+    assert snapshots.newest(settings) == snapshot(3)
+
+
+def test_of_two_runs_that_commit_one_number_one_wins(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+
+    def commit(number: int) -> bool:
+        try:
+            snapshots.commit(settings, snapshot(number))
+        except snapshots.ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(1, 21):
+            assert sorted(pool.map(commit, [number] * 4)) == [False, False, False, True]
+    assert snapshots.list_all(settings) == [*map(snapshot, range(1, 21))]
+
+
+def test_an_older_number_than_the_newest_is_refused(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    snapshots.commit(settings, snapshot(5))
+    with pytest.raises(snapshots.ConflictError, match="snapshot 4: there is snapshot 5 already"):
+        snapshots.commit(settings, snapshot(4))
+
+
+def test_notes_and_looks_beside_each_other_are_all_stored(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    snapshots.commit(settings, snapshot(1))
+
+    def look(hour: int) -> None:
+        at = AT + timedelta(hours=hour)
+        snapshots.update_looked_at(settings, snapshot(1).with_looked_at(at))
+        snapshots.note_transaction(settings, f"letters {hour}", hour)
+
+    with ThreadPoolExecutor(4) as pool:
+        [*pool.map(look, range(1, 9))]
+    table = DeltaTable(path_of(settings, snapshots.SNAPSHOTS))
+    assert [table.transaction_version(f"letters {hour}") for hour in range(1, 9)] == [*range(1, 9)]
+    assert len(snapshots.list_all(settings)) == len(files(settings)) == 1

@@ -100,8 +100,8 @@ def test_a_column_that_was_added_is_null_in_older_versions_and_then_there(
 ) -> None:
     newer = replace(TABLE, columns=f"{TABLE.columns}, more BIGINT", added=(("more", "BIGINT"),))
     assert table_log.commit(settings, TABLE, 0, write(settings, "a", thing("x"))) == 1
-    assert table_log.add_missing_columns(settings, newer, 1) == 2
-    assert table_log.add_missing_columns(settings, newer, 2) == 2
+    assert table_log.bring_up_to_date(settings, newer, 1) == 2
+    assert table_log.bring_up_to_date(settings, newer, 2) == 2
     for version in (1, 2):
         for sql in (
             "SELECT name, more FROM things",

@@ -35,4 +35,4 @@ def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> in
             *(table.name, committed, newest),
         )
         newest = table_log.restore(settings, table, committed)
-    return table_log.add_missing_columns(settings, table, newest)
+    return table_log.bring_up_to_date(settings, table, newest)

@@ -1,0 +1,112 @@
+"""Parquet files of a table that this process writes itself: rows that it has, and files merged."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+from pyarrow import fs
+
+from shardpost.delta import table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import path_of
+from shardpost.delta.table import Table
+from shardpost.settings import Settings
+
+# Row groups of files that were merged have about so many bytes in memory, and no more rows.
+GROUP_BYTES = 64 << 20
+GROUP_ROWS = 1 << 20
+
+
+def read(settings: Settings, table: Table, path: str) -> pa.Table:
+    """Return the rows of one file with all columns of the table; what it lacks is null."""
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    parts = [*_rows(system, f"{root}/{path}", arrow_schema(table))]
+    return pa.concat_tables(parts) if parts else arrow_schema(table).empty_table()
+
+
+def write(settings: Settings, table: Table, rows: pa.Table, path: str) -> AddAction:
+    """Write rows as a new file of the table, not committed yet; return its add action."""
+    return _write(settings, table, path, [rows])
+
+
+def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -> AddAction:
+    """Write the rows of files, in that order, as one new file; return its add action.
+
+    In memory is one row group of an old file and one of the new file at a time.
+    """
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    schema = arrow_schema(table)
+    parts = (part for path in paths for part in _rows(system, f"{root}/{path}", schema))
+    return _write(settings, table, target, _grouped(parts))
+
+
+def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+    """Delete files that were written and not committed; those that are not there are passed over.
+
+    What cannot be deleted stays until the maintenance of the tables removes it.
+    """
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    for path in paths:
+        try:
+            system.delete_file(f"{root}/{path}")
+        except OSError:
+            continue
+
+
+def _write(settings: Settings, table: Table, path: str, parts: Iterable[pa.Table]) -> AddAction:
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    system.create_dir(f"{root}/{path}".rpartition("/")[0])
+    schema = arrow_schema(table)
+    options = {"store_schema": False, "use_dictionary": _in_dictionaries(table, schema)}
+    try:
+        with pq.ParquetWriter(f"{root}/{path}", schema, filesystem=system, **options) as writer:
+            for rows in parts:
+                writer.write_table(rows, row_group_size=GROUP_ROWS)
+        return table_log.add_action(settings, table, path)
+    except BaseException:
+        delete(settings, table, [path])
+        raise
+
+
+def _rows(system: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the row groups of a file in the form of a schema; columns that it lacks are null."""
+    with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
+        for group in range(file.num_row_groups):
+            found = file.read_row_group(group, use_threads=False)
+            columns = [
+                found[field.name].cast(field.type)
+                if field.name in found.column_names
+                else pa.nulls(found.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.Table.from_arrays(columns, schema=schema)
+
+
+def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables one after the other as tables of the size of a row group."""
+    waiting: list[pa.Table] = []
+    for part in parts:
+        waiting.append(part)
+        rows, size = sum(one.num_rows for one in waiting), sum(one.nbytes for one in waiting)
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _in_dictionaries(table: Table, schema: pa.Schema) -> list[str]:
+    """Return the paths of the Parquet columns that are written with dictionaries."""
+    fields = (field for field in schema if field.name not in table.not_in_dictionaries)
+    return [path for field in fields for path in _leaves(field.name, field.type)]
+
+
+def _leaves(path: str, type_: pa.DataType) -> Iterator[str]:
+    if pa.types.is_list(type_):
+        yield from _leaves(f"{path}.list.element", type_.value_type)
+    elif pa.types.is_struct(type_):
+        for field in type_:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    else:
+        yield path

@@ -1,0 +1,137 @@
+"""Small tables that grow row by row, each row with a number of its own, in few files.
+
+The row with the highest number is alone in its file, so that it is found by the files' statistics,
+and read and replaced at a cost that does not grow with the table. A change is for one version of
+the table, and is made again where another writer was first.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction
+
+from shardpost.delta import parquet_files, table_log
+from shardpost.delta.query import path_of
+from shardpost.delta.row_bounds import HIGHEST, RowFile, row_files
+from shardpost.delta.small_files import to_merge
+from shardpost.delta.table import Table
+from shardpost.delta.table_log import VersionExistsError
+from shardpost.settings import Settings
+
+# Nobody asks for an old version.
+KEEP_DAYS = 1
+# More than the writers that change the table at the same moment.
+MOST_CONFLICTS = 20
+
+log = logging.getLogger(__name__)
+
+
+class RowTable:
+    """One version of such a table, to be changed; `key` is the column of the numbers."""
+
+    def __init__(self, settings: Settings, table: Table, key: str) -> None:
+        self._settings, self._table, self._key = settings, table, key
+        opened = _opened(settings, table)
+        self._version = opened.version()
+        self.files = row_files(opened, key)
+
+    def newest(self) -> int:
+        """Return the highest number; 0 of an empty table."""
+        return max((self._highest(file) for file in self.files), default=0)
+
+    def with_number(self, number: int) -> list[tuple[RowFile, pa.Table]]:
+        """Return the files that have rows of a number, and all their rows."""
+        files = (file for file in self.files if file.lowest <= number <= file.highest)
+        read = ((file, self.read(file)) for file in files)
+        return [(file, rows) for file, rows in read if number in rows[self._key].to_pylist()]
+
+    def read(self, file: RowFile) -> pa.Table:
+        """Return the rows of a file."""
+        return parquet_files.read(self._settings, self._table, file.path)
+
+    def insert(self, row: pa.Table) -> None:
+        """Add a row with a number above all others; small files of those before it are merged."""
+        self._put([row], to_merge(self._table, {file.path: file.size for file in self.files}))
+
+    def replace(self, files: Iterable[RowFile], rows: Sequence[pa.Table]) -> None:
+        """Put new files, one for each table of rows, in the place of files."""
+        self._put(rows, removed=[file.path for file in files])
+
+    def note(self, transactions: Mapping[str, int]) -> None:
+        """Store the versions of Delta's application transactions."""
+        table_log.commit(self._settings, self._table, self._version, (), (), transactions)
+
+    def split(self, rows: pa.Table, numbers: Iterable[int]) -> tuple[pa.Table, pa.Table]:
+        """Return the rows that have one of these numbers, and the others."""
+        chosen = pc.is_in(rows[self._key], pa.array(sorted(numbers), pa.int64()))
+        return rows.filter(chosen), rows.filter(pc.invert(chosen))
+
+    def _put(
+        self,
+        rows: Sequence[pa.Table],
+        merged: Sequence[Sequence[str]] = (),
+        removed: Sequence[str] = (),
+    ) -> None:
+        """Write rows, and files merged, and commit them; what is for nothing is deleted."""
+        settings, table = self._settings, self._table
+        actions: list[AddAction] = []
+        try:
+            for one in filter(len, rows):
+                made = parquet_files.write(settings, table, one, self._name())
+                actions.append(made)
+            for group in merged:
+                made = parquet_files.merge(settings, table, group, self._name())
+                actions.append(made)
+        except BaseException:
+            self._delete(actions)
+            raise
+        gone = [*removed, *(path for group in merged for path in group)]
+        try:
+            table_log.commit(settings, table, self._version, actions, gone)
+        except VersionExistsError:
+            self._delete(actions)
+            raise
+
+    def _delete(self, actions: Sequence[AddAction]) -> None:
+        parquet_files.delete(self._settings, self._table, [action.path for action in actions])
+
+    def _name(self) -> str:
+        return f"{self._version + 1:08d}-{uuid.uuid4()}.parquet"
+
+    def _highest(self, file: RowFile) -> int:
+        if file.highest != HIGHEST:
+            return file.highest
+        return max(self.read(file)[self._key].to_pylist(), default=0)
+
+
+def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable], None]) -> None:
+    """Let `make` change a table, and again while other writers are first; create it if need be.
+
+    VersionExistsError if they always are.
+    """
+    for _ in range(MOST_CONFLICTS):
+        try:
+            return make(RowTable(settings, table, key))
+        except VersionExistsError as error:
+            log.info("%s; trying again", error)
+    return make(RowTable(settings, table, key))
+
+
+def _opened(settings: Settings, table: Table) -> DeltaTable:
+    """Return the newest version of a table, with what it lacks of a table of this release."""
+    path = path_of(settings, table)
+    try:
+        opened = DeltaTable(path)
+    except TableNotFoundError:
+        table_log.create(settings, table, KEEP_DAYS)
+        return DeltaTable(path)
+    version = opened.version()
+    if table_log.is_up_to_date(opened, table):
+        return opened
+    table_log.bring_up_to_date(settings, table, version)
+    return DeltaTable(path)
