@@ -4,14 +4,14 @@ Questions are answered from the table and from the records that it has not read 
 are right also before the first sweep.
 """
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
 
 from shardpost.dead_letters.letters_table_offsets import TableProgress, read_progress
 from shardpost.dead_letters.model.letter_history import (
@@ -23,10 +23,11 @@ from shardpost.dead_letters.model.letter_history import (
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.record_steps import step_of
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
-from shardpost.delta import table_log
+from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.sql import text_literal
+from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets, reading
 from shardpost.kafka.messages import record_of
@@ -106,17 +107,21 @@ def open_table(settings: Settings) -> DeltaTable:
 
 
 def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:
-    """Append the steps of offsets that the table has not, in this process: for a few of them."""
+    """Append the steps of offsets that the table has not, in this process: for a few of them.
+
+    In the same version, small files of earlier sweeps are merged where there are many.
+    """
+    version = table.version()
+    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
+    added, old = parquet_files.merge_small(settings, DEAD_LETTERS, version, folder)
     found = [asdict(step) for step in _not_in_table(settings, progress)]
-    read = [Transaction(*one) for one in progress.transactions.items()]
-    once = CommitProperties(max_commit_retries=0, app_transactions=read)
-    try:
+    if found:
         steps = pa.Table.from_pylist(found, SCHEMA)
-        write_deltalake(table, steps, mode="append", commit_properties=once)
-    except CommitFailedError as error:
-        raise ShardpostError(
-            f"dead_letters: another sweep writes to the table: {error}; sweep again"
-        ) from None
+        added.append(parquet_files.write(settings, DEAD_LETTERS, steps, f"{folder}/steps.parquet"))
+    try:
+        table_log.commit(settings, DEAD_LETTERS, version, added, old, progress.transactions)
+    except VersionExistsError as error:
+        raise ShardpostError(f"{error}; sweep again") from None
 
 
 def _query(settings: Settings, sql: str) -> list[Step]:

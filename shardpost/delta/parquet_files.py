@@ -10,6 +10,7 @@ from pyarrow import fs
 from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
+from shardpost.delta.small_files import group_folder, to_merge
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 
@@ -39,6 +40,21 @@ def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -
     schema = arrow_schema(table)
     parts = (part for path in paths for part in _rows(system, f"{root}/{path}", schema))
     return _write(settings, table, target, _grouped(parts))
+
+
+def merge_small(
+    settings: Settings, table: Table, version: int, folder: str
+) -> tuple[list[AddAction], list[str]]:
+    """Merge the small files of a version that are due (small_files.py), into a new folder.
+
+    Return the add actions of the new files, not committed yet, and the paths of the old ones.
+    """
+    groups = to_merge(table, table_log.sizes(settings, table, version))
+    made = []
+    for paths in groups:
+        parts = (folder, group_folder(table, paths[0]), "merged.parquet")
+        made.append(merge(settings, table, paths, "/".join(filter(None, parts))))
+    return made, [path for paths in groups for path in paths]
 
 
 def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:

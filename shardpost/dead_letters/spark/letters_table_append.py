@@ -13,7 +13,7 @@ from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.letters_table_offsets import TableProgress, read_progress
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.dead_letters.spark.letters_table_rows import rows_of
-from shardpost.delta import table_log
+from shardpost.delta import parquet_files, table_log
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.kafka.offsets import partition_counts
 from shardpost.settings import Settings
@@ -42,14 +42,15 @@ def _append_many(settings: Settings, version: int, progress: TableProgress) -> N
     # All of a row in one method would be too much for the JVM's compiler, and take half as long
     # again.
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    files = []
+    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
+    files, old = parquet_files.merge_small(settings, DEAD_LETTERS, version, f"{folder}-merged")
     for topic, generation in sorted(progress.generations.items()):
         ranges = [range_ for range_ in progress.unread if range_.topic == topic]
         if ranges:
             rows = _rows(spark, settings, ranges).withColumn("generation", F.lit(generation))
-            files += _written(settings, rows, version).files
+            files += _written(settings, rows, f"{folder}-{topic}").files
     read = progress.transactions
-    table_log.commit(settings, DEAD_LETTERS, version, files, app_transactions=read)
+    table_log.commit(settings, DEAD_LETTERS, version, files, old, read)
 
 
 def _rows(spark: SparkSession, settings: Settings, ranges: list[OffsetRange]) -> DataFrame:
@@ -60,7 +61,6 @@ def _rows(spark: SparkSession, settings: Settings, ranges: list[OffsetRange]) ->
     return rows_of(records, topic, store_partitions=count, rules=settings.retry_rules)
 
 
-def _written(settings: Settings, rows: DataFrame, version: int) -> Written:
+def _written(settings: Settings, rows: DataFrame, folder: str) -> Written:
     cores = rows.sparkSession.sparkContext.defaultParallelism
-    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
     return write(settings, DEAD_LETTERS, rows.coalesce(cores), folder)

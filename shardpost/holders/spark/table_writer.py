@@ -7,10 +7,11 @@ import itertools
 from collections.abc import Collection
 from urllib.parse import unquote
 
+from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta import table_log
+from shardpost.delta import parquet_files, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import VIEW
@@ -71,10 +72,15 @@ class TableWriter:
     ) -> delta_files.Written:
         """Add rows that have the table's columns; return its new files.
 
-        With `coalesce` they are as few as the cores, else as many as the partitions of `rows`.
+        With `coalesce` they are as few as the cores, else as many as the partitions of `rows`. In
+        the same version, small files of earlier runs are merged where there are many.
         """
         written = self._write(table, rows, coalesce)
-        self._commit(table, written, removed=())
+        version = self.versions[table.name]
+        merged, old = parquet_files.merge_small(
+            self._settings, table, version, self._new_folder(table)
+        )
+        self._commit(table, [*written.files, *merged], old)
         return written
 
     def rows_of(self, written: delta_files.Written) -> DataFrame:
@@ -98,7 +104,7 @@ class TableWriter:
             keys = rows.select(key)
             kept = old.join(F.broadcast(keys) if broadcast_keys else keys, key, "left_anti")
             rows = kept.unionByName(rows)
-        self._commit(table, self._write(table, rows, coalesce=broadcast_keys), replaced)
+        self._commit(table, self._write(table, rows, coalesce=broadcast_keys).files, replaced)
 
     def _small_files_to_merge(self, table: Table) -> list[str]:
         sizes = table_log.sizes(self._settings, table, self.versions[table.name])
@@ -109,11 +115,13 @@ class TableWriter:
     def _write(self, table: Table, rows: DataFrame, coalesce: bool) -> delta_files.Written:
         if coalesce:
             rows = rows.coalesce(self.spark.sparkContext.defaultParallelism)
-        # A write without rows makes no version: the next one needs a folder of its own, too.
-        folder = f"{self.versions[table.name] + 1:08d}-{self.run}-{next(self._writes)}"
-        return delta_files.write(self._settings, table, rows, folder)
+        return delta_files.write(self._settings, table, rows, self._new_folder(table))
 
-    def _commit(self, table: Table, written: delta_files.Written, removed: Collection[str]) -> None:
+    def _new_folder(self, table: Table) -> str:
+        # A write without rows makes no version: the next one needs a folder of its own, too.
+        return f"{self.versions[table.name] + 1:08d}-{self.run}-{next(self._writes)}"
+
+    def _commit(self, table: Table, added: Collection[AddAction], removed: Collection[str]) -> None:
         before = self.versions[table.name]
-        after = table_log.commit(self._settings, table, before, written.files, removed)
+        after = table_log.commit(self._settings, table, before, added, removed)
         self.versions[table.name] = after

@@ -1,0 +1,106 @@
+"""Merging files of a table: the same rows in order, those of older releases too."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardpost.delta import parquet_files, table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import path_of, rows
+from shardpost.delta.small_files import FILES_PER_TIER
+from shardpost.delta.table import Table
+from shardpost.holders.model.tables import POSITION_EVENTS, SHARE_HOLDERS
+from shardpost.settings import Settings
+
+AT = datetime(2026, 11, 16, tzinfo=UTC)
+OLD = Table("things", "key STRING, offset BIGINT")
+NEW = Table(
+    "things",
+    "key STRING, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, more BIGINT",
+    not_in_dictionaries=("offset",),
+    added=(("more", "BIGINT"),),
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.model_validate({"home": tmp_path / "mit leere und tücke"})
+
+
+def write(settings: Settings, table: Table, folder: str, found: list[dict[str, object]]) -> None:
+    """Add rows as one file in a folder, as the next version."""
+    table_log.create(settings, table, 30)
+    version = table_log.newest_version(settings, table) or 0
+    made = pa.Table.from_pylist(found, arrow_schema(table))
+    action = parquet_files.write(settings, table, made, f"{folder}/a.parquet")
+    table_log.commit(settings, table, version, [action])
+
+
+def merge(settings: Settings, table: Table) -> int:
+    version = table_log.newest_version(settings, table) or 0
+    added, removed = parquet_files.merge_small(settings, table, version, f"{version + 1:08d}-run")
+    return table_log.commit(settings, table, version, added, removed)
+
+
+def test_what_a_file_lacks_is_null_and_the_rest_is_what_it_was(settings: Settings) -> None:
+    for number in range(FILES_PER_TIER - 1):
+        write(settings, OLD, f"{number:08d}-a", [{"key": str(number), "offset": number}])
+    version = table_log.newest_version(settings, OLD) or 0
+    table_log.bring_up_to_date(settings, NEW, version)
+    headers = [{"key": "k", "value": b"\xff"}]
+    last: dict[str, object] = {"key": None, "offset": 99, "headers": headers, "more": 7}
+    # Of an older release, the column of lists does not exist either.
+    write(settings, NEW, "00000099-a", [last])
+    assert merge(settings, NEW) == FILES_PER_TIER + 2
+    [file] = table_log.sizes(settings, NEW, FILES_PER_TIER + 2)
+    found = pq.read_table(Path(path_of(settings, NEW)) / file).to_pylist()
+    assert found[-1]["more"] == 7
+    assert [row["offset"] for row in found] == [*range(FILES_PER_TIER - 1), 99]
+    assert {row["more"] for row in found[:-1]} == {None}
+    assert [
+        row["offset"] for row in rows(settings, "SELECT * FROM things ORDER BY offset", {NEW: 3})
+    ] == [0, 1, 2]
+
+
+def test_a_merged_file_has_the_statistics_and_dictionaries_of_others(settings: Settings) -> None:
+    for number in range(FILES_PER_TIER):
+        row = {"key": str(number), "offset": number, "client": "c", "timestamp": AT}
+        write(settings, POSITION_EVENTS, f"{number:08d}-a", [row, row])
+    [action], _ = parquet_files.merge_small(settings, POSITION_EVENTS, FILES_PER_TIER, "00000017-b")
+    stats = json.loads(action.stats)
+    assert stats["numRecords"] == 2 * FILES_PER_TIER
+    assert (stats["minValues"]["offset"], stats["maxValues"]["offset"]) == (0, FILES_PER_TIER - 1)
+    assert stats["nullCount"]["ticker"] == 2 * FILES_PER_TIER
+    file = pq.ParquetFile(Path(path_of(settings, POSITION_EVENTS)) / action.path)
+    encodings = {
+        (column := file.metadata.row_group(0).column(number)).path_in_schema: column.encodings
+        for number in range(file.metadata.num_columns)
+    }
+    assert "RLE_DICTIONARY" in encodings["ticker"]
+    assert "RLE_DICTIONARY" not in encodings["offset"]
+    assert file.metadata.num_row_groups == 1
+
+
+def test_groups_stay_in_files_of_their_own(settings: Settings) -> None:
+    for number in range(FILES_PER_TIER):
+        for shard in (1, 2):
+            row = {"client": f"{shard}/{number}", "positions": ["1"], "snapshot": 1, "shard": shard}
+            write(settings, SHARE_HOLDERS, f"{number:08d}-a/group={shard}", [row])
+    version = merge(settings, SHARE_HOLDERS)
+    assert {*table_log.sizes(settings, SHARE_HOLDERS, version)} == {
+        f"{version:08d}-run/group={shard}/merged.parquet" for shard in (1, 2)
+    }
+    found = rows(settings, "SELECT client, shard FROM share_holders", {SHARE_HOLDERS: version})
+    assert len(found) == 2 * FILES_PER_TIER
+
+
+def test_what_cannot_be_written_leaves_no_file(settings: Settings) -> None:
+    write(settings, OLD, "00000001-a", [{"key": "a", "offset": 1}])
+    (Path(path_of(settings, OLD)) / "00000001-a/a.parquet").write_bytes(b"PAR1 broken")
+    with pytest.raises(pa.ArrowInvalid):
+        parquet_files.merge(settings, OLD, ["00000001-a/a.parquet"], "00000002-b/m.parquet")
+    assert not [*Path(path_of(settings, OLD)).rglob("m.parquet")]
