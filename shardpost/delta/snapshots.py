@@ -1,14 +1,15 @@
 """The table `snapshots`, the commit point of every view; without a JVM."""
 
 import json
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Collection
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from shardpost.delta import snapshot_retention
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.row_bounds import HIGHEST, row_files
@@ -57,19 +58,25 @@ def newest(settings: Settings) -> Snapshot | None:
 
 
 def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
-    """Return the snapshot of a number; ShardpostError if there is none, or it is no longer kept."""
+    """Return the snapshot of a number; ShardpostError if there is none, or it is no longer kept.
+
+    It stays readable for an hour after that (snapshot_retention.py).
+    """
     found = {snapshot.number: snapshot for snapshot in list_all(settings)}
-    if number not in found:
-        raise ShardpostError(f"no snapshot {number}: there are {_range_of(list(found))}")
-    snapshot = found[number]
-    if number != max(found) and now - snapshot.committed_at > timedelta(
-        days=settings.snapshot_days
-    ):
+    newest = max(found, default=0)
+    if not 0 < number <= newest:
+        there_are = f"1 to {newest}" if found else "none yet"
+        raise ShardpostError(f"no snapshot {number}: there are {there_are}")
+    committed = ((one.number, one.committed_at) for one in found.values())
+    kept = snapshot_retention.kept(committed, now, settings.snapshot_days)
+    if number not in kept:
+        of = f" of {found[number].committed_at:%Y-%m-%d}" if number in found else ""
         raise ShardpostError(
-            f"snapshot {number} of {snapshot.committed_at:%Y-%m-%d} is no longer kept:"
-            f" SHARDPOST_SNAPSHOT_DAYS is {settings.snapshot_days}"
+            f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
+            f" {settings.snapshot_days}, {snapshot_retention.IN_WORDS};"
+            f" the nearest that are: {_nearest(kept, number)}"
         )
-    return snapshot
+    return found[number]
 
 
 def current(settings: Settings) -> Snapshot:
@@ -152,8 +159,10 @@ def runs(settings: Settings) -> dict[int, str]:
     return {row["snapshot"]: row["run"] for row in found}
 
 
-def _range_of(numbers: list[int]) -> str:
-    return f"{min(numbers)} to {max(numbers)}" if numbers else "none yet"
+def _nearest(kept: Collection[int], number: int) -> str:
+    before = max((one for one in kept if one < number), default=None)
+    after = min(one for one in kept if one > number)  # the newest is always kept
+    return f"{after}" if before is None else f"{before} and {after}"
 
 
 def _row(snapshot: Snapshot) -> dict[str, Any]:
