@@ -31,6 +31,7 @@ COMMANDS = (
     "holders",
     "explain",
     "snapshots",
+    "tables",
     "email",
     "emails",
     "erase",

@@ -131,6 +131,22 @@ def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
     _change(settings, update, f"the time at which snapshot {snapshot.number} was looked at")
 
 
+def drop(settings: Settings, numbers: Collection[int]) -> None:
+    """Remove the rows of snapshots that are no longer kept; never that of the newest one."""
+
+    def thin(table: "RowTable") -> None:
+        gone = {*numbers} - {table.newest()}
+        files, rest = [], [SCHEMA.empty_table()]
+        for file in table.files:
+            if any(file.lowest <= number <= file.highest for number in gone):
+                files.append(file)
+                rest.append(table.split(table.read(file), gone)[1])
+        if files:  # the newest one stays alone in its file
+            table.replace(files, table.split(pa.concat_tables(rest), [table.newest()]))
+
+    _change(settings, thin, "which snapshots are kept")
+
+
 def note_transaction(settings: Settings, application: str, version: int) -> None:
     """Store the version of an application transaction of Delta's in the log of the table."""
 

@@ -67,6 +67,16 @@ def send(settings: Settings, snapshot: Snapshot) -> int:
     return count
 
 
+def group_of(tables: str) -> str:
+    """Return the group that has how far letters of tables were sent, by the id of `snapshots`."""
+    return f"{GROUP}-{tables}"
+
+
+def sent_of(found: offsets.CommittedOffset) -> SnapshotRun:
+    """Return of which snapshot letters were sent, as that group has it."""
+    return _committed_sent(found)[1]
+
+
 def _any_after(settings: Settings, snapshot: Snapshot, sent: int) -> bool:
     sql = f"SELECT 1 FROM rejected_records WHERE snapshot > {sent} LIMIT 1"  # noqa: S608 - a number
     return bool(query(settings, sql, at_snapshot(snapshot, REJECTED_RECORDS)).num_rows)
@@ -108,7 +118,7 @@ class _Sending:
         """Fence older runs, then read how far they sent, then send the rest, batch by batch."""
         place = TopicPartition(self._topic, 0)
         count = 0
-        reader = clients.consumer(self._settings, f"{GROUP}-{self._tables}")
+        reader = clients.consumer(self._settings, group_of(self._tables))
         with closing(reader), closing(self._writer()) as writer:
             writer.open()
             before = self._sent(reader, sent)

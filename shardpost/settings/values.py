@@ -117,7 +117,9 @@ class Settings(BaseModel):
     lock_wait: Seconds = Field(
         600, description="longest wait for a lock that another run holds, seconds"
     )
-    snapshot_days: Days = Field(90, description="days for which a snapshot stays readable")
+    snapshot_days: Days = Field(
+        90, description="days for which the last snapshot of each day stays readable"
+    )
     ledger_days: Annotated[int, Field(ge=LEAST_LEDGER_DAYS, le=36_500)] = Field(
         730, description="days after which the records of a week leave the ledger"
     )

@@ -22,6 +22,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     [
         ("shardpost comp", ["compact"]),
         ("shardpost letters re", ["redrive"]),
+        ("shardpost tables maintain --d", ["--dry-run"]),
         ("shardpost letters list --state pa", ["parked"]),
         ("shardpost compact --rec", ["--reconcile"]),
         ("shardpost letters discard --b", ["--by"]),

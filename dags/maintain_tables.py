@@ -1,0 +1,71 @@
+"""Remove from the tables what is no longer kept, so that their size does not grow with their age.
+
+Once a week, and by hand:
+
+1. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
+   the last of each day for `SHARDPOST_SNAPSHOT_DAYS`; longer, what a frozen week is of, and what
+   was published last;
+2. **files** that no kept snapshot needs are removed, also what interrupted runs left;
+3. **entries of the tables' logs** that no kept version needs are removed.
+
+Compactions, the weekly e-mail and readers go on meanwhile: what goes has been offered to nobody for
+an hour. A run that is broken off has only kept too much, and the next one removes it.
+
+To see what would go, start it with the param `dry_run`, or run `shardpost tables maintain
+--dry-run`. How large the tables are: `shardpost tables list`.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import CronTriggerTimetable, Param, dag, task
+
+from shardpost.orchestration import DEFAULTS, in_words
+from shardpost.settings import load
+
+log = logging.getLogger(__name__)
+
+
+@task(
+    execution_timeout=timedelta(hours=6),
+    multiple_outputs=False,
+    doc_md="Removes what no kept snapshot needs; its log names all that goes.",
+)
+@in_words()
+def maintain(**context: Any) -> dict[str, Any]:
+    """Maintain the tables once; return how much went."""
+    from shardpost.maintenance.maintain import maintain as maintain_now
+
+    settings, dry_run = load(), bool(context["params"]["dry_run"])
+    found = maintain_now(settings, datetime.now(UTC), dry_run=dry_run)
+    for line in found.in_words(settings.snapshot_days):
+        log.info(line)
+    for error in found.errors:
+        log.warning(error)
+    return found.counts()
+
+
+@dag(
+    description="Remove snapshots that are no longer kept, and the files that none needs",
+    schedule=CronTriggerTimetable("0 3 * * SUN", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    default_args=DEFAULTS,
+    params={
+        "dry_run": Param(
+            False,
+            type=["null", "boolean"],
+            title="Dry run",
+            description="Log what would go, and why; change nothing.",
+        )
+    },
+    tags=["tables"],
+    doc_md=__doc__,
+)
+def maintain_tables() -> None:
+    """Maintain once."""
+    maintain()
+
+
+maintain_tables()

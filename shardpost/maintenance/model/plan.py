@@ -1,0 +1,125 @@
+"""What one maintenance removes, and in which words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardpost.delta.snapshot_retention import IN_WORDS
+from shardpost.delta.stored_file import StoredFile
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What goes of one table: data files, then entries of its log.
+
+    `error` is why nothing does: its versions could not be read.
+    """
+
+    name: str
+    files: Sequence[StoredFile] = ()
+    entries: Sequence[StoredFile] = ()
+    error: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all that goes."""
+        return sum(file.size for file in (*self.files, *self.entries))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what goes, by path."""
+        return {
+            "table": self.name,
+            "files": [file.path for file in self.files],
+            "log_entries": [file.path for file in self.entries],
+            "bytes": self.size,
+            "error": self.error,
+        }
+
+    def in_words(self) -> str:
+        """Return it as one line."""
+        if self.error:
+            return f"{self.name}: nothing goes: {self.error}"
+        return (
+            f"{self.name}: {len(self.files)} files that no kept snapshot needs,"
+            f" {len(self.entries)} entries of the log; {in_bytes(self.size)}"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The snapshots that are kept and go, by number, and what goes of each table.
+
+    `pinned` is {number: why} of those that are kept longer than by their age; `unknown` is why
+    that could not be found out: then no snapshot goes.
+    """
+
+    kept: Sequence[int]
+    dropped: Sequence[int]
+    pinned: Mapping[int, str] = field(default_factory=dict)
+    unknown: str | None = None
+    tables: Sequence[TablePlan] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing goes."""
+        return not self.dropped and not any(one.files or one.entries for one in self.tables)
+
+    @property
+    def errors(self) -> list[str]:
+        """What could not be found out."""
+        found = (table.error and table.in_words() for table in self.tables)
+        return [*filter(None, (self.unknown, *found))]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all that goes, and why what is older is kept."""
+        return {
+            "snapshots": {
+                "kept": len(self.kept),
+                "dropped": list(self.dropped),
+                "pinned": {str(number): why for number, why in sorted(self.pinned.items())},
+                "unknown": self.unknown,
+            },
+            "tables": [table.as_json() for table in self.tables],
+            "bytes": sum(table.size for table in self.tables),
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Return how much goes: snapshots, files, entries of logs, bytes."""
+        return {
+            "snapshots": len(self.dropped),
+            "files": sum(len(table.files) for table in self.tables),
+            "log_entries": sum(len(table.entries) for table in self.tables),
+            "bytes": sum(table.size for table in self.tables),
+        }
+
+    def in_words(self, days: int) -> list[str]:
+        """Return it as lines; `days` is SHARDPOST_SNAPSHOT_DAYS."""
+        lines = [f"snapshots: {len(self.kept)} are kept ({IN_WORDS}, for {days} days)"]
+        if self.unknown:
+            lines.append(f"snapshots: none goes: {self.unknown}")
+        elif self.dropped:
+            lines.append(f"snapshots: {len(self.dropped)} go: {in_ranges(self.dropped)}")
+        lines += [f"snapshot {number}: {why}" for number, why in sorted(self.pinned.items())]
+        lines += [one.in_words() for one in self.tables if one.files or one.entries or one.error]
+        size = sum(table.size for table in self.tables)
+        return [*lines, "nothing goes" if self.is_empty else f"in all {in_bytes(size)}"]
+
+
+def in_bytes(size: float) -> str:
+    """Return a size as people read it, such as 3.1 GB."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+def in_ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as ranges, such as 1-3, 7."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ", ".join("-".join(map(str, one)) for one in ranges)

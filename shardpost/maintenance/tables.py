@@ -1,0 +1,82 @@
+"""All tables, as the maintenance sees them: their versions, their files, and what keeps them."""
+
+import json
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from deltalake import DeltaTable
+from pyarrow import fs
+
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.delta import table_log
+from shardpost.delta.query import path_of, rows
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.delta.stored_file import StoredFile
+from shardpost.delta.table import Table
+from shardpost.holders.model.tables import VIEW
+from shardpost.maintenance.model.log_entries import commits_since
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS
+
+# Tables with commit points of their own.
+OTHERS = (SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS, DEAD_LETTERS)
+TABLES = (*VIEW, *OTHERS)
+
+
+def kept_versions(
+    table: Table, kept: Collection[Snapshot], audiences: Mapping[str, int]
+) -> set[int]:
+    """Return the versions of a table that snapshots, or frozen weeks (`audiences`), name."""
+    if table == AUDIENCES:
+        return set(audiences.values())
+    return {one.tables[table.name] for one in kept if table.name in one.tables}
+
+
+def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:
+    """Return {week: (its snapshot, its version of `audiences`)} of the frozen weeks."""
+    if table_log.newest_version(settings, FROZEN_WEEKS) is None:
+        return {}
+    sql = "SELECT week, snapshot, audience_version FROM frozen_weeks"
+    found = rows(settings, sql, {FROZEN_WEEKS: None})
+    return {row["week"]: (row["snapshot"], row["audience_version"]) for row in found}
+
+
+def needed_paths(
+    settings: Settings, table: Table, versions: Collection[int], newest: int
+) -> set[str]:
+    """Return the paths of all files of some versions of a table, and of its newest."""
+    return {
+        path
+        for version in {*versions, newest}
+        for path in table_log.sizes(settings, table, version)
+    }
+
+
+def committed_since(
+    settings: Settings, table: Table, files: Collection[StoredFile], at: datetime
+) -> set[str]:
+    """Return the paths of all files that commits since a time added or removed.
+
+    Who reads an older version than the newest one reads these, besides those of the newest.
+    """
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    found: set[str] = set()
+    for entry in commits_since(files, at):
+        with system.open_input_file(f"{root}/{entry.path}") as file:
+            actions = [json.loads(line) for line in file.read().splitlines()]
+        for action in actions:
+            found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
+    return found
+
+
+def opened(settings: Settings, table: Table) -> DeltaTable | None:
+    """Return the newest version of a table; None if there is no such table."""
+    path = path_of(settings, table)
+    return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+
+
+def newest_commit(files: Collection[StoredFile]) -> datetime:
+    """Return when the newest commit of a table was written; the epoch if there is none."""
+    times = (entry.at for entry in commits_since(files, datetime.min.replace(tzinfo=UTC)))
+    return max(times, default=datetime.fromtimestamp(0, UTC))

@@ -1,0 +1,43 @@
+"""maintain_tables: when it runs, and what its task does."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from shardpost.checkout import CHECKOUT
+from shardpost.maintenance import maintain as module
+from shardpost.maintenance.model.plan import Plan
+from shardpost.settings import Settings
+
+
+@pytest.fixture
+def dag(database: None) -> Any:
+    return DagBag(dag_folder=CHECKOUT / "dags" / "maintain_tables.py").dags["maintain_tables"]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    found: list[bool] = []
+
+    def maintain(_settings: Settings, now: datetime, *, dry_run: bool) -> Plan:
+        assert now.tzinfo == UTC
+        found.append(dry_run)
+        return Plan(kept=[1, 4], dropped=[2, 3])
+
+    monkeypatch.setattr(module, "maintain", maintain)
+    return found
+
+
+def test_it_runs_once_a_week(dag: Any) -> None:
+    assert dag.timetable.summary == "0 3 * * SUN"
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_it_maintains_or_says_what_would_go(dag: Any, seen: list[bool], dry_run: bool) -> None:
+    run = dag.test(run_conf={"dry_run": dry_run})
+    assert run.state == "success"
+    assert seen == [dry_run]
+    (task,) = run.get_task_instances()
+    assert task.xcom_pull(task_ids="maintain")["snapshots"] == 2

@@ -1,0 +1,260 @@
+"""Maintenance between any two runs: what is kept reads the same, and what is not kept is gone."""
+
+import itertools
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from shardpost.delta import snapshot_retention, snapshots, table_log
+from shardpost.delta.query import path_of
+from shardpost.delta.snapshot_retention import GRACE
+from shardpost.errors import ShardpostError
+from shardpost.holders.model.tables import POSITION_EVENTS, VIEW
+from shardpost.maintenance import maintain as module
+from shardpost.maintenance import planning
+from shardpost.maintenance.maintain import maintain
+from shardpost.maintenance.model.plan import Plan
+from shardpost.maintenance.table_sizes import table_sizes
+from shardpost.maintenance.tables import TABLES
+from shardpost.settings import Settings
+from tests.support.aged_tables import AgedTables
+
+
+@pytest.fixture
+def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
+    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 30})
+    return AgedTables(settings, Random(7))  # noqa: S311
+
+
+def data_files(settings: Settings) -> set[Path]:
+    return {
+        path
+        for table in VIEW
+        for path in Path(path_of(settings, table)).rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    }
+
+
+def needed_files(settings: Settings) -> set[Path]:
+    return {
+        Path(path_of(settings, table)) / path
+        for table in VIEW
+        for snapshot in snapshots.list_all(settings)
+        for path in table_log.sizes(settings, table, snapshot.tables[table.name])
+    }
+
+
+def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
+    aged: AgedTables,
+) -> None:
+    for _ in range(40):
+        aged.compact()
+        aged.wait(hours=8)
+    found = maintain(aged.settings, aged.now)
+    assert aged.require_all_kept() == set(found.kept)
+    committed = [(n, aged.now - timedelta(hours=8 * (41 - n))) for n in range(1, 41)]
+    assert set(found.kept) == snapshot_retention.kept(committed, aged.now, 30, GRACE)
+    assert data_files(aged.settings) == needed_files(aged.settings)
+    assert maintain(aged.settings, aged.now).is_empty
+
+
+def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
+    for _ in range(20):
+        aged.compact()
+        aged.wait(hours=12)
+    before = data_files(aged.settings)
+    said = maintain(aged.settings, aged.now, dry_run=True)
+    assert data_files(aged.settings) == before
+    assert aged.require_all_kept() == set(range(1, 21))
+    assert maintain(aged.settings, aged.now).as_json() == said.as_json()
+    planned = {
+        Path(path_of(aged.settings, table)) / file.path
+        for table, one in zip(TABLES, said.tables, strict=False)
+        if table in VIEW
+        for file in one.files
+    }
+    assert planned == before - data_files(aged.settings)
+    assert said.dropped
+    assert any(line.startswith("snapshots: ") for line in said.in_words(30))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_histories_with_maintenance_between_any_two_runs(
+    aged: AgedTables, seed: int
+) -> None:
+    aged.random = random = Random(seed)  # noqa: S311
+    waits = ({"minutes": 15}, {"hours": 3}, {"days": 2}, {"days": 400}, {"days": -300})
+    for _ in range(30):
+        aged.compact(crash=random.choice([None, None, None, "files", "tables"]))
+        aged.wait(**random.choices(waits, [20, 10, 5, 1, 1])[0])
+        if random.random() < 0.4:
+            offered = _offered(aged)
+            maintain(aged.settings, aged.now)
+            assert offered <= aged.require_all_kept()
+    for table in VIEW:
+        assert table_log.newest_version(aged.settings, table) is not None
+    aged.compact()
+    aged.require_all_kept()
+
+
+def _offered(aged: AgedTables) -> set[int]:
+    """Return the snapshots that a reader is given now."""
+    found = set()
+    for number in aged.expected:
+        with suppress(ShardpostError):
+            found.add(snapshots.get(aged.settings, number, now=aged.now).number)
+    return found
+
+
+def test_a_clock_that_has_jumped_ahead_removes_nothing_of_today(aged: AgedTables) -> None:
+    for _ in range(20):
+        aged.compact()
+        aged.wait(minutes=15)
+    assert maintain(aged.settings, aged.now + timedelta(days=3650)).dropped == []
+    aged.wait(days=3650)
+    aged.compact()
+    assert maintain(aged.settings, aged.now).dropped == []
+    aged.wait(days=-3650)
+    aged.compact()
+    assert maintain(aged.settings, aged.now).dropped == []
+    assert aged.require_all_kept() == set(range(1, 23))
+
+
+def test_what_a_run_is_writing_stays(aged: AgedTables) -> None:
+    aged.compact()
+    aged.compact(crash="files")
+    running = data_files(aged.settings)
+    aged.wait(days=900)
+    maintain(aged.settings, aged.now)
+    assert data_files(aged.settings) == running
+    aged.compact(crash="tables")
+    running = data_files(aged.settings)
+    aged.wait(days=900)
+    maintain(aged.settings, aged.now)
+    assert data_files(aged.settings) == running
+    aged.compact()  # from now on what they left belongs to nobody
+    maintain(aged.settings, aged.now)
+    assert data_files(aged.settings) == needed_files(aged.settings)
+    aged.require_all_kept()
+
+
+def test_without_kafka_no_snapshot_goes(aged: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_settings: Settings) -> set[int]:
+        raise ShardpostError("Kafka does not answer")
+
+    for _ in range(20):
+        aged.compact()
+        aged.wait(days=1)
+    monkeypatch.setattr(planning, "noted_snapshots", refuse)
+    found = maintain(aged.settings, aged.now)
+    assert (found.dropped, len(found.kept)) == ([], 20)
+    assert "Kafka does not answer" in found.errors[0]
+    aged.require_all_kept()
+
+
+def test_what_kafka_names_is_kept(aged: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(20):
+        aged.compact()
+        aged.wait(hours=6)
+    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    strict = aged.settings.model_copy(update={"snapshot_days": 1})
+    found = maintain(strict, aged.now)
+    assert {1, 2, 20} <= set(found.kept)
+    assert 3 in found.dropped
+    assert aged.require_all_kept() == set(found.kept)
+    assert set(snapshots.runs(aged.settings)) == set(found.kept)
+
+
+def _steps(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    count = itertools.count()
+
+    def die(name: str) -> None:
+        if next(count) == at:
+            raise KeyboardInterrupt(name)
+
+    monkeypatch.setattr(module, "step", die)
+
+
+def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
+    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = 0
+    while True:
+        for _ in range(8 if at else 24):
+            aged.compact()
+            aged.wait(hours=5)
+        _steps(monkeypatch, at)
+        try:
+            maintain(aged.settings, aged.now)
+        except KeyboardInterrupt:
+            aged.require_all_kept()
+            aged.compact()
+            aged.require_all_kept()
+        else:
+            break
+        at += 1
+    assert at > 6
+    assert data_files(aged.settings) == needed_files(aged.settings)
+
+
+def test_killed_in_the_middle_of_removing_all_is_readable(aged: AgedTables) -> None:
+    """By kill -9, after so many files were removed."""
+    for _ in range(30):
+        aged.compact()
+        aged.wait(hours=5)
+    program = (
+        "import os, signal, sys; from datetime import datetime; from pathlib import Path\n"
+        "from pyarrow import fs; from shardpost.delta import stored_files\n"
+        "from shardpost.maintenance import planning; from shardpost.maintenance.maintain import *\n"
+        "from shardpost.settings import Settings\n"
+        "planning.noted_snapshots = lambda settings: set()\n"
+        "left = int(sys.argv[3])\n"
+        "class Dying(fs.LocalFileSystem):\n"
+        "    def delete_file(self, path):\n"
+        "        global left; left -= 1\n"
+        "        if left < 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        super().delete_file(path)\n"
+        "class Systems:\n"
+        "    @staticmethod\n"
+        "    def from_uri(uri): return Dying(), uri\n"
+        "stored_files.fs = type('fs', (), {**vars(fs), 'FileSystem': Systems})\n"
+        "settings = Settings(home=Path(sys.argv[1]), snapshot_days=30)\n"
+        "maintain(settings, datetime.fromisoformat(sys.argv[2]))\n"
+    )
+    for left in (0, 1, 7):
+        done = subprocess.run(
+            [sys.executable, "-c", program, aged.settings.home, aged.now.isoformat(), str(left)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == -9, done.stderr
+        aged.require_all_kept()
+        aged.compact()
+    maintain(aged.settings, aged.now)
+    aged.require_all_kept()
+    assert data_files(aged.settings) == needed_files(aged.settings)
+
+
+def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
+    for _ in range(3):
+        aged.compact()
+    found = {size.table: size for size in table_sizes(aged.settings)}
+    history = found[POSITION_EVENTS.name]
+    assert (history.files, history.versions, history.kept_for) == (3, 3, "3 snapshots")
+    assert history.rows == len(aged.expected[3][POSITION_EVENTS.name])
+    assert history.bytes > 3000
+    assert found["snapshots"].kept_for == "its newest version"
+
+
+def test_a_plan_says_all_in_words() -> None:
+    plan = Plan(kept=[1, 9], dropped=[2, 3, 4, 7], pinned={1: "the audience of 2026-W01 is of it"})
+    lines = plan.in_words(90)
+    assert "snapshots: 4 go: 2-4, 7" in lines
+    assert "snapshot 1: the audience of 2026-W01 is of it" in lines
