@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from shardpost.delta.layers import LayeredVersion, Version, stored_version
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Columns, Table
 from shardpost.errors import ShardpostError
@@ -29,12 +30,21 @@ def exists(settings: Settings, table: Table) -> bool:
     return DeltaTable.is_deltatable(path_of(settings, table))
 
 
-def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, int | None]:
+def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, Version]:
     """Return the versions of those tables at a snapshot, as `query` takes them."""
-    return {table: snapshot.tables[table.name] for table in tables}
+    return {table: version_at(snapshot, table) for table in tables}
 
 
-def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) -> pa.Table:
+def version_at(snapshot: Snapshot, table: Table) -> Version:
+    """Return the version of a table at a snapshot."""
+    version, folded = snapshot.tables[table.name], snapshot.folded_up_to(table.name)
+    if table.layer is None or folded >= snapshot.number:
+        return version
+    source = table.layer.source or table
+    return LayeredVersion(version, folded, snapshot.tables[source.name])
+
+
+def query(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> pa.Table:
     """Run one SQL query over those tables, under their own names, at those versions (None: newest).
 
     ShardpostError for a table, version or file that does not exist.
@@ -47,7 +57,7 @@ def query(settings: Settings, sql: str, versions: Mapping[Table, int | None]) ->
 def stream(
     settings: Settings,
     sql: str,
-    versions: Mapping[Table, int | None],
+    versions: Mapping[Table, Version],
     rows_at_once: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run one SQL query as `query` does, and yield its batches as they come.
@@ -65,9 +75,7 @@ def stream(
         yield from _reader(settings, sql, versions, config)
 
 
-def rows(
-    settings: Settings, sql: str, versions: Mapping[Table, int | None]
-) -> list[dict[str, Any]]:
+def rows(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> list[dict[str, Any]]:
     """Run one SQL query and return its rows as dicts; timestamps are aware, in UTC."""
     found = query(settings, sql, versions)
     columns = [_values(column) for column in found.columns]
@@ -86,21 +94,52 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 def _reader(
     settings: Settings,
     sql: str,
-    versions: Mapping[Table, int | None],
+    versions: Mapping[Table, Version],
     config: dict[str, str] | None = None,
 ) -> pa.RecordBatchReader:
-    builder, completed = QueryBuilder(config), []
+    relations = _Relations(settings, QueryBuilder(config))
     for table, version in versions.items():
-        found = _open(settings, table, version)
+        relations.add(table, version)
+    return pa.RecordBatchReader.from_stream(
+        relations.builder.execute(_with_relations(relations.defined, sql.strip()))
+    )
+
+
+class _Relations:
+    """Tables under their names in a query; `defined` are the common table expressions it needs."""
+
+    def __init__(self, settings: Settings, builder: QueryBuilder) -> None:
+        self.builder, self.defined = builder, list[str]()
+        self._settings = settings
+
+    def add(self, table: Table, version: Version) -> None:
+        if not isinstance(version, LayeredVersion):
+            self._register(table, version, table.name)
+            return
+        layer, stored = table.layer, f"base_of_{table.name}"
+        assert layer is not None  # noqa: S101 - else no version is layered
+        self._register(table, version.version, stored)
+        over = stored
+        if layer.source:
+            over = f"layer_of_{table.name}"
+            self._register(layer.source, version.source, over)
+        names = {"stored": stored, "layer": over, "folded": version.folded, "small": ""}
+        sql = (
+            layer.view.format(**names)
+            if version.keys is None
+            else layer.of_keys.format(**names, keys=f"({version.keys})")
+        )
+        self.defined.append(f"{table.name} AS ({sql})")
+
+    def _register(self, table: Table, version: int | None, name: str) -> None:
+        """Give a table a name, with the columns that it lacks."""
+        found = _open(self._settings, table, version)
         missing = missing_columns(found, table)
-        name = f"stored_{table.name}" if missing else table.name
-        builder = builder.register(name, found)
+        stored = f"stored_{name}" if missing else name
+        self.builder = self.builder.register(stored, found)
         if missing:
             nulls = ", ".join(f"CAST(NULL AS {type_}) AS {column}" for column, type_ in missing)
-            completed.append(f"{table.name} AS (SELECT *, {nulls} FROM {name})")  # noqa: S608 - constants
-    return pa.RecordBatchReader.from_stream(
-        builder.execute(_with_relations(completed, sql.strip()))
-    )
+            self.defined.append(f"{name} AS (SELECT *, {nulls} FROM {stored})")  # noqa: S608
 
 
 def missing_columns(found: DeltaTable, table: Table) -> Columns:
@@ -134,14 +173,14 @@ def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
 
 @contextmanager
 def _reporting_missing_files(
-    settings: Settings, versions: Mapping[Table, int | None]
+    settings: Settings, versions: Mapping[Table, Version]
 ) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
         if "not found" not in str(error):
             raise
-        names = ", ".join(f"{table.name}@{version}" for table, version in versions.items())
+        names = ", ".join(f"{t.name}@{stored_version(v)}" for t, v in versions.items())
         raise ShardpostError(
             f"a file of {names} in {settings.tables_root} is missing: it was vacuumed, or removed"
             " by hand; ask for a newer snapshot"

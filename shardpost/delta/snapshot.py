@@ -63,6 +63,8 @@ class Snapshot:
     `generations` is {input: how many times its topic was recreated}; 0 where it is not there.
     `looked_at` is when the inputs were found to hold no more than `end_offsets`, NEVER if they were
     not. `incomplete` is the look after that, if it found records that could not be read.
+    `folded` is {name: snapshot} of the tables whose files are folded up to that snapshot only
+    (layers.py); those of all others have all of this one.
     """
 
     number: int
@@ -78,6 +80,11 @@ class Snapshot:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     generations: Mapping[str, int] = field(default_factory=dict)
     incomplete: IncompleteLook | None = None
+    folded: Mapping[str, int] = field(default_factory=dict)
+
+    def folded_up_to(self, table: str) -> int:
+        """Return the number of the snapshot up to which a table's files are folded."""
+        return self.folded.get(table, self.number)
 
     @property
     def read_at(self) -> datetime:

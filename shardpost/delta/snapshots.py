@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 
 # One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
-# number of partitions of share-holders. `topic_ids`, `generations` and `incomplete_look` are JSON
-# objects too, null in rows of versions that did not know them; the last one if all was read, too.
+# number of partitions of share-holders. `topic_ids`, `generations`, `incomplete_look` and `folded`
+# are JSON objects too, null in rows of versions that did not know them; `incomplete_look` also if
+# all was read.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
     " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
-    " generations STRING, incomplete_look STRING",
-    added=(("topic_ids", "STRING"), ("generations", "STRING"), ("incomplete_look", "STRING")),
+    " generations STRING, incomplete_look STRING, folded STRING",
+    added=(
+        ("topic_ids", "STRING"),
+        ("generations", "STRING"),
+        ("incomplete_look", "STRING"),
+        ("folded", "STRING"),
+    ),
 )
 
 SCHEMA = arrow_schema(SNAPSHOTS)
@@ -196,6 +202,7 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
         "topic_ids": json.dumps(dict(snapshot.topic_ids)),
         "generations": json.dumps(dict(snapshot.generations)),
         "incomplete_look": _look_text(snapshot.incomplete),
+        "folded": json.dumps(dict(snapshot.folded)),
     }
 
 
@@ -214,6 +221,7 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         topic_ids=json.loads(row["topic_ids"] or "{}"),
         generations=json.loads(row["generations"] or "{}"),
         incomplete=_look(row["incomplete_look"]),
+        folded=json.loads(row["folded"] or "{}"),
     )
 
 

@@ -7,13 +7,29 @@ Columns = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
+class Layer:
+    """What the rows of a table are, by its files and the layer over them.
+
+    `view` selects all rows, `of_keys` those of some keys, in SQL that both engines read. In them
+    {stored} is the table as its files have it, {layer} the table `source` (the same one if that is
+    None), of which rows with a `snapshot` above {folded} are the layer; {keys} has the column of
+    keys, each once. {small} marks for Spark that the relation k is small.
+    """
+
+    view: str
+    of_keys: str
+    source: "Table | None" = None
+
+
+@dataclass(frozen=True)
 class Table:
     """One Delta table: its folder's name, and its columns as Spark SQL DDL.
 
     Each of its files has rows of one value of `grouped_by`, so that reading one value skips the
     other files. Columns of `not_in_dictionaries` are written without Parquet's dictionaries, since
     their values seldom repeat. A table that was created before a column of `added` lacks it: it
-    reads as null, until the next compaction adds it.
+    reads as null, until the next compaction adds it. Where a snapshot says that its files are
+    folded up to an earlier one, its rows are what `layer` says.
     """
 
     name: str
@@ -21,3 +37,4 @@ class Table:
     grouped_by: str | None = None
     not_in_dictionaries: tuple[str, ...] = ()
     added: Columns = ()
+    layer: Layer | None = None

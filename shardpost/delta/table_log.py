@@ -122,11 +122,22 @@ def restore(settings: Settings, table: Table, version: int) -> int:
     return before + 1
 
 
-def sizes(settings: Settings, table: Table, version: int) -> dict[str, int]:
+def sizes(settings: Settings, table: Table, version: int | None) -> dict[str, int]:
     """Return {path within the table: bytes} of the files of one version."""
     actions = DeltaTable(path_of(settings, table), version=version).get_add_actions()
     listed = pa.table(actions).select(["path", "size_bytes"]).to_pylist()
     return {file["path"]: file["size_bytes"] for file in listed}
+
+
+def files_after(settings: Settings, table: Table, version: int, snapshot: int) -> dict[str, int]:
+    """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
+    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
+    actions = pa.table(found)
+    if not actions.num_rows:
+        return {}
+    columns = [actions[name].to_pylist() for name in ("path", "num_records", "max.snapshot")]
+    files = zip(*columns, strict=True)
+    return {path: rows or 0 for path, rows, at in files if at is None or at > snapshot}
 
 
 def commit(

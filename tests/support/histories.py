@@ -111,10 +111,14 @@ def country_of(exchange: str, country: str | None, hour: int = 0) -> Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one snapshot read, each topic in the order of its offsets."""
+    """What one snapshot read, each topic in the order of its offsets.
+
+    `unfolded` are names of tables whose files this snapshot left as they were, or appended to.
+    """
 
     positions: Sequence[Record] = ()
     exchanges: Sequence[Record] = ()
+    unfolded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -193,20 +197,30 @@ def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, st
 def write(settings: Settings, batches: Sequence[Batch]) -> History:
     """Write the tables of those snapshots, one version each, and commit the snapshots."""
     history = history_of(batches)
-    ever: dict[str, list[str]] = {}
-    for number in range(1, len(batches) + 1):
-        read = History(_until(history.positions, number), _until(history.exchanges, number))
-        ever = {client: [] for client in ever} | holders_of(read)
+    stored: dict[str, list[dict[str, Any]]] = {}
+    folded: dict[str, int] = {}
+    before: dict[str, list[str]] = {}
+    for number, batch in enumerate(batches, 1):
+        read = until(history, number)
+        now: dict[str, list[str]] = {client: [] for client in before} | holders_of(read)
+        changed = [client for client, ids in now.items() if before.get(client) != ids]
+        appended = [_holder(client, now[client], number) for client in changed]
         tables = {
             POSITION_EVENTS: [r.row() for r in read.positions],
             CLIENT_EVENTS: [],
             EXCHANGE_EVENTS: [r.row() for r in read.exchanges],
             POSITIONS: [r.row() for r in latest(read.positions).values()],
             EXCHANGES: [r.row() for r in latest(read.exchanges).values()],
-            SHARE_HOLDERS: [_holder(client, ids, number) for client, ids in ever.items()],
+            SHARE_HOLDERS: [_holder(client, ids, number) for client, ids in now.items()],
         }
+        for name in batch.unfolded & stored.keys():
+            folded.setdefault(name, number - 1)
+            table = next(table for table in tables if table.name == name)
+            tables[table] = stored[name] + (appended if table == SHARE_HOLDERS else [])
+        folded = {name: at for name, at in folded.items() if name in batch.unfolded}
+        stored, before = {t.name: found for t, found in tables.items()}, now
         versions = {t.name: overwrite(settings, t, found) for t, found in tables.items()}
-        snapshots.commit(settings, snapshot(number, versions))
+        snapshots.commit(settings, replace(snapshot(number, versions), folded=folded))
     return history
 
 
@@ -227,6 +241,11 @@ def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> 
 def arrow(table: Table, found: list[dict[str, Any]]) -> pa.Table:
     """Return rows in the table's declared columns; what a row does not have is null."""
     return pa.Table.from_pylist(found, arrow_schema(table))
+
+
+def until(history: History, number: int) -> History:
+    """Return what the snapshots up to that number read."""
+    return History(_until(history.positions, number), _until(history.exchanges, number))
 
 
 def _until(records: list[Record], number: int) -> list[Record]:

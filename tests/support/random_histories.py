@@ -1,8 +1,11 @@
 """Random histories for hypothesis: few keys, so that they meet; timestamps in no order."""
 
+from dataclasses import replace
+
 from hypothesis import strategies
 
 from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.tables import VIEW
 from tests.support.histories import Batch, Record, close, country_of, put, reconcile, reject, retry
 
 HOURS = strategies.integers(0, 9)
@@ -37,4 +40,9 @@ BATCHES = strategies.builds(
     Batch,
     strategies.lists(some_are_retries(POSITION_RECORDS), max_size=12),
     strategies.lists(some_are_retries(EXCHANGE_RECORDS), max_size=6),
+)
+# Batches after the first of which tables stay as they were folded, now these, now those.
+UNFOLDED = strategies.frozensets(strategies.sampled_from([t.name for t in VIEW if t.layer]))
+LAYERED_BATCHES = strategies.lists(
+    strategies.builds(replace, BATCHES, unfolded=UNFOLDED), min_size=1, max_size=5
 )

@@ -18,7 +18,7 @@ OLD_COLUMNS = pa.schema(
     [
         field
         for field in snapshots.SCHEMA
-        if field.name not in {"topic_ids", "generations", "incomplete_look"}
+        if field.name not in {"topic_ids", "generations", "incomplete_look", "folded"}
     ]
 )
 
@@ -52,6 +52,17 @@ def test_an_older_row_has_no_ids_and_the_next_snapshot_goes_beside_it(tmp_path: 
     second = snapshot(2, topic_ids={"positions": "id"}, generations={"positions": 1})
     snapshots.commit(settings, second)
     assert snapshots.list_all(settings) == [snapshot(1), second]
+
+
+def test_up_to_where_tables_are_folded_is_read_back(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    write_old_row(settings)
+    second = snapshot(2, folded={"positions": 1})
+    snapshots.commit(settings, second)
+    old, new = snapshots.list_all(settings)
+    assert new == second
+    assert (old.folded_up_to("positions"), new.folded_up_to("positions")) == (1, 1)
+    assert new.folded_up_to("clients") == 2
 
 
 def test_a_run_with_nothing_new_adds_the_ids_to_an_older_row(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 A retry is ordered with its origin (`seq`). Of one origin, the decodable original is above all its
 retries: whoever else failed on it, it is good. Of its retries the one that was read later is above;
-those of a key lie in one partition, so that is the order of their offsets. Above all of them is the
+those of a key lie in one partition, so that is the order of their offsets (and of two retry topics,
+of their names, so that it is an order). Above all of them is the
 record by which a reconciliation closed the key there: the origin was superseded by one that nobody
 can read any more.
 """
@@ -18,6 +19,8 @@ from shardpost.kafka.partitioning import murmur2
 Order = tuple[int, int, int, int]
 
 _RETRY, _ORIGINAL, _RECONCILED = range(3)
+# Columns of a history by which the retries of one origin are ordered that one run read.
+RETRIES_READ_TOGETHER = ("retry_offset", "retry_topic", "retry_partition")
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def is_reconciled(order: Order) -> bool:
 def newest_first(alias: str) -> str:
     """Return that order for a SQL ORDER BY over columns of a history, the latest record first."""
     is_reconciled = f"{alias}.kind = '{RecordKind.RECONCILED}' DESC"
-    own = ("retry_offset IS NULL", "snapshot", "retry_offset")
+    own = ("retry_offset IS NULL", "snapshot", *RETRIES_READ_TOGETHER)
     rest = (f"{alias}.{column} DESC" for column in own)
     return ", ".join((f"{alias}.seq DESC", is_reconciled, *rest))
 

@@ -1,5 +1,8 @@
 """The Delta tables of one view: names, columns and layout, declared once.
 
+The files of the tables of latest records and of holders may be folded up to an earlier snapshot
+than the one that is read (layers.py).
+
 Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, in milliseconds).
 `seq` orders the records of one key (record_order.py). `snapshot` is the number of the snapshot
 whose run wrote the row. All tables of VIEW have their commit point in the table `snapshots`.
@@ -15,6 +18,7 @@ from shardpost.holders.model.fields import (
     Field,
     columns_of,
 )
+from shardpost.holders.model.layers import appended_layer, history_layer
 from shardpost.topic_names import TopicName
 
 # The coordinates of a retry; null of an original, whose coordinates are partition and offset.
@@ -67,17 +71,24 @@ def _history(name: str, fields: tuple[Field, ...]) -> Table:
     return Table(name, ddl, None, (*_SELDOM_REPEATED, "value"), RETRY)
 
 
-def _latest(name: str, fields: tuple[Field, ...], not_in_dictionaries: tuple[str, ...]) -> Table:
-    ddl = _ddl((*_LATEST, *columns_of(fields)))
-    return Table(name, ddl, None, not_in_dictionaries, (RETRY_OFFSET,))
+def _latest(
+    name: str, history: Table, fields: tuple[Field, ...], not_in_dictionaries: tuple[str, ...]
+) -> Table:
+    columns = (*_LATEST, *columns_of(fields))
+    layer = history_layer(history, _names(columns))
+    return Table(name, _ddl(columns), None, not_in_dictionaries, (RETRY_OFFSET,), layer)
+
+
+def _names(columns: Columns) -> list[str]:
+    return [name.strip("`") for name, _ in columns]
 
 
 POSITION_EVENTS = _history("position_events", POSITION_FIELDS)
 CLIENT_EVENTS = _history("client_events", CLIENT_FIELDS)
 EXCHANGE_EVENTS = _history("exchange_events", EXCHANGE_FIELDS)
-POSITIONS = _latest("positions", POSITION_FIELDS, _SELDOM_REPEATED)
-CLIENTS = _latest("clients", CLIENT_FIELDS, _SELDOM_REPEATED)
-EXCHANGES = _latest("exchanges", EXCHANGE_FIELDS, ())
+POSITIONS = _latest("positions", POSITION_EVENTS, POSITION_FIELDS, _SELDOM_REPEATED)
+CLIENTS = _latest("clients", CLIENT_EVENTS, CLIENT_FIELDS, _SELDOM_REPEATED)
+EXCHANGES = _latest("exchanges", EXCHANGE_EVENTS, EXCHANGE_FIELDS, ())
 
 INPUTS: dict[TopicName, InputTables] = {
     "positions": InputTables(POSITION_EVENTS, POSITIONS, POSITION_FIELDS),
@@ -88,10 +99,14 @@ INPUTS: dict[TopicName, InputTables] = {
 # client -> ids of its positions that count, in the order of position_id_order.py; a client that
 # holds none any more keeps an empty list. `shard` is the client's partition in the topic
 # share-holders.
+_HOLDER: Columns = (
+    ("client", "STRING"),
+    ("positions", "ARRAY<STRING>"),
+    ("snapshot", "BIGINT"),
+    ("shard", "INT"),
+)
 SHARE_HOLDERS = Table(
-    "share_holders",
-    "client STRING, positions ARRAY<STRING>, snapshot BIGINT, shard INT",
-    "shard",
+    "share_holders", _ddl(_HOLDER), "shard", layer=appended_layer(_names(_HOLDER))
 )
 
 # Undecodable records, whole; a retry with its own coordinates.

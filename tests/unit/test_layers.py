@@ -1,0 +1,156 @@
+"""Tables that are folded up to an earlier snapshot, read without a JVM, against a plain fold."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from deltalake import write_deltalake
+from hypothesis import Phase, given, settings
+
+from shardpost.delta import snapshots
+from shardpost.delta.layers import LayeredVersion
+from shardpost.delta.query import at_snapshot, path_of, query, rows
+from shardpost.delta.snapshot import Snapshot
+from shardpost.holders.holders_query import HoldersQuery, query_holders
+from shardpost.holders.model.as_of import RELATIONS
+from shardpost.holders.model.as_of import holders as holders_sql
+from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.tables import (
+    EXCHANGE_EVENTS,
+    EXCHANGES,
+    POSITION_EVENTS,
+    POSITIONS,
+    SHARE_HOLDERS,
+)
+from shardpost.settings import Settings
+from tests.support.histories import (
+    START,
+    Batch,
+    History,
+    Record,
+    close,
+    country_of,
+    holders_of,
+    latest,
+    put,
+    reject,
+    retry,
+    until,
+    write,
+)
+from tests.support.random_histories import LAYERED_BATCHES
+
+TIMES = (None, *(START + timedelta(hours=hour) for hour in range(0, 11, 2)))
+ALL = frozenset({"positions", "exchanges", "share_holders"})
+STORED = ("key", "seq", "snapshot", "retry_offset", "is_open", "client", "exchange")
+
+
+@contextmanager
+def written(batches: Sequence[Batch]) -> Iterator[tuple[Settings, History]]:
+    with tempfile.TemporaryDirectory() as home:
+        at = Settings(home=Path(home))
+        yield at, write(at, batches)
+
+
+@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(LAYERED_BATCHES)
+def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
+    batches: Sequence[Batch],
+) -> None:
+    with written(batches) as (at, history):
+        for snapshot in snapshots.list_all(at):
+            read = until(history, snapshot.number)
+            assert found(at, snapshot) == expected(read.positions)
+            for time in TIMES:
+                assert held(at, snapshot, time) == holders_of(read, time)
+            assert query_holders(at, snapshot, HoldersQuery()) == holders_of(read)
+
+
+def found(at: Settings, snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+    some = rows(at, "SELECT * FROM positions", at_snapshot(snapshot, POSITIONS))
+    assert len({row["key"] for row in some}) == len(some)
+    return {row["key"]: tuple(row[name] for name in STORED) for row in some}
+
+
+def expected(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
+    return {
+        key: tuple(record.row()[name] for name in STORED) for key, record in latest(records).items()
+    }
+
+
+def held(at: Settings, snapshot: Snapshot, time: object) -> dict[str, list[str]]:
+    sql = holders_sql("US", time)  # type: ignore[arg-type]
+    some = rows(at, sql, at_snapshot(snapshot, *RELATIONS))
+    return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in some}
+
+
+def test_a_late_correction_loses_against_what_is_folded(tmp_path: Path) -> None:
+    at = Settings(home=tmp_path)
+    first = Batch([reject("1"), put("1", "client1", "NASDAQ")], [country_of("NASDAQ", "US")])
+    again = retry(put("1", "client2", "NASDAQ"), 1)
+    write(at, [first, Batch([again, put("2", "client2", "NASDAQ")], unfolded=ALL)])
+    assert query_holders(at, snapshots.current(at), HoldersQuery(as_of=START + timedelta(9))) == {
+        "client1": ["1"],
+        "client2": ["2"],
+    }
+
+
+def test_what_changed_after_a_snapshot_is_found_in_the_layer(tmp_path: Path) -> None:
+    at = Settings(home=tmp_path)
+    opened = [put("1", "client1", "NASDAQ"), put("2", "client2", "NASDAQ")]
+    write(
+        at,
+        [
+            Batch(opened, [country_of("NASDAQ", "US")]),
+            Batch([close("2")], unfolded=ALL),
+            Batch([put("3", "client2", "NASDAQ")], unfolded=ALL),
+        ],
+    )
+    snapshot = snapshots.current(at)
+    assert snapshot.folded == {"positions": 1, "exchanges": 1, "share_holders": 1}
+    sql = "SELECT client, positions FROM share_holders WHERE snapshot > 1"
+    assert rows(at, sql, at_snapshot(snapshot, SHARE_HOLDERS)) == [
+        {"client": "client2", "positions": ["3"]}
+    ]
+    for shard in range(8):
+        wanted = HoldersQuery(client="client2", shard=shard)
+        assert query_holders(at, snapshot, wanted) in ({}, {"client2": ["3"]})
+
+
+def test_a_table_that_is_folded_is_read_as_it_is_stored(tmp_path: Path) -> None:
+    at = Settings(home=tmp_path)
+    write(at, [Batch([put("1", "client1", "NASDAQ")], [country_of("NASDAQ", "US")])])
+    versions = at_snapshot(snapshots.current(at), POSITIONS, EXCHANGES, SHARE_HOLDERS)
+    assert list(versions.values()) == [0, 0, 0]
+
+
+def test_the_rows_of_some_keys_are_those_of_the_whole_table(tmp_path: Path) -> None:
+    at = Settings(home=tmp_path)
+    opened = [put(key, f"client{key}", "NASDAQ") for key in ("1", "2", "3")]
+    later = [close("2"), put("3", "client1", "NASDAQ"), put("4", "client4", "NASDAQ")]
+    write(at, [Batch(opened, [country_of("NASDAQ", "US")]), Batch(later, unfolded=ALL)])
+    versions = at_snapshot(snapshots.current(at), POSITIONS, SHARE_HOLDERS)
+    for table, key, wanted in ((POSITIONS, "key", "3"), (SHARE_HOLDERS, "client", "client3")):
+        layered = versions[table]
+        assert isinstance(layered, LayeredVersion)
+        sql = f"SELECT * FROM {table.name} ORDER BY {key}"  # noqa: S608 - ours
+        whole = rows(at, sql, {table: layered})
+        assert len(whole) == 4
+        some = replace(layered, keys=f"SELECT '{wanted}' AS {key}")
+        assert rows(at, sql, {table: some}) == [row for row in whole if row[key] == wanted]
+
+
+def test_files_of_a_version_that_knew_no_retries_have_a_layer_too(tmp_path: Path) -> None:
+    at = Settings(home=tmp_path)
+    write(at, [Batch([put("1", "client1", "NASDAQ")], [country_of("NASDAQ", "US")])])
+    for table in (POSITIONS, POSITION_EVENTS):
+        old = query(at, f"SELECT * FROM {table.name}", {table: None})  # noqa: S608 - ours
+        old = old.drop_columns([name for name, _ in table.added])
+        write_deltalake(path_of(at, table), old, mode="overwrite", schema_mode="overwrite")
+    rest = {EXCHANGES: 0, EXCHANGE_EVENTS: 0}
+    layered = LayeredVersion(version=1, folded=0, source=1)
+    some = rows(at, holders_sql("US", None), {**rest, POSITION_EVENTS: 1, POSITIONS: layered})
+    assert some == [{"client": "client1", "positions": ["1"]}]
