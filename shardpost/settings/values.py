@@ -126,6 +126,19 @@ class Settings(BaseModel):
     audience_days: Annotated[int, Field(ge=7, le=36_500)] = Field(
         730, description="days after which the audience of a week is erased"
     )
+    fold_share: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="new records of a table, as a share of its rows, from which its files are"
+        " rewritten",
+    )
+    fold_records: Count = Field(
+        50_000, description="new records of a table below which its files are not rewritten for it"
+    )
+    fold_runs: Count = Field(
+        500, description="snapshots after which the files of a table with new records are rewritten"
+    )
 
     spark_master: Annotated[str, AfterValidator(forms.spark_master)] = Field(
         "local[*]", description="Spark master of jobs that a command starts"

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from shardpost.delta import table_log
+from shardpost.delta.layers import LayeredVersion, Version
 from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
@@ -22,6 +23,8 @@ from shardpost.settings import Settings
 # 4 KiB, also how many are null. Bounds of so many bytes are too long for a table's log
 # (table_log.MAX_BOUND_LENGTH), so that none that was cut gets there.
 STATISTICS_BYTES = 1024
+# The keys of a layer of up to so many rows are broadcast; else the tables are shuffled.
+MAX_BROADCAST_ROWS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,42 @@ def columns_of(table: Table) -> list[str]:
     return list(_struct(table).names)
 
 
-def read(spark: SparkSession, settings: Settings, table: Table, version: int) -> DataFrame:
-    """Return a table at one version, as a snapshot names it."""
+def read(spark: SparkSession, settings: Settings, table: Table, version: Version) -> DataFrame:
+    """Return a table at a version, as a snapshot has it: with its layer, if it has one."""
+    if not isinstance(version, LayeredVersion):
+        return _read_stored(spark, settings, table, version)
+    return _select(spark, settings, table, version)
+
+
+def read_keys(
+    spark: SparkSession, settings: Settings, table: Table, version: LayeredVersion, keys: DataFrame
+) -> DataFrame:
+    """Return the rows of those keys, each once in the one column, as `read` would."""
+    return _select(spark, settings, table, version, keys=keys)
+
+
+def _select(
+    spark: SparkSession, settings: Settings, table: Table, version: LayeredVersion, **keys: Any
+) -> DataFrame:
+    """Return what the layer of a table selects; its files in the layer are chosen here."""
+    assert table.layer is not None  # noqa: S101 - else no version is layered
+    source = table.layer.source or table
+    newer = table_log.files_after(settings, source, version.source, version.folded)
+    is_small = not keys and sum(newer.values()) <= MAX_BROADCAST_ROWS
+    text = table.layer.of_keys if keys else table.layer.view
+    sql = text.format(
+        folded=version.folded,
+        small="/*+ BROADCAST(k) */" if is_small else "",
+        **{name: f"{{{name}}}" for name in ("stored", "layer", "keys")},
+    )
+    stored = _read_stored(spark, settings, table, version.version)
+    layer = read_files(spark, source, paths(settings, source, newer))
+    return spark.sql(sql, stored=stored, layer=layer, **keys)
+
+
+def _read_stored(
+    spark: SparkSession, settings: Settings, table: Table, version: int | None
+) -> DataFrame:
     names = table_log.sizes(settings, table, version)
     return read_files(spark, table, paths(settings, table, names))
 

@@ -9,14 +9,23 @@ from itertools import groupby
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewPartitions
+from deltalake import write_deltalake
 from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
-from shardpost.delta import snapshots
-from shardpost.delta.query import path_of, rows
+from shardpost.delta import snapshots, table_log
+from shardpost.delta.query import path_of, query, rows
 from shardpost.delta.snapshot import NEVER
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import POSITION_EVENTS, REJECTED_RECORDS
+from shardpost.holders.holders_query import HoldersQuery, query_holders
+from shardpost.holders.model.tables import (
+    POSITION_EVENTS,
+    POSITIONS,
+    REJECTED_RECORDS,
+    SHARE_HOLDERS,
+    VIEW,
+)
 from shardpost.holders.model.unread import UnreadableRecordsError
 from shardpost.holders.spark import compaction_run
 from shardpost.kafka import clients, offsets
@@ -89,6 +98,9 @@ RECORDS = strategies.one_of(
     ),
 )
 GOOD = position("", "client3", "NASDAQ").value
+# When layers are folded: in each run, where some records have come together, and never.
+ALWAYS, NEVER_FOLDED = {"fold_runs": 1}, {"fold_records": 10**9}
+SOMETIMES = {"fold_records": 10, "fold_share": 1e-9}
 HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1, max_size=4)
 
 
@@ -105,6 +117,7 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
         [position("1", "client2", "NASDAQ"), exchange("LON", "US"), position("2", "x", "LON")],
     ],
     [0, 0],
+    [ALWAYS, NEVER_FOLDED],
 )
 @example(
     [
@@ -117,21 +130,27 @@ HISTORIES = strategies.lists(strategies.lists(RECORDS, max_size=25), min_size=1,
         [Raw("exchanges", b"LON", b"5"), Again(0, b'{"Country":"US"}'), Again(3, GOOD)],
     ],
     [0, compaction_run.MAX_BROADCAST_KEYS, 0],
+    [NEVER_FOLDED, NEVER_FOLDED, ALWAYS],
 )
 @given(
     HISTORIES,
     strategies.lists(strategies.sampled_from([0, compaction_run.MAX_BROADCAST_KEYS]), min_size=4),
+    strategies.lists(strategies.sampled_from([ALWAYS, SOMETIMES, NEVER_FOLDED]), min_size=4),
 )
 def test_any_history_cut_into_any_runs_equals_the_fold(
-    fresh: Callable[[], Settings], history: list[list[Raw | Again | Growth]], limits: list[int]
+    fresh: Callable[[], Settings],
+    history: list[list[Raw | Again | Growth]],
+    limits: list[int],
+    folds: list[dict[str, int]],
 ) -> None:
     settings = fresh()
+    seen: dict[int, dict[str, list[str]]] = {}
     fold = Fold()
     fold.add(starter())
     sent: list[Raw] = []
     places: dict[int, tuple[int, int]] = {}
     partitions = settings.partitions
-    for records, at_most in zip(history, limits, strict=False):
+    for records, at_most, folding in zip(history, limits, folds, strict=False):
         most = 2 * partitions
         for _, some in groupby(records, type):
             together = [*some]
@@ -146,8 +165,11 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
                 sent += new
                 fold.add(new)
         with planned_for(at_most):
-            run(settings)
+            run(settings.model_copy(update=folding))
         agree(settings, fold)
+        seen[snapshots.current(settings).number] = fold.holders()
+    for snapshot in snapshots.list_all(settings):  # also what was folded since stays as it was
+        assert query_holders(settings, snapshot, HoldersQuery()) == seen[snapshot.number]
 
 
 def grown(settings: Settings, partitions: int, most: int) -> int:
@@ -390,3 +412,114 @@ def test_the_offsets_are_committed_for_lag_tools(fresh: Callable[[], Settings]) 
         for topic, partitions in ends.items()
         for partition, end in partitions.items()
     }
+
+
+def files_of(settings: Settings, table: Table) -> dict[str, int]:
+    return table_log.sizes(settings, table, snapshots.current(settings).tables[table.name])
+
+
+def test_an_increment_writes_what_changed_and_nothing_of_what_is_there(
+    fresh: Callable[[], Settings],
+) -> None:
+    settings = fresh()
+    there = [position(str(n), f"client{n % 1000}", "NASDAQ") for n in range(10_000)]
+    produce(settings, there)
+    fold = Fold()
+    fold.add(starter() + there)
+    run(settings)
+    before = {table: files_of(settings, table) for table in VIEW}
+
+    more = [position(str(n), "client7", "NYSE") for n in (3, 5_000)] + [closed("9999")]
+    produce(settings, more)
+    fold.add(more)
+    run(settings)
+    agree(settings, fold)
+    snapshot = snapshots.current(settings)
+    assert snapshot.folded == {"positions": 1, "share_holders": 1}
+    after = {table: files_of(settings, table) for table in VIEW}
+    added = {t.name: after[t].keys() - before[t].keys() for t in VIEW}
+    assert all(before[t].keys() <= after[t].keys() for t in VIEW)
+    assert {name for name, files in added.items() if files} == {"position_events", "share_holders"}
+    written = sum(after[t][file] for t in VIEW for file in added[t.name])
+    assert written < 50_000
+    sql = f"SELECT client FROM share_holders WHERE snapshot = {snapshot.number}"  # noqa: S608 - ours
+    appended = rows(settings, sql, {SHARE_HOLDERS: snapshot.tables["share_holders"]})
+    assert sorted(row["client"] for row in appended) == [
+        "client0",
+        "client3",
+        "client7",
+        "client999",
+    ]
+
+
+def test_a_layer_is_folded_in_by_the_run_that_makes_it_large(fresh: Callable[[], Settings]) -> None:
+    settings = fresh().model_copy(update={"fold_records": 4, "fold_share": 0.5})
+    fold = Fold()
+    fold.add(starter())
+    folded = []
+    for key in range(6):
+        records = [position(str(key), "client1", "NASDAQ"), position("0", f"c{key}", "NYSE")]
+        produce(settings, records)
+        fold.add(records)
+        run(settings)
+        agree(settings, fold)
+        folded.append(snapshots.current(settings).folded.get("positions"))
+    assert folded == [None, 1, None, 3, None, 5]
+    stored = rows(
+        settings,
+        "SELECT key FROM positions",
+        {POSITIONS: snapshots.list_all(settings)[4].tables["positions"]},
+    )
+    assert len(stored) == 5
+
+
+def test_another_country_counts_also_where_tables_are_layered(
+    fresh: Callable[[], Settings],
+) -> None:
+    settings = fresh()
+    fold = Fold()
+    fold.add(starter())
+    steps: list[list[Raw]] = [
+        [position("1", "client1", "NASDAQ"), position("2", "client2", "LON")],
+        [position("3", "client3", "LON"), position("1", "client1", "LON"), exchange("PAR", "GB")],
+        [closed("2"), position("4", "client1", "PAR"), exchange("LON", "FR")],
+    ]
+    for records in steps:
+        produce(settings, records)
+        fold.add(records)
+        run(settings)
+        agree(settings, fold)
+    assert set(snapshots.current(settings).folded) == {"positions", "exchanges", "share_holders"}
+    for country in ("GB", "FR", "US"):
+        there = settings.model_copy(update={"country": country})
+        run(there)
+        agree(there, fold)
+
+
+def test_tables_of_a_version_that_folded_in_each_run_are_taken_over(
+    fresh: Callable[[], Settings],
+) -> None:
+    settings = fresh()
+    fold = Fold()
+    first = [position("1", "client1", "NASDAQ"), position("2", "client2", "NASDAQ")]
+    produce(settings, first)
+    fold.add(starter() + first)
+    run(settings.model_copy(update={"fold_runs": 1}))
+    more = [position("1", "client2", "NASDAQ")]
+    produce(settings, more)
+    fold.add(more)
+    run(settings.model_copy(update={"fold_runs": 1}))
+    known = query(
+        settings, "SELECT * FROM snapshots ORDER BY snapshot", {snapshots.SNAPSHOTS: None}
+    )
+    path = path_of(settings, snapshots.SNAPSHOTS)
+    old = known.drop_columns(["folded"])
+    write_deltalake(path, old, mode="overwrite", schema_mode="overwrite")
+
+    agree(settings, fold)
+    last = [closed("2"), position("3", "client1", "NYSE")]
+    produce(settings, last)
+    fold.add(last)
+    run(settings)
+    agree(settings, fold)
+    assert snapshots.current(settings).folded == {"positions": 2, "share_holders": 2}

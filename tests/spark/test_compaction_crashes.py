@@ -86,6 +86,29 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
 
 
 @pytest.mark.timeout(600)
+def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Settings) -> None:
+    apply_topics(settings)
+    folding = settings.model_copy(update={"fold_runs": 1})
+    fold = Fold()
+    fold.add(starter() + batch(0))
+    produce(settings, batch(0))
+    run(settings)
+    seen = fold.holders()
+    for number, name in enumerate(["positions fold", "exchanges fold", "share_holders fold"], 1):
+        produce(settings, batch(number))
+        fold.add(batch(number))
+        job = Job(folding, COMPACT_POSITIONS, [], pause_at=name)
+        try:
+            job.wait_until_paused()
+        finally:
+            job.kill()
+        assert held(settings) == seen
+    run(folding)
+    agree(settings, fold)
+    assert snapshots.current(settings).folded == {}
+
+
+@pytest.mark.timeout(600)
 def test_beside_a_stopped_run_a_second_refuses_and_the_first_ends_well(settings: Settings) -> None:
     apply_topics(settings)
     impatient = settings.model_copy(update={"lock_wait": 1.0})

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import tables
 from shardpost.delta import snapshots
-from shardpost.delta.query import rows
+from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.holders.model.compacted_topics import TombstonesLostError
@@ -103,8 +103,8 @@ def reconciled_keys(settings: Settings) -> list[str]:
 
 
 def client_of(settings: Settings, key: str) -> str | None:
-    version = {POSITIONS: snapshots.current(settings).tables[POSITIONS.name]}
-    found = rows(settings, "SELECT key, client, is_open FROM positions", version)
+    at = at_snapshot(snapshots.current(settings), POSITIONS)
+    found = rows(settings, "SELECT key, client, is_open FROM positions", at)
     return next((row["client"] for row in found if row["key"] == key and row["is_open"]), None)
 
 

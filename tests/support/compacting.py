@@ -4,7 +4,7 @@ Run it here, read what it left, hold it against the fold.
 """
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import rows
+from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.compaction import compact
 from shardpost.holders.model.tables import POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
@@ -26,8 +26,8 @@ def starter() -> list[Raw]:
 
 def held(settings: Settings) -> dict[str, list[str]]:
     """Return the holders of the newest snapshot."""
-    version = snapshots.current(settings).tables[SHARE_HOLDERS.name]
-    found = rows(settings, "SELECT client, positions FROM share_holders", {SHARE_HOLDERS: version})
+    at = at_snapshot(snapshots.current(settings), SHARE_HOLDERS)
+    found = rows(settings, "SELECT client, positions FROM share_holders", at)
     return {row["client"]: row["positions"] for row in found if row["positions"]}
 
 
@@ -41,8 +41,8 @@ def agree(settings: Settings, fold: Fold) -> None:
     assert snapshot.counts.holders == len(holders)
     assert snapshot.counts.held == sum(map(len, holders.values()))
     assert snapshot.counts.rejected == fold.rejected
-    version = {POSITIONS: snapshot.tables[POSITIONS.name]}
-    found = rows(settings, "SELECT key, client FROM positions WHERE is_open", version)
+    at = at_snapshot(snapshot, POSITIONS)
+    found = rows(settings, "SELECT key, client FROM positions WHERE is_open", at)
     assert {row["key"]: row["client"] for row in found} == {
         key: form["Client"] for key, form in fold.positions.items()
     }

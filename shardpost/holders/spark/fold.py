@@ -2,17 +2,18 @@
 
 Frames, in the terms of model/tables.py:
 - changes: one row per key whose latest record is new: the columns of the table of latest records,
-  and `old_…` for what the table had;
+  and `old_…` for some of what the table had;
 - deltas: (client, position, delta), with delta +1 where a client came to hold a position, and -1
   where it ceased to; no row where it still holds it.
 
-With `broadcast_keys` the keys of new records are broadcast, so that tables are not shuffled.
+With `broadcast_keys` the keys of new records, and what is known of them, are broadcast.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
 from shardpost.holders.spark.position_id_order import order_of
 
 # Below the partition, in one number with it.
@@ -52,9 +53,9 @@ def _coordinates() -> Column:
 def latest_with_retries(rows: DataFrame) -> DataFrame:
     """Return the latest row of each key in the order of holders/model/record_order.py.
 
-    All are rows of a table of latest records, of one run.
+    All are rows of a table of latest records, of one run, and have RETRIES_READ_TOGETHER.
     """
-    order = F.struct("seq", F.col("retry_offset").isNull(), "retry_offset")
+    order = F.struct("seq", F.col("retry_offset").isNull(), *RETRIES_READ_TOGETHER)
     newest = F.max_by(F.struct(*rows.columns), order).alias("newest")
     return rows.groupBy("key").agg(newest).select("newest.*")
 
@@ -65,34 +66,29 @@ def as_rows(events: DataFrame, columns: list[str]) -> DataFrame:
     return events.select(*(is_open if name == "is_open" else name for name in columns))
 
 
-def changes(latest: DataFrame, table: DataFrame, *, broadcast_keys: bool) -> DataFrame:
-    """Return the rows of `latest` newer than the table's, with what the table has (`old_…`)."""
+def changes(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+    """Return the rows of `latest` newer than the table's, with what the table has (`old_…`).
+
+    `known` are the rows of the table with keys of `latest`, with the columns that are to be known.
+    """
     newer = F.col("old_seq").isNull() | (F.col("seq") > F.col("old_seq"))
     # In the order of a retry that the table has, only a later retry of that origin can come.
     newer |= (F.col("seq") == F.col("old_seq")) & F.col("old_retry_offset").isNotNull()
-    return with_old(latest, table, broadcast_keys=broadcast_keys).where(newer)
+    return with_old(latest, known, broadcast_keys=broadcast_keys).where(newer)
 
 
-def with_old(latest: DataFrame, table: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+def with_old(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> DataFrame:
     """Return the rows of `latest`, with what the table has of their keys (`old_…`)."""
-    touched = _with_keys(table, latest.select("key"), broadcast_keys)
-    old = touched.select("key", *(F.col(name).alias(_old(name)) for name in _other_columns(table)))
-    return latest.join(old, "key", "left")
+    old = known.select("key", *(F.col(name).alias(_old(name)) for name in _other_columns(known)))
+    return latest.join(F.broadcast(old) if broadcast_keys else old, "key", "left")
 
 
 def both_changes(first: DataFrame, then: DataFrame) -> DataFrame:
-    """Return the changes of a table by two steps as those of one: a key of both is changed once."""
-    old = [name for name in first.columns if name.startswith(_old(""))]
-    before = first.select("key", F.struct(*old).alias("before"))
-    kept = [F.col(name) for name in then.columns if name not in old]
-    earliest = [
-        F.when(F.col("before").isNotNull(), F.col("before")[name])
-        .otherwise(F.col(name))
-        .alias(name)
-        for name in old
-    ]
-    again = then.join(before, "key", "left").select(*kept, *earliest)
-    return first.join(then, "key", "left_anti").unionByName(again)
+    """Return the changes by two steps of one run: the second counts where both changed a key.
+
+    What the table has (`old_…`) is in both as it was before the run.
+    """
+    return first.join(then, "key", "left_anti").unionByName(then)
 
 
 def deltas_of_changes(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
@@ -119,20 +115,19 @@ def per_client(deltas: DataFrame) -> DataFrame:
     )
 
 
-def updated_holders(touched: DataFrame, holders: DataFrame, *, broadcast_keys: bool) -> DataFrame:
-    """Return (client, positions, old_count, old_file) of the touched clients.
+def updated_holders(touched: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> DataFrame:
+    """Return (client, positions, old_count) of the touched clients.
 
-    `touched` is as `per_client` returns it, `holders` is the table with the column `file`;
-    `old_count` is how many positions each held before, `old_file` the file of that row.
+    `touched` is as `per_client` returns it; `known` are (client, positions) that the table has of
+    them. `old_count` is how many positions each held before.
     """
-    known = _with_keys(holders, touched.select("client"), broadcast_keys)
-    old = known.select("client", F.col("positions").alias("held"), F.col("file").alias("old_file"))
+    old = known.select("client", F.col("positions").alias("held"))
     held = F.coalesce("held", F.array().cast("array<string>"))
-    return touched.join(old, "client", "left").select(
+    joined = touched.join(F.broadcast(old) if broadcast_keys else old, "client", "left")
+    return joined.select(
         "client",
         sorted_ids(F.array_union(F.array_except(held, "removed"), "added")).alias("positions"),
         F.size(held).alias("old_count"),
-        "old_file",
     )
 
 
@@ -168,8 +163,3 @@ def _old(name: str) -> str:
 
 def _other_columns(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name != "key"]
-
-
-def _with_keys(table: DataFrame, keys: DataFrame, broadcast_keys: bool) -> DataFrame:
-    """Return the table's rows with those keys."""
-    return table.join(F.broadcast(keys) if broadcast_keys else keys, keys.columns, "left_semi")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta.query import at_snapshot, query, stream
+from shardpost.delta.query import at_snapshot, query, stream, version_at
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
@@ -40,7 +40,7 @@ def held_positions(
     of their ids.
     """
     for table in RELATIONS:
-        frame = read(spark, settings, table, snapshot.tables[table.name])
+        frame = read(spark, settings, table, version_at(snapshot, table))
         frame.createOrReplaceTempView(table.name)
     held = spark.sql(counted_positions(snapshot.country, as_of))
     return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
@@ -48,7 +48,7 @@ def held_positions(
 
 def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
     """Return (client, name, email, subscribed) of every client that has a record."""
-    clients = read(spark, settings, CLIENTS, snapshot.tables[CLIENTS.name]).where("is_open")
+    clients = read(spark, settings, CLIENTS, version_at(snapshot, CLIENTS)).where("is_open")
     return clients.select(F.col("key").alias("client"), "name", "email", "subscribed")
 
 

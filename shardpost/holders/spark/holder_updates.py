@@ -1,6 +1,5 @@
 """The table of holders, updated by what changed of positions and of exchanges' countries."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -9,11 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta.query import rows
+from shardpost.delta.layers import Version
+from shardpost.delta.query import rows, version_at
 from shardpost.holders.model import tables as t
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import CompactionRun
-from shardpost.holders.spark.totals import total_of, totals_and_files
+from shardpost.holders.spark.known_rows import known_holders
+from shardpost.holders.spark.totals import totals
 from shardpost.settings import Settings
 from shardpost.spark import kafka_partitioning
 from shardpost.steps import step
@@ -41,7 +42,7 @@ class _CountingExchanges:
 def update_holders(run: CompactionRun, changed: DataFrame | None) -> HoldersChange:
     """Write the holders whose list changes; `changed` are the `fold.changes` of positions, if any.
 
-    The tables of positions and exchanges are up to date by then.
+    The histories of positions and exchanges are up to date by then.
     """
     exchanges = _counting_exchanges(run)
     deltas = _deltas(run, changed, exchanges)
@@ -56,15 +57,15 @@ def update_holders(run: CompactionRun, changed: DataFrame | None) -> HoldersChan
 def _counting_exchanges(run: CompactionRun) -> _CountingExchanges:
     last, settings = run.last, run.settings
     return _CountingExchanges(
-        _in_country(settings, last.tables, last.country) if last else set(),
-        _in_country(settings, run.tables.versions, settings.country),
+        _in_country(settings, version_at(last, t.EXCHANGES), last.country) if last else set(),
+        _in_country(settings, run.tables.at(t.EXCHANGES), settings.country),
     )
 
 
-def _in_country(settings: Settings, versions: Mapping[str, int], country: str) -> set[str]:
-    """Return the exchanges in that country, at those versions."""
+def _in_country(settings: Settings, version: Version, country: str) -> set[str]:
+    """Return the exchanges in that country, at that version."""
     sql = "SELECT key, country FROM exchanges WHERE is_open"
-    found = rows(settings, sql, {t.EXCHANGES: versions[t.EXCHANGES.name]})
+    found = rows(settings, sql, {t.EXCHANGES: version})
     return {row["key"] for row in found if row["country"] == country}
 
 
@@ -86,18 +87,19 @@ def _write(run: CompactionRun, deltas: DataFrame, *, broadcast_keys: bool) -> Ho
     touched, table = fold.per_client(deltas), t.SHARE_HOLDERS
     if run.tables.is_empty(table):  # read back what was written rather than persist it
         first = touched.withColumn("positions", fold.sorted_ids(F.col("added")))
-        written = run.tables.append(table, _as_rows(run, first), coalesce=broadcast_keys)
-        held = total_of(run.tables.rows_of(written), "size(positions)")
+        written = run.tables.write_first(table, _as_rows(run, first), coalesce=broadcast_keys)
+        [held] = totals(run.tables.rows_of(written), "size(positions)")
         return HoldersChange(written.non_null("client"), held)
-    known = run.tables.read_with_files(table)
+    touched = touched.persist(StorageLevel.MEMORY_AND_DISK)
+    known = known_holders(run, touched, few=broadcast_keys)
     updated = fold.updated_holders(touched, known, broadcast_keys=broadcast_keys)
     updated = updated.persist(StorageLevel.MEMORY_AND_DISK)
-    (holders, held), files = totals_and_files(
+    holders, held = totals(
         updated,
         "cast(size(positions) > 0 as int) - cast(old_count > 0 as int)",
         "size(positions) - old_count",
     )
-    run.tables.upsert(table, _as_rows(run, updated), files, broadcast_keys=broadcast_keys)
+    run.tables.append(table, _as_rows(run, updated), coalesce=broadcast_keys)
     return HoldersChange(holders, held)
 
 

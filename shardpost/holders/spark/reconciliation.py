@@ -23,7 +23,7 @@ from shardpost.holders.model.record_order import layout_of
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import decoded
-from shardpost.holders.spark.latest import Changes, close_latest
+from shardpost.holders.spark.latest import Changes, closed_latest
 from shardpost.holders.spark.rejected_records import report_reconciled
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange
@@ -35,14 +35,19 @@ _RECORD = ("key", "partition", "offset", "timestamp", "seq")
 
 @dataclass(frozen=True)
 class Closed:
-    """What closing keys changed, and how many they are."""
+    """The changes of a run that closed keys, and how many these are."""
 
     changes: Changes
     count: int
 
 
-def close_superseded(run: CompactionRun, source: InputTopic) -> Closed | None:
-    """Close the keys of an input whose highest record is gone; None if there is none."""
+def close_superseded(
+    run: CompactionRun, source: InputTopic, changes: Changes | None
+) -> Closed | None:
+    """Close the keys of an input whose highest record is gone; None if there is none.
+
+    `changes` are those of the run's other records.
+    """
     step(f"{source.name} reconciliation")
     lowest = layout_of(run.generation(source)).base
     gone = without(_highest(run, source), _visible(run, source), lowest)
@@ -56,8 +61,8 @@ def close_superseded(run: CompactionRun, source: InputTopic) -> Closed | None:
         return None
     closing = run.tables.rows_of(written)
     report_reconciled(source.topic, written.rows, closing)
-    changes = close_latest(run, latest, fold.as_rows(closing, columns_of(latest)))
-    return Closed(changes, written.rows)
+    closed = fold.as_rows(closing, columns_of(latest))
+    return Closed(closed_latest(run, source.tables, changes, closed), written.rows)
 
 
 def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:

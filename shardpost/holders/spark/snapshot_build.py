@@ -1,8 +1,9 @@
 """One compaction: from offset ranges to new versions of all tables, and their snapshot.
 
-Each input, side by side: read and decode, append to its history, latest per key, upsert; in a run
-that reconciles, then close what the topic does not hold any more. Then the holders, by what changed
-of the positions; then the counts.
+Each input, side by side: read and decode, append to its history, latest per key, what that
+changes; in a run that reconciles, then close what the topic does not hold any more. Then the
+holders, by what changed of the positions; then the counts; then tables are folded whose layer has
+become large.
 """
 
 import logging
@@ -25,6 +26,7 @@ from shardpost.holders.model.run_counts import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
+from shardpost.holders.spark.folding import fold_layers
 from shardpost.holders.spark.holder_updates import update_holders
 from shardpost.holders.spark.latest import Changes
 from shardpost.holders.spark.rejected_records import report_uncertain
@@ -104,6 +106,7 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         keep_rejected(run, update)
     changes = (update.changes for update in updates if update.source.name == "positions")
     counts = _update_holders(run, next(changes, None), done.rejected)
+    fold_layers(run)
     looked_at, incomplete = look.times(unread)
     snapshot = Snapshot(
         number=run.number,
@@ -119,6 +122,7 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         topic_ids=unread.topic_ids,
         generations=unread.generations,
         incomplete=incomplete,
+        folded=run.tables.folded,
     )
     return BuiltSnapshot(snapshot, done)
 

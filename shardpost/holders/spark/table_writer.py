@@ -4,14 +4,13 @@ Each write is for exactly one version, and fails if another run has written that
 """
 
 import itertools
-from collections.abc import Collection
-from urllib.parse import unquote
+from collections.abc import Collection, Mapping
 
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from shardpost.delta import parquet_files, table_log
+from shardpost.delta.layers import LayeredVersion, Version
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import VIEW
@@ -19,27 +18,32 @@ from shardpost.holders.spark.restore_tables import restore_table
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 
-# The column of `read_with_files` that says which file a row is in.
-FILE = "file"
-# Once a table has more small files than that (times its groups), its next upsert merges them.
-MAX_SMALL_FILES = 16
-SMALL_FILE_BYTES = 8 << 20
+LAYERED = tuple(table for table in VIEW if table.layer)
 
 
 class TableWriter:
     """All tables of the view, each at the version that this run sees: `versions`, by name.
 
-    `run` is an id: files that an interrupted run left have another one in their names.
+    `run` is an id: files that an interrupted run left have another one in their names. `number` is
+    that of the snapshot that this run makes.
     """
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, versions: dict[str, int], run: str
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        versions: dict[str, int],
+        last: Snapshot | None,
+        run: str,
     ) -> None:
         self.spark = spark
         self.versions = versions
         self.run = run
+        self.number = last.number + 1 if last else 1
         self._settings = settings
         self._writes = itertools.count()
+        self._folded = {t.name: last.folded_up_to(t.name) if last else 0 for t in LAYERED}
+        self._changed = set[Table]()
 
     @classmethod
     def at_snapshot(
@@ -51,21 +55,32 @@ class TableWriter:
         snapshot does not exist.
         """
         versions = {table.name: restore_table(settings, table, last) for table in VIEW}
-        return cls(spark, settings, versions, run)
+        return cls(spark, settings, versions, last, run)
+
+    @property
+    def folded(self) -> Mapping[str, int]:
+        """`Snapshot.folded` of the snapshot that has what was written so far."""
+        now = {table: self._folded_up_to(table) for table in LAYERED}
+        return {table.name: at for table, at in now.items() if at < self.number}
+
+    def at(self, table: Table) -> Version:
+        """Return the version of a table as this run sees it, with all that it has written."""
+        version = self.versions[table.name]
+        if table.layer is None or self._folded_up_to(table) == self.number:
+            return version
+        source = table.layer.source or table
+        return LayeredVersion(version, self._folded[table.name], self.versions[source.name])
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
-        return delta_files.read(self.spark, self._settings, table, self.versions[table.name])
+        return delta_files.read(self.spark, self._settings, table, self.at(table))
 
     def is_empty(self, table: Table) -> bool:
-        """Tell whether a table has no rows yet, as this run sees it."""
-        return not table_log.sizes(self._settings, table, self.versions[table.name])
-
-    def read_with_files(self, table: Table) -> DataFrame:
-        """Return a table with the further column FILE, the URI of the file that a row is in."""
-        if self.is_empty(table):
-            return self.read(table).withColumn(FILE, F.lit(None).cast("string"))
-        return self.read(table).select("*", F.col("_metadata.file_path").alias(FILE))
+        """Tell whether a table had no rows before this run, so that its files are written first."""
+        nothing_layered = self._folded[table.name] == self.number - 1
+        return nothing_layered and not table_log.sizes(
+            self._settings, table, self.versions[table.name]
+        )
 
     def append(
         self, table: Table, rows: DataFrame, *, coalesce: bool = True
@@ -81,36 +96,35 @@ class TableWriter:
             self._settings, table, version, self._new_folder(table)
         )
         self._commit(table, [*written.files, *merged], old)
+        if written.files:
+            self._note_change(table)
         return written
+
+    def write_first(
+        self, table: Table, rows: DataFrame, *, coalesce: bool = True
+    ) -> delta_files.Written:
+        """Write the files of an empty table, which then have all of this run so far."""
+        written = self.append(table, rows, coalesce=coalesce)
+        self._folded[table.name] = self.number
+        return written
+
+    def fold(self, table: Table) -> None:
+        """Write a table as this run sees it in place of its files."""
+        old = table_log.sizes(self._settings, table, self.versions[table.name])
+        folded = self._write(table, self.read(table), coalesce=False)
+        self._commit(table, folded.files, old)
+        self._folded[table.name] = self.number
 
     def rows_of(self, written: delta_files.Written) -> DataFrame:
         """Return the rows of new files."""
         return delta_files.read_written(self.spark, self._settings, written)
 
-    def upsert(
-        self, table: Table, rows: DataFrame, old_files: Collection[str], *, broadcast_keys: bool
-    ) -> None:
-        """Write rows in place of those with the same key (the first column).
-
-        `old_files` are the values of FILE of the rows to replace; these files are rewritten without
-        them, and so are small files once there are too many. `rows` are read twice.
-        """
-        replaced = [unquote(uri).rpartition(f"/{table.name}/")[2] for uri in old_files]
-        replaced = [*{*replaced, *self._small_files_to_merge(table)}]
-        if replaced:
-            files = delta_files.paths(self._settings, table, replaced)
-            old = delta_files.read_files(self.spark, table, files)
-            key = rows.columns[0]
-            keys = rows.select(key)
-            kept = old.join(F.broadcast(keys) if broadcast_keys else keys, key, "left_anti")
-            rows = kept.unionByName(rows)
-        self._commit(table, self._write(table, rows, coalesce=broadcast_keys).files, replaced)
-
-    def _small_files_to_merge(self, table: Table) -> list[str]:
-        sizes = table_log.sizes(self._settings, table, self.versions[table.name])
-        small = [path for path, size in sizes.items() if size < SMALL_FILE_BYTES]
-        groups = {path.split("/")[1] for path in small} if table.grouped_by else {""}
-        return small if len(small) > MAX_SMALL_FILES * len(groups) else []
+    def _folded_up_to(self, table: Table) -> int:
+        """Return up to which snapshot a table's files have all; this one if nothing came since."""
+        assert table.layer is not None  # noqa: S101 - of LAYERED
+        folded = self._folded[table.name]
+        is_same = (table.layer.source or table) not in self._changed
+        return self.number if is_same and folded == self.number - 1 else folded
 
     def _write(self, table: Table, rows: DataFrame, coalesce: bool) -> delta_files.Written:
         if coalesce:
@@ -125,3 +139,11 @@ class TableWriter:
         before = self.versions[table.name]
         after = table_log.commit(self._settings, table, before, added, removed)
         self.versions[table.name] = after
+
+    def _note_change(self, table: Table) -> None:
+        """Remember that rows were added to a table, which lie in the layer of others."""
+        self._changed.add(table)
+        # What was written first, or folded, in this run lacks what comes after it.
+        for other in LAYERED:
+            if other.layer and other.layer.source == table:
+                self._folded[other.name] = min(self._folded[other.name], self.number - 1)

@@ -13,10 +13,9 @@ from shardpost.holders.spark.corrections import Corrections
 from shardpost.holders.spark.history import Appended, append_corrections, append_originals
 from shardpost.holders.spark.latest import (
     Changes,
-    both_changes,
+    changed_latest,
     latest_of_originals,
     latest_with_corrections,
-    upsert_latest,
 )
 from shardpost.holders.spark.reconciliation import close_superseded
 from shardpost.holders.spark.rejected_records import report_rejected, report_without_effect
@@ -57,7 +56,7 @@ def update_topic(
     if corrected:
         latest = latest_with_corrections(table, latest, corrected)
     assert latest is not None  # noqa: S101 - of ranges and corrections, one is there
-    changes = upsert_latest(run, table, latest)
+    changes = changed_latest(run, source.tables, latest)
     appended = [one for one in (originals, corrected) if one]
     return TopicUpdate(
         source,
@@ -73,11 +72,10 @@ def reconciled(run: CompactionRun, update: TopicUpdate) -> TopicUpdate:
     """Close what the topic of an update does not hold any more, if the run reconciles."""
     if run.unread.reconciliation is None:
         return update
-    closed = close_superseded(run, update.source)
+    closed = close_superseded(run, update.source, update.changes)
     if closed is None:
         return update
-    changes = both_changes(update.changes, closed.changes)
-    return replace(update, changes=changes, reconciled=closed.count)
+    return replace(update, changes=closed.changes, reconciled=closed.count)
 
 
 def _without_effect(
