@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench import emails, growth, holders, letters
+from bench import emails, growth, holders, increments, letters
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
 
@@ -59,6 +59,18 @@ def growth_(scale: float, picture: Path) -> None:
     """Measure how times grow with sizes: two curves, their exponents, a picture."""
     with _broker(load().home / "bench") as settings:
         growth.measure(settings, picture, scale)
+
+
+@main.command("increments")
+@click.option(
+    "--positions", multiple=True, default=(200_000, 2_000_000), help="How many are there."
+)
+@click.option("--more", default=10_000, help="How many records more.", show_default=True)
+@click.option("--runs", default=3, help="How many increments.", show_default=True)
+def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
+    """Measure what an increment costs beside what is there."""
+    with _broker(load().home / "bench") as settings:
+        increments.measure(settings, positions, more, runs)
 
 
 @contextmanager
