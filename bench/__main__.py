@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench import emails, growth, holders, increments, letters
+from bench import age, emails, growth, holders, increments, letters
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
 
@@ -71,6 +71,16 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
     """Measure what an increment costs beside what is there."""
     with _broker(load().home / "bench") as settings:
         increments.measure(settings, positions, more, runs)
+
+
+@main.command("age")
+@click.option("--records", default=50_000, help="How many records at first.", show_default=True)
+@click.option("--snapshots", default=2_000, help="How many the old home has.", show_default=True)
+@click.option("--runs", default=3, help="How often each is measured.", show_default=True)
+def age_(records: int, snapshots: int, runs: int) -> None:
+    """Measure what age costs: the same commands young and old, and the disk."""
+    with _broker(load().home / "bench") as settings:
+        age.measure(settings, age.Ages(records, snapshots, runs))
 
 
 @contextmanager

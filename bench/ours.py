@@ -66,13 +66,15 @@ class Ours:
 
     def floor(self, job: str) -> Measured:
         """Let Spark do less with the topic of positions, started as a compaction is."""
+        return self.script(job, self.settings.topic("positions"), str(self.settings.home / job))
+
+    def script(self, name: str, *arguments: str) -> Measured:
+        """Run a file of the benchmarks, started as a long compaction is."""
         java = (*spark_submit.LONG_RUN_JIT, *class_archive.read_options())
         submit = spark_submit.submit_command(self.settings, spark_submit.submit_conf(*java))
-        script = str(Path(__file__).with_name(f"{job}.py"))
+        script = str(Path(__file__).with_name(f"{name}.py"))
         environ = spark_submit.job_environment(self.settings) | {"PYTHONPATH": str(CHECKOUT)}
-        home = self.settings.home
-        topic = self.settings.topic("positions")
-        return run([*submit, script, topic, str(home / job)], environ, home)
+        return run([*submit, script, *arguments], environ, self.settings.home)
 
     def compact_killed(self) -> None:
         """End a compaction by SIGKILL while it writes the holders, before its commit."""
