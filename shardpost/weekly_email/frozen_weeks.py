@@ -116,10 +116,10 @@ def repoint(settings: Settings, week: IsoWeek, version: int) -> None:
 
 def _table(settings: Settings) -> DeltaTable:
     """Return the table, with the columns that were added after it was created."""
-    from shardpost.delta.table_log import add_missing_columns  # who only reads does without Parquet
+    from shardpost.delta.table_log import bring_up_to_date  # who only reads does without Parquet
 
     version = DeltaTable(path_of(settings, FROZEN_WEEKS)).version()
-    add_missing_columns(settings, FROZEN_WEEKS, version)
+    bring_up_to_date(settings, FROZEN_WEEKS, version)
     return DeltaTable(path_of(settings, FROZEN_WEEKS))
 
 
