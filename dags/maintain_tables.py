@@ -2,11 +2,14 @@
 
 Once a week, and by hand:
 
-1. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
+1. **audiences** of the weekly e-mail that are older than `SHARDPOST_AUDIENCE_DAYS` are erased:
+   names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` leave the
+   ledger behind a record that closes them for good;
+2. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
    the last of each day for `SHARDPOST_SNAPSHOT_DAYS`; longer, what a frozen week is of, and what
    was published last;
-2. **files** that no kept snapshot needs are removed, also what interrupted runs left;
-3. **entries of the tables' logs** that no kept version needs are removed.
+3. **files** that no kept snapshot needs are removed, also what interrupted runs left;
+4. **entries of the tables' logs** that no kept version needs are removed.
 
 Compactions, the weekly e-mail and readers go on meanwhile: what goes has been offered to nobody for
 an hour. A run that is broken off has only kept too much, and the next one removes it.
@@ -30,20 +33,20 @@ log = logging.getLogger(__name__)
 @task(
     execution_timeout=timedelta(hours=6),
     multiple_outputs=False,
-    doc_md="Removes what no kept snapshot needs; its log names all that goes.",
+    doc_md="Removes what is too old and what no kept snapshot needs; its log names all of it.",
 )
 @in_words()
 def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much went."""
-    from shardpost.maintenance.maintain import maintain as maintain_now
+    from shardpost.maintenance.maintain_all import maintain_all
 
     settings, dry_run = load(), bool(context["params"]["dry_run"])
-    found = maintain_now(settings, datetime.now(UTC), dry_run=dry_run)
-    for line in found.in_words(settings.snapshot_days):
+    found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
+    for line in found.lines(settings.snapshot_days):
         log.info(line)
     for error in found.errors:
         log.warning(error)
-    return found.counts()
+    return found.tables.counts()
 
 
 @dag(

@@ -7,7 +7,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from shardpost.checkout import CHECKOUT
-from shardpost.maintenance import maintain as module
+from shardpost.maintenance import maintain_all as module
 from shardpost.maintenance.model.plan import Plan
 from shardpost.settings import Settings
 
