@@ -84,6 +84,15 @@ class AgedTables:
         self._positions = known
         self.expected[number] = self.view(made)
 
+    def age(self, runs: int) -> None:
+        """Compact so often within some hours, and then daily, until only the last of each stays."""
+        for _ in range(runs):
+            self.compact()
+            self.wait(minutes=20)
+        for _ in range(3):
+            self.wait(days=1)
+            self.compact()
+
     def view(self, snapshot: Snapshot) -> View:
         """Return all rows of a snapshot."""
         return {

@@ -1,0 +1,185 @@
+"""Maintenance beside runs, freezes and readers, on a full disk; and what Kafka names."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from threading import Event
+
+import pyarrow as pa
+import pytest
+
+from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import path_of, rows
+from shardpost.errors import ShardpostError
+from shardpost.holders import publishing, rejected_letters
+from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.noted_snapshots import noted_snapshots
+from shardpost.maintenance import planning
+from shardpost.maintenance.maintain import maintain
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.tables import AUDIENCES
+from tests.support.aged_tables import START, AgedTables
+from tests.support.committed_snapshot import SHARDS, commit_snapshot
+from tests.support.memory_kafka import memory_kafka
+
+READERS = 12
+
+
+@pytest.fixture
+def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
+    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 30})
+    return AgedTables(settings, Random(7))  # noqa: S311
+
+
+def test_readers_never_see_a_hole(aged: AgedTables) -> None:
+    aged.age(6)
+    ended = Event()
+
+    def read(number: int) -> int:
+        count = 0
+        while not ended.is_set():
+            newest = snapshots.current(aged.settings)
+            chosen = newest
+            if number % 2 and count % 3:  # of all that may be asked for, the one that goes first
+                offered = [*aged.expected]
+                for one in offered:
+                    try:
+                        chosen = snapshots.get(aged.settings, one, now=aged.now)
+                        break
+                    except ShardpostError:
+                        continue
+            found = aged.view(chosen)
+            assert chosen.number not in aged.expected or found == aged.expected[chosen.number]
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(READERS) as pool:
+        readers = [pool.submit(read, number) for number in range(READERS)]
+        try:
+            for _ in range(6):
+                aged.compact()
+                maintain(aged.settings, aged.now)
+                # Who is reading now was offered what he reads: his hour is not over.
+                aged.wait(minutes=55)
+                aged.compact()
+        finally:
+            ended.set()
+        assert all(reader.result() > 0 for reader in readers)
+
+
+def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
+    settings = aged.settings
+    aged.compact()
+    table_log.create(settings, AUDIENCES, 36_500)
+
+    def written(folder: str) -> list[str]:
+        data = pa.Table.from_pylist([{"client": folder, "week": folder}], arrow_schema(AUDIENCES))
+        path = f"{folder}/group=0/a.parquet"
+        action = parquet_files.write(settings, AUDIENCES, data, path)
+        version = table_log.newest_version(settings, AUDIENCES) or 0
+        if not folder.startswith("running"):
+            table_log.commit(settings, AUDIENCES, version, [action])
+            _freeze(settings, folder, version + 1)
+        return [path]
+
+    kept = [*written("2026-W01"), *written("2026-W02"), *written("running-2026-W03")]
+    for days in (1, 900):
+        aged.wait(days=days)
+        maintain(settings, aged.now)
+    root = Path(path_of(settings, AUDIENCES))
+    assert [path for path in kept if not (root / path).exists()] == []
+    for week, version in (("2026-W01", 1), ("2026-W02", 2)):
+        sql = f"SELECT client FROM audiences WHERE week = '{week}'"  # noqa: S608
+        assert rows(settings, sql, {AUDIENCES: version}) == [{"client": week}]
+
+
+def _freeze(settings: Settings, week: str, version: int) -> None:
+    number = snapshots.current(settings).number
+    frozen = FrozenWeek(week, number, START, START, version, 2, 1, "US")
+    frozen_weeks.commit(settings, frozen)
+
+
+def test_the_snapshot_of_a_frozen_week_is_kept(aged: AgedTables) -> None:
+    aged.compact()
+    _freeze(aged.settings, "2026-W01", 0)
+    for _ in range(6):
+        aged.wait(hours=12)
+        aged.compact()
+    strict = aged.settings.model_copy(update={"snapshot_days": 1})
+    found = maintain(strict, aged.now)
+    assert found.pinned == {1: "the audience of 2026-W01 is of it"}
+    assert 2 in found.dropped
+    assert 1 in aged.require_all_kept()
+
+
+FULL = """
+import resource, signal, sys
+from datetime import datetime
+from pathlib import Path
+from shardpost.errors import ShardpostError
+from shardpost.maintenance import planning
+from shardpost.maintenance.maintain import maintain
+from shardpost.settings import Settings
+planning.noted_snapshots = lambda settings: set()
+settings = Settings(home=Path(sys.argv[1]), snapshot_days=30)
+now, limit = datetime.fromisoformat(sys.argv[2]), int(sys.argv[3])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    maintain(settings, now)
+except ShardpostError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("limit", [100, 500])
+def test_on_a_full_disk_all_stays_readable(aged: AgedTables, limit: int) -> None:
+    aged.age(7)
+    args = [str(aged.settings.home), aged.now.isoformat(), str(limit)]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, *args], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("the tables could not be read or written: ")
+    aged.require_all_kept()
+    aged.compact()
+    assert maintain(aged.settings, aged.now).dropped
+    aged.require_all_kept()
+
+
+def test_what_was_published_and_sent_is_what_kafka_names(tmp_path: Path) -> None:
+    with memory_kafka(partitions=SHARDS, home=tmp_path) as kafka:
+        apply_topics(kafka.settings)
+        made = commit_snapshot(kafka, client1=["1"])
+        assert noted_snapshots(kafka.settings) == set()
+        publishing.publish(kafka.settings, made)
+        assert noted_snapshots(kafka.settings) == {1}
+
+
+def test_letters_that_were_sent_are_what_kafka_names(tmp_path: Path) -> None:
+    with memory_kafka(partitions=SHARDS, home=tmp_path) as kafka:
+        apply_topics(kafka.settings)
+        made = commit_snapshot(kafka, client1=["1"])
+        assert rejected_letters.send(kafka.settings, made) == 1
+        assert noted_snapshots(kafka.settings) == {1}
+
+
+def test_a_table_whose_kept_versions_cannot_be_read_is_left_alone(aged: AgedTables) -> None:
+    """As Delta's own clean-up of logs left some in older releases."""
+    for _ in range(14):
+        aged.compact()
+        aged.wait(hours=13)
+    log = Path(path_of(aged.settings, POSITION_EVENTS)) / "_delta_log"
+    (log / f"{1:020d}.json").unlink()
+    before = {*log.parent.rglob("*.parquet")}
+    found = maintain(aged.settings, aged.now)
+    [error] = found.errors
+    assert error.startswith("position_events: nothing goes: ")
+    assert {*log.parent.rglob("*.parquet")} == before
