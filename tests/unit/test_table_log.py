@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
 from shardpost.delta import table_log
@@ -109,3 +110,23 @@ def test_a_column_that_was_added_is_null_in_older_versions_and_then_there(
         ):
             [row] = rows(settings, sql, {newer: version})
             assert row["more"] is None
+
+
+def test_a_table_of_an_older_release_gets_the_properties_once(tmp_path: Path) -> None:
+    """Also one that is then restored to a version before that."""
+    settings = Settings.model_validate({"home": tmp_path})
+    path = path_of(settings, TABLE)
+    kept = {"delta.deletedFileRetentionDuration": "interval 90 days"}
+    DeltaTable.create(path, Schema.from_arrow(COLUMNS), configuration=kept)
+    assert table_log.commit(settings, TABLE, 0, write(settings, "one", thing("a"))) == 1
+    assert table_log.bring_up_to_date(settings, TABLE, 1) == 2
+    assert table_log.bring_up_to_date(settings, TABLE, 2) == 2
+    assert DeltaTable(path).metadata().configuration == table_log.PROPERTIES
+    version = table_log.restore(settings, TABLE, 1)
+    version = table_log.bring_up_to_date(settings, TABLE, version)
+    assert DeltaTable(path).metadata().configuration == table_log.PROPERTIES
+    for number in range(version, 20):
+        table_log.commit(settings, TABLE, number, [], (), {"read": number})
+    checkpoints = Path(path, "_delta_log").glob("*.checkpoint.parquet")
+    assert [int(file.name[:20]) for file in sorted(checkpoints)] == [9, 19]
+    assert rows(settings, "SELECT name FROM things", {TABLE: 20}) == [{"name": "a"}]
