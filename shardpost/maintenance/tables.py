@@ -17,10 +17,10 @@ from shardpost.delta.table import Table
 from shardpost.holders.model.tables import VIEW
 from shardpost.maintenance.model.log_entries import commits_since
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS
+from shardpost.weekly_email.model.tables import AUDIENCES, CLOSED_WEEKS, FROZEN_WEEKS, LEDGER_MARKS
 
 # Tables with commit points of their own.
-OTHERS = (SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS, DEAD_LETTERS)
+OTHERS = (SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS)
 TABLES = (*VIEW, *OTHERS)
 
 
