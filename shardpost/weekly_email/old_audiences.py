@@ -9,7 +9,7 @@ The steps, each of which may be the last before a crash; the next run goes on:
 4. the log of `audiences` loses the bounds of names and addresses that older releases wrote.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -77,7 +77,7 @@ def erase_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Er
     what = "erasing old audiences"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
         weeks = frozen_weeks.list_all(settings)
-        clock = age_clock(now, weeks)
+        clock = AgeClock.of(now, (IsoWeek.parse(one.week).end for one in weeks))
         result.warning = clock.warning
         old = [one for one in weeks if _is_old(settings, clock, one)]
         found = [one for one in old if dry_run or _mark(settings, one, now, result)]
@@ -87,11 +87,6 @@ def erase_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Er
         gone = found_weeks | _never_frozen(settings, clock, weeks)
         _remove(settings, gone, result)
     return result
-
-
-def age_clock(now: datetime, weeks: Sequence[FrozenWeek]) -> AgeClock:
-    """Return the time by which the ages of weeks are measured."""
-    return AgeClock.of(now, (IsoWeek.parse(one.week).end for one in weeks))
 
 
 def audience_days(settings: Settings) -> int:

@@ -26,12 +26,12 @@ from shardpost.steps import step
 from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import closed_weeks, frozen_weeks, ledger_marks, ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.ages import AgeClock
 from shardpost.weekly_email.model.closed_week import STATES, closed_value, closed_week
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.unknown_deliveries import sending_to_unknown
-from shardpost.weekly_email.old_audiences import age_clock
 from shardpost.weekly_email.shard_locks import locked
 
 # Tombstones of one transaction.
@@ -73,24 +73,23 @@ def close_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Cl
     """
     result = ClosedWeeks(dry_run)
     with table_errors():
-        clock = age_clock(now, frozen_weeks.list_all(settings))
+        known = _last_used(settings)
+        clock = AgeClock.of(now, (week.end for week in known))
         result.warning = clock.warning
-        for week, times in _last_used(settings).items():
-            if clock.is_older(settings.ledger_days, week.end, *times):
+        closed = {week for week, row in closed_weeks.list_all(settings).items() if row.emptied_at}
+        for week, times in known.items():
+            if str(week) not in closed and clock.is_older(settings.ledger_days, week.end, *times):
                 _try_to_close(settings, week, now, result)
     return result
 
 
 def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
-    """Return, of each week that has records in the ledger, when it was frozen and mailed."""
+    """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
     found: dict[str, list[datetime]] = defaultdict(list)
     for frozen in frozen_weeks.list_all(settings):
         found[frozen.week].append(frozen.frozen_at)
     for mark in ledger_marks.list_all(settings):
         found[mark.week].append(mark.marked_at)
-    done = (one.week for one in closed_weeks.list_all(settings).values() if one.emptied_at)
-    for week in done:
-        found.pop(week, None)
     return {IsoWeek.parse(week): found[week] for week in sorted(found)}
 
 

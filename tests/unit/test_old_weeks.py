@@ -307,6 +307,16 @@ def test_a_clock_that_is_ahead_closes_nothing_that_is_recent(kafka: MemoryKafka)
     assert mailed_again(at, LAST) == ["c2"]
 
 
+def test_a_clock_that_is_ahead_closes_no_weeks_that_were_begun_early(tmp_path: Path) -> None:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        at = kafka.settings
+        apply_topics(at)
+        for week in (NEW, LAST):
+            begin(at, week, week.start)
+            record(at, week, "c0", DeliveryState.SENT)
+        assert close_old(at, NOW + timedelta(days=3650)).weeks == []
+
+
 def test_what_is_said_of_the_week(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,8 @@ def others(client: str, topics: Mapping[TopicName, str]) -> tuple[str, ...]:
         f"topics {topics['dead-letters']}, {topics['retries']}, {topics['parking-lot']}: values of"
         " its letters, until they are dealt with and compacted: `shardpost letters list`",
         f"topic {topics['decisions']}: decisions about its mails, under its id, for a year",
+        "tables clients and client_events: the files of older snapshots, until these are no longer"
+        " kept and their files removed; the tables' logs have bounds of names and addresses",
         "tables rejected_records and dead_letters: records of it that could not be decoded",
         "logs, backups, the mail server, and the mails that it has got",
     )
