@@ -34,10 +34,11 @@ def kept_versions(
 
 
 def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:
-    """Return {week: (its snapshot, its version of `audiences`)} of the frozen weeks."""
+    """Return {week: (its snapshot, its version of `audiences`)} of weeks that have an audience."""
     if table_log.newest_version(settings, FROZEN_WEEKS) is None:
         return {}
-    sql = "SELECT week, snapshot, audience_version FROM frozen_weeks"
+    columns = "week, snapshot, audience_version"
+    sql = f"SELECT {columns} FROM frozen_weeks WHERE audience_erased_at IS NULL"  # noqa: S608 - constants
     found = rows(settings, sql, {FROZEN_WEEKS: None})
     return {row["week"]: (row["snapshot"], row["audience_version"]) for row in found}
 
