@@ -195,7 +195,7 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
         else:
             break
         at += 1
-    assert at > 6
+    assert at >= 5  # snapshots, the files of three tables, the end
     assert data_files(aged.settings) == needed_files(aged.settings)
 
 
