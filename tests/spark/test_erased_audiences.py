@@ -1,22 +1,29 @@
-"""Audiences that Spark froze are erased, and Spark reads the others as they were frozen."""
+"""Audiences that Spark froze are erased, whole or of one client, and Spark reads the others."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from shardpost.delta.query import path_of
+from shardpost.erasure.erase import ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import frozen_weeks, send
 from shardpost.weekly_email.arguments import parser, request_of
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import AUDIENCES
 from shardpost.weekly_email.old_audiences import erase_old
 from shardpost.weekly_email.old_weeks import close_old
 from shardpost.weekly_email.run import run as weekly_email
+from shardpost.weekly_email.shard_locks import locked
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
@@ -46,6 +53,15 @@ def run(world: World, *arguments: str, week: IsoWeek = WEEK) -> tuple[int, dict[
     return weekly_email(request, world.settings)
 
 
+def in_files(world: World) -> str:
+    """Return all that is in all files of the audiences, and in the table's log."""
+    table = Path(path_of(world.settings, AUDIENCES))
+    files = map(parquet.ParquetFile, table.rglob("*.parquet"))
+    rows = [str(row) for file in files for row in file.read().to_pylist()]
+    logs = [file.read_text() for file in (table / "_delta_log").glob("*.json")]
+    return "\n".join([*rows, *logs])
+
+
 def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
     world: World, server: MailServer
 ) -> None:
@@ -64,3 +80,46 @@ def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
             run(world, *more, week=OLD)
     assert "2024-W30 was closed on" in run(world, "--freeze-only", week=OLD)[1]["skipped"]
     assert sum(server.taken.values()) == 3
+
+
+def test_one_client_goes_and_the_others_are_mailed(world: World, server: MailServer) -> None:
+    assert "client2@x.example" in in_files(world)
+    request = ErasureRequest("client2", "anna", "it asked for it", NOW)
+    result = erase(world.settings, request)
+    assert result.audiences == [str(OLD), str(WEEK.previous), str(WEEK)]
+    found = in_files(world)
+    assert "client1@x.example" in found
+    assert "client2" not in found
+    assert run(world)[0] == 0
+    assert server.taken == {"client1@x.example": 1, "client3@x.example": 1}
+    assert run(world, "--again", "SUPPRESSED")[0] == 0
+    assert sum(server.taken.values()) == 2
+
+
+def test_the_log_of_a_freeze_has_bounds_of_weeks_and_shards_alone(world: World) -> None:
+    logs = Path(path_of(world.settings, AUDIENCES), "_delta_log").glob("*.json")
+    actions = [json.loads(line) for file in logs for line in file.read_text().splitlines()]
+    found = [json.loads(one["add"]["stats"]) for one in actions if "add" in one]
+    assert found
+    for stats in found:
+        for each in ("minValues", "maxValues", "nullCount"):
+            assert set(stats[each]) <= {"week", "shard"}
+
+
+def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
+    world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def and_then_it_is_erased(*given: Any) -> Iterator[None]:
+        monkeypatch.undo()
+        erase(world.settings, ErasureRequest("client2", "anna", "x", NOW))
+        with locked(*given):
+            yield
+
+    monkeypatch.setattr(send, "locked", and_then_it_is_erased)
+    with pytest.raises(ShardpostError, match="was written anew since this run began"):
+        run(world)
+    assert not server.taken
+    assert run(world)[0] == 0
+    assert server.taken == {"client1@x.example": 1, "client3@x.example": 1}
+    assert frozen_weeks.find(world.settings, WEEK) is not None
