@@ -56,7 +56,23 @@ def check(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
     configs = topic_configs(settings, [settings.topic(spec.name) for spec in there])
     for spec in there:
         found += departures(settings, spec, configs[settings.topic(spec.name)])
-    yield from found or [ok("topics", f"all {len(there)} are there, as declared")]
+    said = f"all {len(there)} are there, as declared{_of_other_counts(settings, there, counts)}"
+    yield from found or [ok("topics", said)]
+
+
+def _of_other_counts(
+    settings: Settings, there: Sequence[TopicSpec], counts: Mapping[str, int]
+) -> str:
+    """Return what to add where topics were created with another number of partitions."""
+    other = [spec for spec in there if counts[settings.topic(spec.name)] != settings.partitions]
+    if not other:
+        return ""
+    name = settings.topic(other[0].name)
+    return (
+        f"; {len(other)} of them were created with another number of partitions than"
+        f" SHARDPOST_PARTITIONS={settings.partitions}, which is for new topics: {name} has"
+        f" {counts[name]}"
+    )
 
 
 def _of_partitions(settings: Settings, counts: Mapping[str, int]) -> Iterator[Finding]:

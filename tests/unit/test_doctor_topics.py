@@ -37,6 +37,19 @@ def test_topics_as_they_are_created_are_as_declared(memory: MemoryKafka) -> None
     assert not (memory.settings.home / "stores").exists()
 
 
+def test_topics_that_were_created_with_another_number_of_partitions_are_named(
+    memory: MemoryKafka,
+) -> None:
+    def said(partitions: int) -> str:
+        settings = memory.settings.model_copy(update={"partitions": partitions})
+        [found] = [one for one in kafka.check(settings, NOW) if one.check == "topics"]
+        return found.found or ""
+
+    assert said(2).endswith("are there, as declared")
+    assert "SHARDPOST_PARTITIONS=4, which is for new topics: " in said(4)
+    assert said(4).endswith(" has 2")
+
+
 def test_a_missing_topic_is_named_once_with_the_command_that_creates_it(
     memory: MemoryKafka,
 ) -> None:
