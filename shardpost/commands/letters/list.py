@@ -17,7 +17,7 @@ from shardpost.errors import DONE
 from shardpost.printable import one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
-HEADING = ("state", "origin", "error", "letters", "oldest", "such as")
+HEADING = ("state", "origin", "error", "letters", "since", "such as")
 SEE = "docs/dead-letters-operations.md: When something is wrong"
 
 
