@@ -9,7 +9,7 @@ import pytest
 
 from shardpost import tables
 from shardpost.delta import row_files, small_files, snapshots
-from shardpost.delta.query import path_of
+from shardpost.delta.query import path_of, version_at
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.maintenance.maintain import maintain
@@ -51,6 +51,7 @@ def test_maintenance_between_runs_and_beside_one(
         assert found.dropped == [1]
         assert any(table.files for table in found.tables)
         require(settings, seen)
+        require_of_delta(settings)
         job.resume()
         assert job.wait() == 0, job.log.read_text()
     finally:
@@ -61,6 +62,7 @@ def test_maintenance_between_runs_and_beside_one(
     require(settings, seen)
     compact(6)
     require(settings, seen)
+    require_of_delta(settings)
 
 
 def batch(number: int) -> list[Raw]:
@@ -101,7 +103,8 @@ def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
     for snapshot in kept:
         expected = seen[snapshot.number]
         number = snapshot.number
-        held = delta_files.read(spark, settings, SHARE_HOLDERS, snapshot.tables["share_holders"])
+        version = version_at(snapshot, SHARE_HOLDERS)
+        held = delta_files.read(spark, settings, SHARE_HOLDERS, version)
         found = {row.client: row.positions for row in held.collect() if row.positions}
         assert found == expected["holders"]
         if number == kept[-1].number:
@@ -109,7 +112,12 @@ def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
                 tables.explain("client1", snapshot=number, settings=settings) == expected["explain"]
             )
             assert tables.holders(snapshot=number, settings=settings) == expected["holders"]
-    versions = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
-    theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in versions])
-    for (table, version), rows in zip(versions, theirs, strict=True):
-        assert len(rows) == delta_files.read(spark, settings, table, version).count()
+
+
+def require_of_delta(settings: Settings) -> None:
+    """Let Delta's own reader of Spark read the stored rows of all kept snapshots."""
+    spark, kept = session.start("tests"), snapshots.list_all(settings)
+    stored = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
+    theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in stored])
+    for (table, number), rows in zip(stored, theirs, strict=True):
+        assert len(rows) == delta_files.read(spark, settings, table, number).count()
