@@ -1,6 +1,9 @@
 """Versions of tables, also of those whose files are folded up to an earlier snapshot."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from shardpost.delta.table import Table
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,11 @@ class LayeredVersion:
     folded: int
     source: int
     keys: str | None = None
+
+
+def layered(table: Table, versions: Mapping[str, int], folded: int) -> LayeredVersion:
+    """Return the version of a table with a layer; `versions` are those of the tables, by name."""
+    return LayeredVersion(versions[table.name], folded, versions[table.layer_source.name])
 
 
 # None is the newest version, and has no layer.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from shardpost.delta.layers import LayeredVersion, Version, stored_version
+from shardpost.delta.layers import LayeredVersion, Version, layered, stored_version
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Columns, Table
 from shardpost.errors import ShardpostError
@@ -37,11 +37,10 @@ def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, Version]:
 
 def version_at(snapshot: Snapshot, table: Table) -> Version:
     """Return the version of a table at a snapshot."""
-    version, folded = snapshot.tables[table.name], snapshot.folded_up_to(table.name)
+    folded = snapshot.folded_up_to(table.name)
     if table.layer is None or folded >= snapshot.number:
-        return version
-    source = table.layer.source or table
-    return LayeredVersion(version, folded, snapshot.tables[source.name])
+        return snapshot.tables[table.name]
+    return layered(table, snapshot.tables, folded)
 
 
 def query(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> pa.Table:

@@ -38,3 +38,8 @@ class Table:
     not_in_dictionaries: tuple[str, ...] = ()
     added: Columns = ()
     layer: Layer | None = None
+
+    @property
+    def layer_source(self) -> "Table":
+        """The table whose rows are its layer, if it has one: its own where that names no other."""
+        return (self.layer and self.layer.source) or self

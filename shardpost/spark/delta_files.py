@@ -76,7 +76,7 @@ def _select(
 ) -> DataFrame:
     """Return what the layer of a table selects; its files in the layer are chosen here."""
     assert table.layer is not None  # noqa: S101 - else no version is layered
-    source = table.layer.source or table
+    source = table.layer_source
     newer = table_log.files_after(settings, source, version.source, version.folded)
     is_small = not keys and sum(newer.values()) <= MAX_BROADCAST_ROWS
     text = table.layer.of_keys if keys else table.layer.view

@@ -32,8 +32,7 @@ def fold_layers(run: CompactionRun) -> None:
 
 def _sizes(settings: Settings, table: Table, version: LayeredVersion) -> tuple[int, int]:
     """Return how many records the layer has, and how many rows the files."""
-    assert table.layer is not None  # noqa: S101 - else no version is layered
-    source = table.layer.source or table
+    source = table.layer_source
     records = _count(settings, source, version.source, f"snapshot > {version.folded}")
     if source == table:
         return records, _count(settings, table, version.version, f"snapshot <= {version.folded}")

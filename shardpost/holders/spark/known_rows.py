@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.layers import LayeredVersion, Version
+from shardpost.delta.layers import LayeredVersion, Version, layered
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
@@ -91,12 +91,7 @@ def _listed_holders(run: CompactionRun, at: LayeredVersion, clients: DataFrame) 
 
 def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
     """Return the version of a table in a form that keys can be given to."""
-    layer = table.layer
-    assert layer is not None  # noqa: S101 - these tables have one
-    source = (layer.source or table).name
-    return LayeredVersion(
-        last.tables[table.name], last.folded_up_to(table.name), last.tables[source]
-    )
+    return layered(table, last.tables, last.folded_up_to(table.name))
 
 
 def _frame(run: CompactionRun, table: Table, found: pa.Table) -> DataFrame:

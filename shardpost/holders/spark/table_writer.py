@@ -10,7 +10,7 @@ from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.layers import LayeredVersion, Version
+from shardpost.delta.layers import Version, layered
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import VIEW
@@ -65,11 +65,9 @@ class TableWriter:
 
     def at(self, table: Table) -> Version:
         """Return the version of a table as this run sees it, with all that it has written."""
-        version = self.versions[table.name]
         if table.layer is None or self._folded_up_to(table) == self.number:
-            return version
-        source = table.layer.source or table
-        return LayeredVersion(version, self._folded[table.name], self.versions[source.name])
+            return self.versions[table.name]
+        return layered(table, self.versions, self._folded[table.name])
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
@@ -121,9 +119,8 @@ class TableWriter:
 
     def _folded_up_to(self, table: Table) -> int:
         """Return up to which snapshot a table's files have all; this one if nothing came since."""
-        assert table.layer is not None  # noqa: S101 - of LAYERED
         folded = self._folded[table.name]
-        is_same = (table.layer.source or table) not in self._changed
+        is_same = table.layer_source not in self._changed
         return self.number if is_same and folded == self.number - 1 else folded
 
     def _write(self, table: Table, rows: DataFrame, coalesce: bool) -> delta_files.Written:
