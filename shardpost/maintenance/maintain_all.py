@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from shardpost.errors import ShardpostError
 from shardpost.maintenance.maintain import maintain
@@ -23,9 +23,6 @@ class Aged(Protocol):
 
     def lines(self) -> list[str]:
         """Return it in words."""
-
-
-T = TypeVar("T", bound=Aged)
 
 
 @dataclass
@@ -55,7 +52,7 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
     done: dict[str, Aged] = {}
     errors: list[str] = []
 
-    def do(name: str, work: Callable[..., T]) -> None:
+    def do(name: str, work: Callable[..., Aged]) -> None:
         try:
             one = work(settings, now, dry_run=dry_run)
         except ShardpostError as error:
