@@ -36,7 +36,7 @@ def week_of(name: str) -> str | None:
 
 def folders(settings: Settings) -> Iterator[AudienceFolder]:
     """Yield all folders that are there, also those that no version of the table names."""
-    system, root = _located(settings)
+    system, root = located(settings)
     for folder in system.get_file_info(fs.FileSelector(root, allow_not_found=True)):
         week = week_of(folder.base_name)
         if week is None or folder.type != fs.FileType.Directory:
@@ -48,10 +48,11 @@ def folders(settings: Settings) -> Iterator[AudienceFolder]:
 
 def remove(settings: Settings, folder: AudienceFolder) -> None:
     """Remove a folder from the disk."""
-    system, _ = _located(settings)
+    system, _ = located(settings)
     system.delete_dir(folder.path)
 
 
-def _located(settings: Settings) -> tuple[fs.FileSystem, str]:
+def located(settings: Settings) -> tuple[fs.FileSystem, str]:
+    """Return the file system of the table, and its folder there."""
     found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
     return found

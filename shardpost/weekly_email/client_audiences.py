@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from shardpost.delta import log_statistics, table_log
-from shardpost.delta.query import exists, path_of
+from shardpost.delta import log_statistics, parquet_files, table_log
+from shardpost.delta.query import exists
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.audience_files import folders, is_of_week
+from shardpost.weekly_email.audience_files import folders, is_of_week, located
 from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import AUDIENCE_STATISTICS, AUDIENCES
@@ -75,7 +75,7 @@ def erase(settings: Settings, client: str, one: AudienceOfClient) -> None:
         frozen_weeks.repoint(settings, one.week, version)
     step(f"remove files {one.week}")
     named = set(table_log.sizes(settings, AUDIENCES, version))
-    system, root = _located(settings)
+    system, root = located(settings)
     for name in _on_disk(settings):
         if name not in named and is_of_week(name, one.week):
             system.delete_file(f"{root}/{name}")
@@ -100,7 +100,7 @@ def _find(
     is_behind = own != {name for name in known if is_of_week(name, frozen.week)}
     left = {name for name in on_disk if is_of_week(name, frozen.week)} - own
     shard = f"/group={partition_of(client, frozen.shards)}/"
-    system, root = _located(settings)
+    system, root = located(settings)
     files = [
         name for name in sorted(own) if shard in name and _has(system, f"{root}/{name}", client)
     ]
@@ -115,31 +115,22 @@ def _has(system: fs.FileSystem, path: str, client: str) -> bool:
 
 def _write(settings: Settings, client: str, one: AudienceOfClient) -> Iterator[AddAction]:
     """Write the files of a week anew without the client; yield what adds them to the table."""
-    system, root = _located(settings)
     folder = f"{one.frozen.week}-{uuid.uuid4()}"
     for number, name in enumerate(one.files):
-        with system.open_input_file(f"{root}/{name}") as file:
-            rows = pq.ParquetFile(file).read(use_threads=False)
+        rows = parquet_files.read(settings, AUDIENCES, name)
         kept = rows.filter(pc.not_equal(rows.column("client"), client))
-        group = name.split("/")[1]
-        system.create_dir(f"{root}/{folder}/{group}")
-        with system.open_output_stream(f"{root}/{folder}/{group}/part-{number}.parquet") as file:
-            pq.write_table(kept, file)
-    for action in table_log.add_actions(settings, AUDIENCES, folder):
-        yield log_statistics.reduced(action, AUDIENCE_STATISTICS)
+        if kept.num_rows:
+            path = f"{folder}/{name.split('/')[1]}/part-{number}.parquet"
+            action = parquet_files.write(settings, AUDIENCES, kept, path)
+            yield log_statistics.reduced(action, AUDIENCE_STATISTICS)
 
 
 def _on_disk(settings: Settings) -> list[str]:
     """Return the Parquet files that are there, by their paths within the table."""
-    system, root = _located(settings)
+    system, root = located(settings)
     return [
         info.path.removeprefix(f"{root}/")
         for folder in folders(settings)
         for info in system.get_file_info(fs.FileSelector(folder.path, recursive=True))
         if info.type == fs.FileType.File and info.path.endswith(".parquet")
     ]
-
-
-def _located(settings: Settings) -> tuple[fs.FileSystem, str]:
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
-    return found
