@@ -75,10 +75,10 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
 
 @main.command("age")
 @click.option("--records", default=50_000, help="How many records at first.", show_default=True)
-@click.option("--snapshots", default=2_000, help="How many the old home has.", show_default=True)
+@click.option("--snapshots", default=2_000, help="How many the old home gets.", show_default=True)
 @click.option("--runs", default=3, help="How often each is measured.", show_default=True)
 def age_(records: int, snapshots: int, runs: int) -> None:
-    """Measure what age costs: the same commands young and old, and the disk."""
+    """Measure what age costs, beside a young home; go on with the homes that are there."""
     with _broker(load().home / "bench") as settings:
         age.measure(settings, age.Ages(records, snapshots, runs))
 

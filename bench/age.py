@@ -1,122 +1,92 @@
-"""What age costs: the same commands and the disk at snapshot 100, and many snapshots later.
+"""What age costs: the same commands and the disk of a home at snapshot 100, and of one that ages.
 
-A home grows old through the product's own compactions (bench/aging.py), a quarter of an hour apart
-by their clock, and is maintained once in each of its weeks, as the DAG does.
+Both homes are measured at each milestone, each command in turn, since the speed of a machine
+changes within the hours that it takes. Started again, it goes on where the homes are.
 """
 
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
+from statistics import median
 
-from bench import kafka, stream
+from bench.aged_home import MORE, AgedHome
 from bench.aging import APART
 from bench.measured import Measured
 from bench.ours import Ours
 from shardpost.settings import Settings
 
-WEEK = 7 * 24 * 4
 YOUNG = 100
-MORE = 20
+BACK = 36_000  # so many snapshots ago both begin: a year of them, and some more
+MILESTONES = (500, 1_000, 2_000, 4_000, 8_000, 16_000, 24_000)
 CLIENT = "C000007"
+AT = "2025-06-02T00:00:10+00:00"  # the records begin at the start of that day
 
 
 @dataclass(frozen=True)
 class Ages:
-    """Records at first; how many snapshots the old home has; how often each is measured."""
+    """Records at first; how many snapshots the old home has in the end; how often to measure."""
 
     records: int
     snapshots: int
     runs: int
 
 
-@dataclass
-class Home:
-    """The home that grows old: its snapshots, and how many records were put into its topic."""
-
-    ours: Ours
-    ages: Ages
-    topic: str
-    snapshots: int = 0
-    there: int = 0
-
-    def begin(self) -> None:
-        """Start from nothing, with one snapshot of the first records."""
-        kafka.delete(self.ours.settings, [self.topic])
-        kafka.create(self.ours.settings, self.topic)
-        kafka.produce(self.ours.settings, self.topic, stream.records(self.ages.records))
-        self.ours.reset()
-        self.ours.compact()
-        self.snapshots, self.there = 1, self.ages.records
-
-    def grow_old(self, snapshots: int) -> None:
-        """Make snapshots until there are so many; maintain it once a week of its clock."""
-        while self.snapshots < snapshots:
-            runs = min(snapshots, (self.snapshots // WEEK + 1) * WEEK) - self.snapshots
-            back = (self.ages.snapshots + 1000 - self.snapshots) * APART.total_seconds()
-            numbers = (self.ages.records, self.there, runs, MORE, int(back))
-            self.ours.script("aging", self.topic, *map(str, numbers))
-            self.snapshots += runs
-            self.there += runs * MORE
-            print(f"  snapshot {self.snapshots:,} of {self.ages.snapshots:,}", flush=True)
-            if self.snapshots % WEEK == 0:
-                self.ours.command("tables", "maintain")
-
-    def compact(self) -> Measured:
-        """Compact a few records more."""
-        more = stream.records(self.ages.records, self.there, self.there + MORE - self.ages.records)
-        kafka.produce(self.ours.settings, self.topic, more)
-        self.there += MORE
-        self.snapshots += 1
-        return self.ours.compact()
-
-    def check(self) -> None:
-        """RuntimeError unless what is published is a plain fold of all records."""
-        records = stream.records(self.ages.records, more=self.there - self.ages.records)
-        found = kafka.latest(self.ours.settings, self.ours.settings.topic("share-holders"))
-        if found != stream.holders(records):
-            raise RuntimeError("the holders are not what a plain fold makes of the same records")
-
-
 def measure(settings: Settings, ages: Ages) -> None:
-    """Measure the young home and the old one; print both, and their ratios."""
-    topic = f"age-{ages.records}"
-    home = Home(Ours(settings, f"ours-{topic}", topic), ages, topic)
-    home.begin()
-    home.grow_old(YOUNG)
-    young = dict(_measured(home))
-    home.grow_old(ages.snapshots)
-    home.ours.command("tables", "maintain")
-    old = dict(_measured(home))
-    home.check()
-    print(f"\n| | snapshot {YOUNG} | snapshot {ages.snapshots:,} | ratio |")
+    """Let a home grow old beside a young one; print what both take, milestone by milestone."""
+    young, old = (_home(settings, f"age-{ages.records}-{name}", ages) for name in ("young", "old"))
+    homes = (young, old)
+    if not old.snapshots:
+        began = datetime.now(UTC) - BACK * APART
+        for home in homes:  # all are emptied first: that forgets what the groups of both have read
+            home.empty()
+        for home in homes:
+            home.begin(began)
+    for home in homes:
+        home.grow_old(YOUNG)
+    reached = old.snapshots
+    for milestone in (*MILESTONES, ages.snapshots):
+        if reached < milestone <= ages.snapshots:
+            old.grow_old(milestone)
+            _print(milestone, _times(*homes, ages.runs), *(dict(home.sizes()) for home in homes))
+            old.check()
+
+
+def _home(settings: Settings, name: str, ages: Ages) -> AgedHome:
+    return AgedHome(Ours(settings, f"ours-{name}", name), ages.records)
+
+
+def _times(young: AgedHome, old: AgedHome, runs: int) -> dict[str, tuple[float, float]]:
+    """Return the seconds that each command takes, median by median."""
+    found = {}
+    for name, command in COMMANDS.items():
+        pairs = [(command(young).seconds, command(old).seconds) for _ in range(runs)]
+        before, after = map(median, zip(*pairs, strict=True))
+        found[f"{name}, s"] = before, after
+    return found
+
+
+COMMANDS: dict[str, Callable[[AgedHome], Measured]] = {
+    f"compact {MORE} records": AgedHome.compact,
+    "compact with nothing new": lambda home: home.ours.compact(),
+    "holders CLIENT": lambda home: home.ours.command("holders", CLIENT),
+    "holders": lambda home: home.ours.command("holders", "--json"),
+    "holders CLIENT --as-of": lambda home: home.ours.command("holders", CLIENT, "--as-of", AT),
+    "explain CLIENT": lambda home: home.ours.command("explain", CLIENT),
+    "snapshots": lambda home: home.ours.command("snapshots"),
+    "tables maintain --dry-run": lambda home: home.ours.command("tables", "maintain", "--dry-run"),
+}
+
+
+def _print(
+    milestone: int,
+    times: dict[str, tuple[float, float]],
+    young: dict[str, float],
+    old: dict[str, float],
+) -> None:
+    rows = times | {name: (young.get(name, 0.0), size) for name, size in old.items()}
+    print(f"\n| | snapshot {YOUNG} | snapshot {milestone:,} | ratio |")
     print("| --- | --- | --- | --- |")
-    for name, before in young.items():
-        after = old[name]
-        print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
-
-
-def _measured(home: Home) -> Iterator[tuple[str, float]]:
-    at = "2025-06-02T00:00:10+00:00"  # the records begin at the start of that day
-    commands: dict[str, Callable[[], Measured]] = {
-        f"compact {MORE} records, s": home.compact,
-        "compact with nothing new, s": home.ours.compact,
-        "holders CLIENT, s": lambda: home.ours.command("holders", CLIENT),
-        "holders, s": lambda: home.ours.command("holders", "--json"),
-        "holders CLIENT --as-of, s": lambda: home.ours.command("holders", CLIENT, "--as-of", at),
-        "explain CLIENT, s": lambda: home.ours.command("explain", CLIENT),
-        "snapshots, s": lambda: home.ours.command("snapshots"),
-    }
-    for name, command in commands.items():
-        yield name, statistics.median(command().seconds for _ in range(home.ages.runs))
-    for table, size in _sizes(home.ours.settings).items():
-        yield f"{table}, MB", size
-
-
-def _sizes(settings: Settings) -> dict[str, float]:
-    """Return the size of each table's folder, and of all, in MB."""
-    found: dict[str, float] = {}
-    for table in sorted(Path(settings.tables_root).iterdir()):
-        files = (file.stat().st_size for file in table.rglob("*") if file.is_file())
-        found[table.name] = sum(files) / 1e6
-    return found | {"all tables": sum(found.values())}
+    for name, (before, after) in rows.items():
+        ratio = f"{after / before:.2f}" if before else ""
+        print(f"| {name} | {before:.2f} | {after:.2f} | {ratio} |")
+    print(flush=True)

@@ -2,12 +2,13 @@
 
 By a clock of its own, that is; all else is the product's own code. Started as a job is, with the
 topic, how many records the topic began with and has now, how many compactions are to be made, with
-how many records each, and the number of seconds that the first one lies back.
+how many records each, and when the first one is made by that clock (seconds since 1970).
 """
 
 import sys
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
+from itertools import islice
 from unittest.mock import patch
 
 from bench import kafka, stream
@@ -34,15 +35,15 @@ class Clock(datetime):
 
 
 def grow_old(
-    settings: Settings, *, topic: str, size: int, there: int, runs: int, more: int, back: int
+    settings: Settings, *, topic: str, size: int, there: int, runs: int, more: int, at: int
 ) -> JobResult:
     """Compact so many times, with new records each time."""
-    Clock.at = datetime.now(UTC) - timedelta(seconds=back)
+    Clock.at = datetime.fromtimestamp(at, UTC)
+    records = stream.records(size, there, there + runs * more - size)
     done: JobResult = (0, {})
     with patch.object(inputs, "datetime", Clock), patch.object(snapshot_build, "datetime", Clock):
-        for number in range(runs):
-            first = there + number * more
-            kafka.produce(settings, topic, stream.records(size, first, first + more - size))
+        for _ in range(runs):
+            kafka.produce(settings, topic, islice(records, more))
             done = compact(settings)
             Clock.at += APART
     return done
@@ -50,6 +51,6 @@ def grow_old(
 
 if __name__ == "__main__":
     topic, *numbers = sys.argv[1:]
-    size, there, runs, more, back = map(int, numbers)
-    body = partial(grow_old, topic=topic, size=size, there=there, runs=runs, more=more, back=back)
+    size, there, runs, more, at = map(int, numbers)
+    body = partial(grow_old, topic=topic, size=size, there=there, runs=runs, more=more, at=at)
     job.run(body, result=None)
