@@ -5,14 +5,15 @@ Once a week, and by hand:
 1. **audiences** of the weekly e-mail that are older than `SHARDPOST_AUDIENCE_DAYS` are erased:
    names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` leave the
    ledger behind a record that closes them for good;
-2. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
+2. **letters** that were dealt with `SHARDPOST_LETTER_DAYS` ago leave the table of letters;
+3. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
    the last of each day for `SHARDPOST_SNAPSHOT_DAYS`; longer, what a frozen week is of, and what
    was published last;
-3. **files** that no kept snapshot needs are removed, also what interrupted runs left;
-4. **entries of the tables' logs** that no kept version needs are removed.
+4. **files** that no kept snapshot needs are removed, also what interrupted runs left;
+5. **entries of the tables' logs** that no kept version needs are removed.
 
-Compactions, the weekly e-mail and readers go on meanwhile: what goes has been offered to nobody for
-an hour. A run that is broken off has only kept too much, and the next one removes it.
+Compactions, sweeps, the weekly e-mail and readers go on meanwhile: what goes has been offered to
+nobody for an hour. A run that is broken off has only kept too much, and the next one removes it.
 
 To see what would go, start it with the param `dry_run`, or run `shardpost tables maintain
 --dry-run`. How large the tables are: `shardpost tables list`.

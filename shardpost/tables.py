@@ -89,15 +89,21 @@ def explain(
     return explanation(settings, _chosen(snapshot, settings), client, position)
 
 
-def letters(settings: Settings | None = None) -> "list[Step]":
+def letters(
+    settings: Settings | None = None, *, closed_since: datetime | None = None
+) -> "list[Step]":
     """Return the latest step of each dead letter (plain values), oldest first.
+
+    With `closed_since` those that wait or are parked, and of all others those that were dealt with
+    since then: which does not take longer for the many that were dealt with before.
 
     By the table `dead_letters` and what its topics have after it: so it needs Kafka, and no
     snapshot. A step's `as_json()` is what `letters list --json` prints.
     """
     from shardpost.dead_letters.letters_table import current_letters  # with Kafka's client
 
-    return sorted(current_letters(settings or load()).values(), key=lambda step: (step.at, step.id))
+    found = current_letters(settings or load(), closed_since=closed_since)
+    return sorted(found.values(), key=lambda step: (step.at, step.id))
 
 
 def _chosen(number: int | None, settings: Settings) -> Snapshot:

@@ -5,9 +5,9 @@ are right also before the first sweep.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +22,13 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.record_steps import step_of
+from shardpost.dead_letters.model.stored_names import named_pattern
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.sql import text_literal
 from shardpost.delta.table_log import VersionExistsError
-from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets, reading
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.offset_ranges import OffsetRange
@@ -38,42 +38,88 @@ SCHEMA = arrow_schema(DEAD_LETTERS)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
-_COLUMNS = (
-    'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint, due'
+_GENERATION = "coalesce(generation, 0)"  # older versions of Shardpost wrote none
+_STEP = (
+    'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint, due,'
+    f" {_GENERATION} AS generation, key"
 )
-_GENERATION = "coalesce(generation, 0) AS generation"  # older versions of Shardpost wrote none
-_STEP = f"{_COLUMNS}, {_GENERATION}, key"
-# The newest step of each letter in the topics that are there, and in those before them, with what
-# only an earlier one says of it. Tombstones that were written by hand have no attempt.
-_NEWEST = """
-WITH steps AS (SELECT *, {is_past} AS is_past FROM dead_letters),
-ranked AS (
-  SELECT id, state, attempt, at, topic, "partition", "offset", due, generation, key,
-    first_value(origin_topic) IGNORE NULLS OVER life AS origin_topic,
-    first_value(error) IGNORE NULLS OVER life AS error,
-    first_value(fingerprint) IGNORE NULLS OVER life AS fingerprint,
-    row_number() OVER life AS back
-  FROM steps
-  WHERE attempt IS NOT NULL
-  WINDOW life AS (
-    PARTITION BY id, is_past
-    ORDER BY CASE WHEN is_past THEN coalesce(generation, 0) END DESC, attempt DESC,
-      CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END DESC, "offset" DESC
-    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
-  )
+# Its place in the order of a letter's life, as Step.order has it, but for the offset.
+_STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
+_CLOSED = "('retried', 'redriven', 'discarded')"
+# Letters that wait or are parked, and that no later step of theirs closes, in topics that are there
+# or in older ones: all that are open, and those that were lost or removed by hand.
+_MAY_BE_OPEN = f"""
+SELECT id AS chosen_id FROM (
+  SELECT id, "offset", {{is_past}} AS is_past, {_GENERATION} AS generation, {_STAGE} AS stage
+  FROM dead_letters WHERE state IN ('waiting', 'parked') AND attempt IS NOT NULL
+) AS there
+LEFT ANTI JOIN (
+  SELECT id AS closed_id, "offset" AS closed_offset, {{is_past}} AS closed_is_past,
+    {_GENERATION} AS closed_generation, {_STAGE} AS closed_stage
+  FROM dead_letters WHERE state IN {_CLOSED} AND attempt IS NOT NULL
+) AS closed
+ON id = closed_id AND is_past = closed_is_past AND (
+  (is_past AND closed_generation > generation)
+  OR ((NOT is_past OR closed_generation = generation) AND (
+    closed_stage > stage OR (closed_stage = stage AND closed_offset > "offset")
+  ))
 )
-"""
+"""  # noqa: S608 - constants
+# So many letters that the table has not read are looked up by their names.
+FEW = 20_000
 
 
-def current_letters(settings: Settings) -> dict[str, Step]:
-    """Return the newest step of each letter in the table or the topics, by its id."""
+def current_letters(settings: Settings, *, closed_since: datetime | None = None) -> dict[str, Step]:
+    """Return the newest step of each letter in the table or the topics, by its id.
+
+    Of letters that are neither waiting nor parked, those that were closed since then; None: all.
+    """
+    steps, generations = steps_since(settings, closed_since)
+    found = newest_steps(steps, generations)
+    if closed_since is None:
+        return found
+    return {
+        name: step for name, step in found.items() if step.is_in_topic or step.at >= closed_since
+    }
+
+
+def steps_since(
+    settings: Settings, closed_since: datetime | None
+) -> tuple[Sequence[Step], Generations]:
+    """Return all steps of the letters that are open, or were closed since then, and of some others.
+
+    Also those of no letter; None: all that there are.
+    """
     progress = read_progress(settings)
-    ranked = _NEWEST.format(is_past=_is_past(progress.generations))
-    newest = f"{ranked} SELECT {_STEP} FROM ranked WHERE back = 1"  # noqa: S608 - constants
+    new = [*_not_in_table(settings, progress)]
+    names = {step.id for step in new}
+    if closed_since is None or len(names) > FEW:
+        in_table = _query(settings, f"SELECT {_STEP} FROM dead_letters")  # noqa: S608 - constants
+    else:
+        in_table = _chosen(settings, progress.generations, closed_since, names)
+    return [*in_table, *new], progress.generations
+
+
+def _chosen(
+    settings: Settings, generations: Generations, closed_since: datetime, names: Collection[str]
+) -> list[Step]:
+    """Return all steps of letters that may be open, were closed since then, or have these names.
+
+    Also of those whose name tells whether another letter was renamed, and of no letter's.
+    """
+    pattern = text_literal(rf"\A{named_pattern(settings.topic('dead-letters'))}\z")
+    named = ", ".join(map(text_literal, sorted(names))) or "''"
+    since = f"TIMESTAMP '{closed_since.astimezone(UTC).isoformat()}'"
+    chosen = f"""
+    WITH chosen AS (
+      SELECT id AS chosen_id FROM dead_letters
+      WHERE at >= {since} OR id IN ({named}) OR regexp_like(id, {pattern})
+      UNION {_MAY_BE_OPEN.format(is_past=_is_past(generations))}
+    )
+    SELECT {_STEP} FROM dead_letters LEFT SEMI JOIN chosen ON id = chosen_id"""  # noqa: S608 - literals
     by_hand = f"SELECT {_STEP} FROM dead_letters WHERE attempt IS NULL"  # noqa: S608
-    in_table = (*_query(settings, newest), *_query(settings, by_hand))
-    not_in_table = _not_in_table(settings, progress)
-    return newest_steps(chain(in_table, not_in_table), progress.generations)
+    # One that is chosen twice is one step twice, and the same letter.
+    return [*_query(settings, chosen), *_query(settings, by_hand)]
 
 
 def life(settings: Settings, letter_id: str) -> list[Step]:
@@ -110,6 +156,7 @@ def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> No
     """Append the steps of offsets that the table has not, in this process: for a few of them.
 
     In the same version, small files of earlier sweeps are merged where there are many.
+    VersionExistsError if somebody else has written since the table was opened.
     """
     version = table.version()
     folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
@@ -121,7 +168,7 @@ def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> No
     try:
         table_log.commit(settings, DEAD_LETTERS, version, added, old, progress.transactions)
     except VersionExistsError as error:
-        raise ShardpostError(f"{error}; sweep again") from None
+        raise VersionExistsError(f"{error}; sweep again") from None
 
 
 def _query(settings: Settings, sql: str) -> list[Step]:

@@ -1,6 +1,6 @@
 """Parquet files of a table that this process writes itself: rows that it has, and files merged."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,6 +40,22 @@ def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -
     schema = arrow_schema(table)
     parts = (part for path in paths for part in _rows(system, f"{root}/{path}", schema))
     return _write(settings, table, target, _grouped(parts))
+
+
+def read_columns(settings: Settings, table: Table, path: str, columns: Sequence[str]) -> pa.Table:
+    """Return some columns of one file, which it has."""
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    with system.open_input_file(f"{root}/{path}") as source:
+        return pq.ParquetFile(source).read([*columns], use_threads=False)
+
+
+def rewrite(
+    settings: Settings, table: Table, path: str, target: str, keep: Callable[[pa.Table], pa.Table]
+) -> AddAction:
+    """Write what `keep` leaves of each row group of a file as a new one; return its add action."""
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    parts = map(keep, _rows(system, f"{root}/{path}", arrow_schema(table)))
+    return _write(settings, table, target, _grouped(part for part in parts if part.num_rows))
 
 
 def merge_small(

@@ -1,10 +1,11 @@
-"""All that is done for the age of a home: audiences, weeks of the ledger, files of the tables."""
+"""All that is done for the age of a home: audiences, weeks of the ledger, letters, tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from shardpost.dead_letters import old_letters
 from shardpost.errors import ShardpostError
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.model.plan import Plan
@@ -13,7 +14,7 @@ from shardpost.weekly_email import old_audiences, old_weeks
 
 
 class Aged(Protocol):
-    """What was done for the age of one thing, as old_audiences and old_weeks return it."""
+    """What was done for the age of one thing, as old_audiences and others return it."""
 
     postponed: dict[str, str]
     warning: str | None
@@ -45,7 +46,7 @@ class Maintenance:
 
 
 def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) -> Maintenance:
-    """Erase old audiences, close old weeks, and remove what no kept snapshot needs.
+    """Erase old audiences, close old weeks, and remove old letters and what no snapshot needs.
 
     One that cannot be done keeps none of the others from being done: `errors` says why.
     """
@@ -63,5 +64,6 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
 
     do("audiences", old_audiences.erase_old)
     do("weeks", old_weeks.close_old)
+    do("letters", old_letters.remove_old)
     tables = maintain(settings, now, dry_run=dry_run)
     return Maintenance(tables, done, [*errors, *tables.errors])

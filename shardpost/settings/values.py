@@ -126,6 +126,9 @@ class Settings(BaseModel):
     audience_days: Annotated[int, Field(ge=7, le=36_500)] = Field(
         730, description="days after which the audience of a week is erased"
     )
+    letter_days: Annotated[int, Field(ge=7, le=36_500)] = Field(
+        365, description="days for which the table of letters keeps those that were dealt with"
+    )
     fold_share: float = Field(
         0.1,
         gt=0,

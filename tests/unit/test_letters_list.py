@@ -32,7 +32,7 @@ def test_that_nothing_is_listed_is_said_with_its_reason(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    monkeypatch.setattr(tables, "letters", lambda _: letters)
+    monkeypatch.setattr(tables, "letters", lambda _, closed_since: letters)
     monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
     monkeypatch.setattr(letters_table_offsets, "not_visible", lambda _: [])
     assert shardpost(["letters", "list", *arguments]) == 0

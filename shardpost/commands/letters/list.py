@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 import click
@@ -17,19 +17,30 @@ from shardpost.errors import DONE
 from shardpost.printable import one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
+OPEN = (LetterState.WAITING, LetterState.PARKED)
+# Others are listed that were dealt with in that time: so long `retries` has what became of them.
+RECENT = timedelta(days=7)
 HEADING = ("state", "origin", "error", "letters", "since", "such as")
 SEE = "docs/dead-letters-operations.md: When something is wrong"
 
 
 @dataclass(frozen=True)
 class ListFilters:
-    """Which letters are listed; None lists all."""
+    """Which letters are listed; None lists all, of those that were dealt with the recent ones."""
 
     state: str | None
     origin: str | None
     error: str | None
     since: datetime | None
     until: datetime | None
+
+    def closed_since(self, now: datetime) -> datetime | None:
+        """Return since when a letter that is listed was dealt with; None: whenever."""
+        if self.state in OPEN:
+            return now
+        if self.since is None and self.until is None:
+            return now - RECENT
+        return self.since
 
     def matches(self, step: Step) -> bool:
         """Tell whether a letter with that newest step is listed."""
@@ -55,7 +66,10 @@ class ListFilters:
 @AS_JSON
 @grouped(ListFilters)
 def list_command(filters: ListFilters, as_json: bool) -> int:
-    """List all letters: counted by state, origin and error; as JSON one by one.
+    """List letters: counted by state, origin and error; as JSON one by one.
+
+    Those that wait or are parked, and those that were dealt with in the last 7 days; with --since
+    or --until also older ones, as long as they are kept (SHARDPOST_LETTER_DAYS).
 
     Refused while a topic of letters is not what it was (docs/stores.md).
     """
@@ -66,12 +80,13 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
 
     settings = load()
     inspect_stores(settings, "dead-letters", "parking-lot")
-    every = tables.letters(settings)
+    now = datetime.now(UTC)
+    every = tables.letters(settings, closed_since=filters.closed_since(now))
     found = [step for step in every if filters.matches(step)]
     if as_json:
         click.echo(json.dumps([step.as_json() for step in found]))
     else:
-        click.echo(_as_text(found, datetime.now(UTC)) if found else _none_of(every, filters.error))
+        click.echo(_as_text(found, now) if found else _none_of(every, filters.error))
     for offsets in not_visible(settings):
         click.echo(f"not visible yet: {offsets}, behind an open transaction ({SEE})", err=True)
     return DONE

@@ -14,9 +14,10 @@ from shardpost.settings import load
 @click.option("--dry-run", is_flag=True, help="Print what would go, and why; change nothing.")
 @AS_JSON
 def maintain_command(dry_run: bool, as_json: bool) -> int:
-    """Erase old audiences, close old weeks, and remove the files that no kept snapshot needs.
+    """Erase old audiences, close old weeks, remove old letters and files that nothing needs.
 
-    SHARDPOST_AUDIENCE_DAYS and SHARDPOST_LEDGER_DAYS say which weeks are old.
+    SHARDPOST_AUDIENCE_DAYS and SHARDPOST_LEDGER_DAYS say which weeks are old,
+    SHARDPOST_LETTER_DAYS which letters, of those that were dealt with.
 
     All snapshots of two days are kept, then the last of each hour for a week, then the last of each
     day for SHARDPOST_SNAPSHOT_DAYS; longer, what a frozen week is of. Compactions, e-mails and

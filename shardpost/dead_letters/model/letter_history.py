@@ -154,15 +154,20 @@ def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
 
 
 def _was_renamed(step: Step, names: Collection[str]) -> bool:
-    """Tell whether a later step of the same letter has the letter's own name.
+    """Tell whether a later step of the same letter has the letter's own name."""
+    return any(name in names for name in own_names(step))
+
+
+def own_names(step: Step) -> tuple[str, ...]:
+    """Return the names that a later step of the same letter may have.
 
     Older versions named each letter for its key.
     """
     if step.state is not LetterState.WAITING or step.key is not None:
-        return False
+        return ()
     place = Coordinates(step.topic, step.partition, step.offset)
     own = letter_id(place, round(step.at.timestamp() * 1000))
-    return own in names or f"{step.id}~{step.partition}" in names
+    return own, f"{step.id}~{step.partition}"
 
 
 def _of_both(current: Step | None, past: Step | None, generations: Generations) -> Step | None:

@@ -3,6 +3,7 @@
 So it does not matter where a sweep was stopped: what was not appended, the next one appends.
 """
 
+import logging
 import uuid
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,6 +15,7 @@ from shardpost.dead_letters.letters_table_offsets import TableProgress, read_pro
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.dead_letters.spark.letters_table_rows import rows_of
 from shardpost.delta import parquet_files, table_log
+from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.kafka.offsets import partition_counts
 from shardpost.settings import Settings
@@ -23,10 +25,26 @@ from shardpost.spark.kafka_source import read_ranges
 
 # Up to so many offsets, Spark would take longer to plan than Python to read them.
 FEW = 20_000
+# The maintenance writes one version a week.
+MOST_CONFLICTS = 2
+
+log = logging.getLogger(__name__)
 
 
 def catch_up(settings: Settings) -> int:
-    """Append the steps of all records that are not in the table; return how many offsets."""
+    """Append the steps of all records that are not in the table; return how many offsets.
+
+    Again where the maintenance of the tables has written meanwhile.
+    """
+    for _ in range(MOST_CONFLICTS):
+        try:
+            return _catch_up(settings)
+        except VersionExistsError as error:
+            log.info("%s; trying again", error)
+    return _catch_up(settings)
+
+
+def _catch_up(settings: Settings) -> int:
     table = letters_table.open_table(settings)
     progress = read_progress(settings, table)
     count = sum(range_.size for range_ in progress.unread)

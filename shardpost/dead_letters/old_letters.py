@@ -1,0 +1,218 @@
+"""The table `dead_letters` forgets letters that were dealt with long ago.
+
+That is a letter of which every step is old, and of which Kafka has no record any more, so not even
+a tombstone. One that waits or is parked has one: `dead-letters` and `parking-lot` are compacted.
+And if its failure is reported again, sweeps take it for a new one, as the table then does.
+
+All rows of such letters go in one version, so that no reader ever finds a letter without the step
+that closed it. Sweeps go on meanwhile: whoever is second writes again.
+"""
+
+import logging
+import uuid
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
+
+from shardpost.dead_letters import letters_table
+from shardpost.dead_letters.model.forgetting import may_be_forgotten
+from shardpost.dead_letters.model.letter_names import name_of
+from shardpost.dead_letters.model.record_steps import step_of
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.delta import parquet_files, table_log
+from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.table_errors import table_errors
+from shardpost.delta.table_log import VersionExistsError
+from shardpost.kafka import offsets, reading
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.messages import record_of
+from shardpost.kafka.records import Record
+from shardpost.settings import Settings
+from shardpost.steps import step
+from shardpost.topics.stores import inspect_stores
+
+# A sweep appends every five minutes, and this takes seconds.
+MOST_CONFLICTS = 5
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class OldLetters:
+    """What was removed, or with `dry_run` would be: letters, and their rows in so many files."""
+
+    dry_run: bool
+    letters: int = 0
+    rows: int = 0
+    files: int = 0
+    postponed: dict[str, str] = field(default_factory=dict)
+    warning: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        verb = "would be removed" if self.dry_run else "removed"
+        return [
+            f"dead_letters: {self.letters} letters {verb} that were dealt with: {self.rows} rows"
+            f" of {self.files} files",
+            *(f"{what}: {why}" for what, why in self.postponed.items()),
+        ]
+
+
+@dataclass(frozen=True)
+class _Gone:
+    """The letters that go, and the keys of tombstones written by hand that go."""
+
+    letters: set[str]
+    by_hand: set[str]
+
+    def mask(self, found: pa.Table) -> Any:
+        """Tell of each row, of which there are `id` and `attempt`, whether it goes."""
+        is_by_hand = pc.is_null(found["attempt"])
+        of_letter = pc.is_in(found["id"], pa.array(sorted(self.letters), pa.string()))
+        of_none = pc.is_in(found["id"], pa.array(sorted(self.by_hand), pa.string()))
+        return pc.if_else(is_by_hand, of_none, of_letter)
+
+
+def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> OldLetters:
+    """Remove the letters from the table that were dealt with SHARDPOST_LETTER_DAYS ago.
+
+    ShardpostError if Kafka cannot be read, or its topics of letters are not what they were.
+    """
+    if not exists(settings, DEAD_LETTERS):
+        return OldLetters(dry_run)
+    conflict = ""
+    with table_errors():
+        for _ in range(MOST_CONFLICTS):
+            try:
+                return _remove(settings, now, OldLetters(dry_run))
+            except VersionExistsError as error:
+                conflict = str(error)
+                log.info("%s; trying again", error)
+    return OldLetters(dry_run, postponed={"dead_letters": f"nothing removed: {conflict}"})
+
+
+def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters:
+    opened = DeltaTable(path_of(settings, DEAD_LETTERS))
+    version = opened.version()
+    horizon = _horizon(settings, version, now)
+    if horizon is None:
+        return result
+    gone = _gone(settings, version, horizon, now)
+    if not gone.letters and not gone.by_hand:
+        return result
+    folder = f"{version + 1:08d}-{uuid.uuid4()}"
+    added, removed = [], []
+    for path in _paths(opened, horizon):
+        found = parquet_files.read_columns(settings, DEAD_LETTERS, path, ("id", "attempt"))
+        count = pc.sum(gone.mask(found)).as_py() or 0
+        if not count:
+            continue
+        result.files += 1
+        result.rows += count
+        removed.append(path)
+        if count < found.num_rows and not result.dry_run:
+            step("write the letters that stay")
+            added.append(_rewritten(settings, path, f"{folder}/{result.files}.parquet", gone))
+    result.letters = len(gone.letters)
+    if not result.dry_run:
+        step("remove letters")
+        table_log.commit(settings, DEAD_LETTERS, version, added, removed)
+        step("removed letters")
+    return result
+
+
+def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None:
+    """Return before when a letter is old; None of an empty table.
+
+    By the table's newest step, if that is before now: a clock that is ahead makes nothing old.
+    """
+    sql = "SELECT max(at) AS newest FROM dead_letters"
+    [row] = rows(settings, sql, {DEAD_LETTERS: version})
+    newest: datetime | None = row["newest"]
+    return newest and min(now, newest) - timedelta(days=settings.letter_days)
+
+
+def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone:
+    before = f"TIMESTAMP '{horizon.astimezone(UTC).isoformat()}'"
+    of_letters = (
+        "SELECT id FROM dead_letters WHERE attempt IS NOT NULL"  # noqa: S608 - a time
+        f" GROUP BY id HAVING max(at) < {before}"
+    )
+    by_hand = f"SELECT DISTINCT id FROM dead_letters WHERE attempt IS NULL AND at < {before}"  # noqa: S608
+    old, old_by_hand = (_ids(settings, version, sql) for sql in (of_letters, by_hand))
+    if not old:
+        return _Gone(set(), set())
+    # A store that was emptied would make every letter look dealt with.
+    inspect_stores(settings, "dead-letters", "parking-lot")
+    for name in _names_in_kafka(settings):
+        old.discard(name)
+    letters = may_be_forgotten(old, *letters_table.steps_since(settings, now))
+    # Without its tombstone, one that was removed by hand would be open.
+    kept = _keys_of_kept(settings, version, before, letters) if old_by_hand else set()
+    return _Gone(letters, old_by_hand - kept)
+
+
+def _ids(settings: Settings, version: int, sql: str) -> set[str]:
+    return {row["id"] for row in rows(settings, sql, {DEAD_LETTERS: version})}
+
+
+def _keys_of_kept(
+    settings: Settings, version: int, before: str, letters: Collection[str]
+) -> set[str]:
+    """Return the keys of letters that stay, of those that old tombstones by hand are of."""
+    sql = f"""
+    SELECT DISTINCT id, coalesce(key, id) AS letter_key FROM dead_letters LEFT SEMI JOIN (
+      SELECT id AS key_by_hand FROM dead_letters WHERE attempt IS NULL AND at < {before}
+    ) AS by_hand ON coalesce(key, id) = key_by_hand
+    WHERE attempt IS NOT NULL"""  # noqa: S608 - a time
+    found = rows(settings, sql, {DEAD_LETTERS: version})
+    return {row["letter_key"] for row in found if row["id"] not in letters}
+
+
+def _names_in_kafka(settings: Settings) -> Iterator[str]:
+    """Yield the names of all letters of which Kafka has a record, be it a tombstone."""
+    store, lot = settings.topic("dead-letters"), settings.topic("parking-lot")
+    counts = offsets.partition_counts(settings, [store, lot])
+    for topic, count in counts.items():
+        for number in range(count):
+            for message in reading.read_to_end(settings, TopicPartition(topic, number)):
+                record = record_of(message)
+                yield from _names(settings, record, count if topic == store else None)
+
+
+def _names(settings: Settings, record: Record, store_partitions: int | None) -> Iterator[str]:
+    yield name_of(record.key)
+    # A tombstone of a dropped letter does not say that it was misplaced.
+    yield name_of(b"%s~%d" % (record.key or b"", record.partition))
+    found = step_of(record, settings.retry_rules, store_partitions=store_partitions)
+    if found is not None:
+        yield found.id
+
+
+def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
+    """Return the files that may have rows from before a time, by their statistics."""
+    actions = opened.get_add_actions(flatten=True)
+    names = set(actions.schema.names)
+    paths: list[str] = pa.chunked_array(actions.column("path")).to_pylist()
+    if "min.at" not in names:
+        return paths
+    firsts = pa.chunked_array(actions.column("min.at")).cast(pa.timestamp("us")).to_pylist()
+    limit = horizon.astimezone(UTC).replace(tzinfo=None)
+    return [path for path, at in zip(paths, firsts, strict=True) if at is None or at < limit]
+
+
+def _rewritten(settings: Settings, path: str, target: str, gone: _Gone) -> AddAction:
+    def keep(found: pa.Table) -> pa.Table:
+        return found.filter(pc.invert(gone.mask(found)))
+
+    return parquet_files.rewrite(settings, DEAD_LETTERS, path, target, keep)

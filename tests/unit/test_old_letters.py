@@ -1,0 +1,433 @@
+"""The table of letters forgets those that were dealt with long ago, and nothing else."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shardpost.dead_letters import letters_table, old_letters
+from shardpost.dead_letters.letters_table import append, current_letters, life, open_table
+from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.record_steps import step_of
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.old_letters import remove_old
+from shardpost.dead_letters.spark import letters_table_append
+from shardpost.delta import parquet_files, query, table_log
+from shardpost.errors import ShardpostError
+from shardpost.kafka import clients
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.records import Outgoing, Record
+from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
+from shardpost.topics.creation import apply_topics
+from shardpost.topics.stores import require_stores
+from tests.support.letter_world import (
+    START,
+    decide,
+    failed,
+    live,
+    milliseconds,
+    original,
+    retries,
+    sweep,
+)
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+STORE: TopicName = "dead-letters"
+LOT: TopicName = "parking-lot"
+DAYS = 7
+KEYS = (b"a", b"b", b"c")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@dataclass
+class World:
+    """Letters, sweeps and a clock; two tables of the letters, of which `pruned` forgets."""
+
+    kafka: MemoryKafka
+    home: Path
+    now: list[datetime]
+    removed: int = 0
+    forgotten: set[str] = field(default_factory=set)
+
+    @property
+    def pruned(self) -> Settings:
+        return self.kafka.settings.model_copy(update={"home": self.home / "pruned"})
+
+    @property
+    def whole(self) -> Settings:
+        return self.kafka.settings.model_copy(update={"home": self.home / "whole"})
+
+    def put(self, *records: Outgoing) -> None:
+        producer = clients.producer(self.pruned)
+        for record in records:
+            producer.produce(**record._asdict())
+        assert producer.flush(1) == 0
+
+    def fail(self, number: int) -> None:
+        record = original(number, KEYS[number % len(KEYS)])
+        self.put(failed(self.pruned, record, when=self.now[0]))
+
+    def fail_again(self, retry: Record | None) -> None:
+        if retry is not None:
+            self.put(failed(self.pruned, retry, "ValueError: again", self.now[0]))
+
+    def sweep(self) -> None:
+        sweep(self.pruned, self.now[0])
+        self.append()
+
+    def append(self) -> None:
+        for settings in (self.pruned, self.whole):
+            table = open_table(settings)
+            append(settings, table, read_progress(settings, table))
+
+    def wait(self, **time: float) -> None:
+        self.now[0] += timedelta(**time)
+
+    def clean(self) -> None:
+        """Let Kafka's log cleaner come, for so long that it drops tombstones."""
+        self.append()
+        for topic in (STORE, LOT):
+            for number in range(2):
+                log = self.kafka.broker.log(TopicPartition(topic, number))
+                log.compact(drop_tombstones=True)
+
+    def prune(self) -> old_letters.OldLetters:
+        done = remove_old(self.pruned, self.now[0])
+        self.removed += done.letters
+        return done
+
+    def open(self, settings: Settings) -> dict[str, Step]:
+        never = self.now[0] + timedelta(days=36_500)
+        return current_letters(settings, closed_since=never)
+
+    def check(self) -> None:
+        """All that is open is listed; what is missing is closed, old, and gone from Kafka."""
+        in_kafka = {
+            step.id
+            for topic, count in ((STORE, 2), (LOT, None))
+            for record in live(self.pruned, topic).values()
+            if (step := step_of(record, self.pruned.retry_rules, store_partitions=count))
+        }
+        pruned, whole = map(current_letters, (self.pruned, self.whole))
+        gone = whole.keys() - pruned.keys()
+        assert all(whole[name].at < self.now[0] - timedelta(days=DAYS) for name in gone)
+        assert not gone & in_kafka
+        # One that comes again when Kafka has forgotten it is a new one, and not what it was.
+        self.forgotten |= gone
+        known = whole.keys() - self.forgotten
+        assert {name: pruned[name] for name in known} == {name: whole[name] for name in known}
+        is_open = {name: step for name, step in pruned.items() if step.is_in_topic}
+        assert is_open.keys() - known <= in_kafka
+        assert self.open(self.pruned) == is_open  # which is read by itself
+
+    def rows(self, settings: Settings) -> set[tuple[object, ...]]:
+        sql = 'SELECT id, state, topic, "partition", "offset" FROM dead_letters'
+        found = query.rows(settings, sql, {DEAD_LETTERS: None})
+        assert len(found) == len({tuple(row.values()) for row in found})
+        return {tuple(row.values()) for row in found}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    now = [START]
+    given: dict[str, Any] = {
+        "partitions": 2,
+        "retry_jitter": 0.0,
+        "kafka_timeout": 1,
+        "letter_days": DAYS,
+    }
+    given |= {"retry_attempts": 2, "home": tmp_path}
+    with memory_kafka(lambda: milliseconds(now[0]), **given) as kafka:
+        apply_topics(kafka.settings)
+        yield World(kafka, tmp_path, now)
+
+
+def with_old_ones(world: World, count: int = 3) -> World:
+    """Give a world with letters that were dealt with long ago, and others in the same files."""
+    for number in range(count):
+        world.fail(number)
+    world.put(Outgoing(STORE, b"7", b"malformed", []))
+    world.append()
+    world.wait(hours=1)
+    world.sweep()
+    world.fail(90)
+    world.sweep()  # the last record of each partition is never cleaned
+    world.clean()
+    world.wait(days=30)
+    world.fail(91)
+    world.append()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> None:
+    draw = Random(seed)  # noqa: S311 - the same each time
+    actions: list[Callable[[], object]] = [
+        lambda: world.fail(draw.randrange(8)),
+        lambda: world.fail(draw.randrange(8)),
+        lambda: [*map(world.fail_again, draw.choices([*retries(world.pruned), None]))],
+        lambda: world.put(Outgoing(STORE, draw.choice((b"7", b"8")), b"malformed", [])),
+        lambda: world.put(Outgoing(draw.choice((STORE, LOT)), draw.choice(names()), None, [])),
+        lambda: world.wait(hours=draw.randrange(1, 48)),
+        lambda: world.wait(days=draw.randrange(1, 12)),
+        world.sweep,
+        world.sweep,
+        world.clean,
+        lambda: decide(world.pruned, is_redrive=draw.random() < 0.5),
+        world.prune,
+        world.prune,
+    ]
+
+    def names() -> list[bytes]:
+        return [b"7", *(f"positions-0-{number}".encode() for number in range(8))]
+
+    world.sweep()
+    for number in range(60):
+        draw.choice(actions)()
+        if number % 3 == 0:
+            world.check()
+    world.clean()
+    world.wait(days=DAYS + 1)
+    world.fail(99)
+    world.sweep()
+    world.prune()
+    world.check()
+    assert world.removed > 0
+
+
+def test_what_was_dealt_with_goes_and_what_is_open_stays(world: World) -> None:
+    with_old_ones(world)
+    before = world.rows(world.pruned)
+    done = world.prune()
+    assert (done.letters, done.rows, done.postponed) == (3, 6, {})
+    assert len(before) - len(world.rows(world.pruned)) == 6
+    states = {name: str(step.state) for name, step in current_letters(world.pruned).items()}
+    assert sorted(states.values()) == ["parked", "waiting", "waiting"]
+    assert life(world.pruned, "positions-0-0") == []
+    world.check()
+    assert world.prune().rows == 0
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(world: World) -> None:
+    with_old_ones(world)
+    before = world.rows(world.pruned)
+    done = remove_old(world.pruned, world.now[0], dry_run=True)
+    assert done.lines() == [
+        "dead_letters: 3 letters would be removed that were dealt with: 6 rows of 2 files"
+    ]
+    assert world.rows(world.pruned) == before
+
+
+def test_what_kafka_has_a_tombstone_of_stays_however_old(world: World) -> None:
+    world.fail(0)
+    world.wait(hours=1)
+    world.sweep()
+    world.wait(days=30)
+    world.fail(1)
+    world.append()
+    assert world.prune().letters == 0
+    world.fail(0)  # reported again: dropped, by the tombstone
+    world.sweep()
+    world.check()
+    assert str(current_letters(world.pruned)["positions-0-0"].state) == "retried"
+
+
+def test_a_letter_that_comes_again_after_that_is_a_new_one(world: World) -> None:
+    with_old_ones(world)
+    world.prune()
+    world.fail(0)
+    assert str(world.open(world.pruned)["positions-0-0"].state) == "waiting"
+    world.wait(hours=1)
+    world.sweep()
+    world.check()
+    assert len(life(world.pruned, "positions-0-0")) == 2
+
+
+def test_what_kafka_has_only_a_report_of_that_was_dropped_stays(world: World) -> None:
+    letter = failed(world.pruned, original(0, KEYS[0]), when=world.now[0])
+    misplaced = letter._replace(partition=1 - (letter.partition or 0))
+    for _ in range(2):
+        world.put(misplaced)
+        world.wait(hours=1)
+        world.sweep()
+    for number in range(2):
+        world.kafka.broker.log(TopicPartition(STORE, number)).compact()
+    world.wait(days=30)
+    world.fail(1)
+    world.append()
+    assert world.prune().letters == 0
+    world.put(misplaced)
+    world.sweep()
+    world.check()
+    [name] = {row[0] for row in world.rows(world.pruned)} - {"positions-0-1"}
+    assert str(current_letters(world.pruned)[str(name)].state) == "retried"
+
+
+def test_a_letter_of_an_older_version_is_closed_by_its_later_name(world: World) -> None:
+    """Which named malformed letters for their keys: `7` is the letter of the second row."""
+    own = f"dead-letters-0-5@{milliseconds(START)}"
+    rows = [
+        Step("7", LetterState.WAITING, 0, START, STORE, 0, 5),
+        Step(own, LetterState.PARKED, 0, START, LOT, 0, 5),
+        Step(own, LetterState.DISCARDED, 0, START, LOT, 0, 6),
+        Step("8", LetterState.WAITING, 0, START + timedelta(days=30), STORE, 0, 9),
+    ]
+    for settings in (world.pruned, world.whole):
+        version = open_table(settings).version()
+        made = pa.Table.from_pylist([asdict(row) for row in rows], letters_table.SCHEMA)
+        file = parquet_files.write(settings, DEAD_LETTERS, made, "00000001-older/rows.parquet")
+        table_log.commit(settings, DEAD_LETTERS, version, [file])
+    world.put(Outgoing(STORE, b"7", b"malformed", []))
+    world.wait(days=30)
+    [new] = {*world.open(world.pruned)} - {"8"}
+    assert new.startswith("dead-letters-")
+    assert world.prune().letters == 0  # Kafka has a record under that key
+    world.sweep()
+    world.clean()
+    world.fail(9)
+    world.sweep()
+    world.clean()
+    world.prune()
+    assert "7" not in world.open(world.pruned)
+
+
+def test_a_tombstone_by_hand_stays_as_long_as_a_letter_that_it_closed(world: World) -> None:
+    world.fail(0)
+    world.wait(hours=1)
+    world.sweep()
+    [retry] = retries(world.pruned)
+    world.fail_again(retry)
+    world.append()
+    name = "positions-0-0"
+    partition = world.open(world.pruned)[name].partition
+    world.put(Outgoing(STORE, name.encode(), None, [], partition))
+    world.fail(3)  # in the same partition, as the next ones: its last record is never cleaned
+    world.clean()
+    world.wait(days=30)
+    world.fail(0)
+    world.wait(hours=1)
+    world.sweep()
+    world.fail(6)
+    world.clean()
+    assert world.prune().letters == 0
+    assert current_letters(world.pruned)[name].is_by_hand is False
+    assert name not in world.open(world.pruned)
+    world.check()
+    world.wait(days=30)
+    world.fail(9)
+    world.sweep()
+    world.prune()
+    assert life(world.pruned, name) == []
+    assert not any(row[0] == name for row in world.rows(world.pruned))
+
+
+def test_a_clock_that_is_ahead_makes_no_letter_old(world: World) -> None:
+    world.fail(0)
+    world.wait(hours=1)
+    world.sweep()
+    world.put(Outgoing(STORE, b"7", b"malformed", []))
+    world.sweep()
+    world.clean()
+    world.wait(days=1000)
+    assert world.prune().letters == 0
+
+
+def test_a_store_that_was_emptied_makes_no_letter_old(world: World) -> None:
+    with_old_ones(world)
+    require_stores(world.pruned, STORE, LOT)
+    world.kafka.broker.delete_topic(STORE)
+    apply_topics(world.pruned)
+    before = world.rows(world.pruned)
+    with pytest.raises(ShardpostError, match="it was deleted and created again"):
+        world.prune()
+    assert world.rows(world.pruned) == before
+
+
+def test_killed_between_two_steps_it_has_removed_whole_letters_or_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_old_ones(world)
+    before = len(world.rows(world.pruned))
+    found = []
+    for at in range(1, 10):
+        left = itertools.count(1)
+
+        def killed(_: str, at: int = at, left: Iterator[int] = left) -> None:
+            if next(left) == at:
+                raise Killed
+
+        monkeypatch.setattr(old_letters, "step", killed)
+        with suppress(Killed):
+            world.prune()
+        found.append(len(world.rows(world.pruned)))
+        world.check()
+        if found[-1] < before:
+            break
+    # Once for each file that is written, and before the commit: nothing; after it, all.
+    assert found == [before, before, before, before - 6]
+
+
+def test_beside_a_sweep_that_is_first_it_tries_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_old_ones(world)
+
+    def swept(name: str) -> None:
+        if name == "remove letters" and not world.open(world.pruned).keys() & {"positions-0-5"}:
+            world.fail(5)
+            world.append()
+
+    monkeypatch.setattr(old_letters, "step", swept)
+    assert world.prune().letters == 3
+    world.check()
+
+
+def test_beside_one_sweep_after_the_other_it_gives_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_old_ones(world)
+    numbers = iter(range(20, 40))
+
+    def swept(name: str) -> None:
+        if name == "remove letters":
+            world.fail(next(numbers))
+            world.append()
+
+    monkeypatch.setattr(old_letters, "step", swept)
+    done = world.prune()
+    assert (done.letters, [*done.postponed]) == (0, ["dead_letters"])
+    world.check()
+
+
+def test_a_sweep_that_is_second_appends_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_old_ones(world)
+    world.fail(5)
+    appended = letters_table.append
+    done: list[old_letters.OldLetters] = []
+
+    def beside(*arguments: object) -> None:
+        if not done:
+            done.append(world.prune())
+        appended(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(letters_table, "append", beside)
+    assert letters_table_append.catch_up(world.pruned) == 1
+    assert done[0].letters == 3
+    assert str(current_letters(world.pruned)["positions-0-5"].state) == "waiting"
+    world.append()
+    world.check()
