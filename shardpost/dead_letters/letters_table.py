@@ -26,7 +26,7 @@ from shardpost.dead_letters.model.stored_names import named_pattern
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.query import exists, rows
 from shardpost.delta.sql import text_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka import offsets, reading
@@ -144,12 +144,7 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
 
 def open_table(settings: Settings) -> DeltaTable:
     """Return the table as it is now, created or given its newer columns if need be."""
-    table_log.create(settings, DEAD_LETTERS, KEEP_DAYS)
-    table = DeltaTable(path_of(settings, DEAD_LETTERS))
-    if table_log.is_up_to_date(table, DEAD_LETTERS):
-        return table
-    table_log.bring_up_to_date(settings, DEAD_LETTERS, table.version())
-    return DeltaTable(path_of(settings, DEAD_LETTERS))
+    return table_log.opened(settings, DEAD_LETTERS, KEEP_DAYS)
 
 
 def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:

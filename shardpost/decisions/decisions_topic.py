@@ -22,12 +22,6 @@ def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -
     return Outgoing(topic, decision.about, decision.value(), [*headers.items()])
 
 
-def list_all(settings: Settings) -> Iterator[tuple[Decision, dict[str, bytes]]]:
-    """Yield all decisions that are kept, with their headers."""
-    for partition in _partitions(settings):
-        yield from of_partition(settings, partition.partition, None)
-
-
 def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions since a time, with their headers, and read none that is far older."""
     for partition in _partitions(settings):

@@ -11,20 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.query import path_of
 from shardpost.delta.row_bounds import HIGHEST, RowFile, row_files
 from shardpost.delta.small_files import to_merge
 from shardpost.delta.table import Table
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.settings import Settings
 
-# Nobody asks for an old version.
-KEEP_DAYS = 1
 # More than the writers that change the table at the same moment.
 MOST_CONFLICTS = 20
 
@@ -36,7 +31,7 @@ class RowTable:
 
     def __init__(self, settings: Settings, table: Table, key: str) -> None:
         self._settings, self._table, self._key = settings, table, key
-        opened = _opened(settings, table)
+        opened = table_log.opened(settings, table)
         self._version = opened.version()
         self.files = row_files(opened, key)
 
@@ -120,18 +115,3 @@ def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable]
         except VersionExistsError as error:
             log.info("%s; trying again", error)
     return make(RowTable(settings, table, key))
-
-
-def _opened(settings: Settings, table: Table) -> DeltaTable:
-    """Return the newest version of a table, with what it lacks of a table of this release."""
-    path = path_of(settings, table)
-    try:
-        opened = DeltaTable(path)
-    except TableNotFoundError:
-        table_log.create(settings, table, KEEP_DAYS)
-        return DeltaTable(path)
-    version = opened.version()
-    if table_log.is_up_to_date(opened, table):
-        return opened
-    table_log.bring_up_to_date(settings, table, version)
-    return DeltaTable(path)

@@ -61,6 +61,23 @@ def create(settings: Settings, table: Table, keep_days: int) -> None:
     )
 
 
+def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
+    """Return the newest version of a table to be written to, created or brought up to date.
+
+    By default nobody asks for an old version of it.
+
+    VersionExistsError if another writer does that at the same moment.
+    """
+    path = path_of(settings, table)
+    if not DeltaTable.is_deltatable(path):
+        create(settings, table, keep_days)
+    found = DeltaTable(path)
+    if is_up_to_date(found, table):
+        return found
+    bring_up_to_date(settings, table, found.version())
+    return DeltaTable(path)
+
+
 def is_up_to_date(found: DeltaTable, table: Table) -> bool:
     """Tell whether a table has all that `bring_up_to_date` adds."""
     return _has_properties(found) and not missing_columns(found, table)

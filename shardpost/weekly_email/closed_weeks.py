@@ -14,8 +14,10 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.query import exists, rows
+from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka.offsets import partition_counts
 from shardpost.settings import Settings
 from shardpost.settings.values import LEAST_LEDGER_DAYS
@@ -48,16 +50,17 @@ def list_all(settings: Settings) -> dict[str, ClosedWeek]:
 
 def add(settings: Settings, week: ClosedWeek) -> None:
     """Add a row; it is tried again where another run writes at the same time."""
-    path = path_of(settings, CLOSED_WEEKS)
-    if not exists(settings, CLOSED_WEEKS):
-        write_deltalake(path, SCHEMA.empty_table(), mode="ignore")
     row = pa.Table.from_pylist([asdict(week)], SCHEMA)
     for _ in range(MOST_CONFLICTS):
         try:
-            return write_deltalake(path, row, mode="append")
-        except CommitFailedError as error:
+            return _append(settings, row)
+        except (CommitFailedError, VersionExistsError) as error:
             log.info("%s: its row is written again: %s", week.week, error)
-    return write_deltalake(path, row, mode="append")
+    return _append(settings, row)
+
+
+def _append(settings: Settings, row: pa.Table) -> None:
+    write_deltalake(table_log.opened(settings, CLOSED_WEEKS), row, mode="append")
 
 
 def find(settings: Settings, week: IsoWeek, now: datetime) -> ClosedWeek | None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from shardpost.delta.arrow_schema import arrow_schema
@@ -75,9 +75,6 @@ def require_audience(settings: Settings, week: IsoWeek, known: FrozenWeek | None
 
 def commit(settings: Settings, frozen: FrozenWeek) -> None:
     """Insert the week's row; ShardpostError if the week is frozen already."""
-    path = path_of(settings, FROZEN_WEEKS)
-    if not exists(settings, FROZEN_WEEKS):
-        write_deltalake(path, SCHEMA.empty_table(), mode="ignore")
     source = pa.Table.from_pylist([asdict(frozen)], SCHEMA)
     try:
         done = (
@@ -115,12 +112,10 @@ def repoint(settings: Settings, week: IsoWeek, version: int) -> None:
 
 
 def _table(settings: Settings) -> DeltaTable:
-    """Return the table, with the columns that were added after it was created."""
-    from shardpost.delta.table_log import bring_up_to_date  # who only reads does without Parquet
+    """Return the table, to be written to."""
+    from shardpost.delta import table_log  # who only reads does without Parquet
 
-    version = DeltaTable(path_of(settings, FROZEN_WEEKS)).version()
-    bring_up_to_date(settings, FROZEN_WEEKS, version)
-    return DeltaTable(path_of(settings, FROZEN_WEEKS))
+    return table_log.opened(settings, FROZEN_WEEKS)
 
 
 def audience_version(settings: Settings) -> int:

@@ -8,8 +8,10 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.query import exists, rows
+from shardpost.delta.table_log import VersionExistsError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger_mark import LedgerMark
 from shardpost.weekly_email.model.tables import LEDGER_MARKS
@@ -39,7 +41,7 @@ def add(settings: Settings, mark: LedgerMark) -> None:
     for _ in range(MOST_CONFLICTS):
         try:
             return _append(settings, mark)
-        except CommitFailedError as error:
+        except (CommitFailedError, VersionExistsError) as error:
             log.info("%s: its mark is written again: %s", mark.week, error)
     return _append(settings, mark)
 
@@ -48,8 +50,5 @@ def _append(settings: Settings, mark: LedgerMark) -> None:
     known = list_all(settings)
     if known:
         mark = replace(mark, marked_at=max(mark.marked_at, known[-1].marked_at + RESOLUTION))
-    path = path_of(settings, LEDGER_MARKS)
-    if not exists(settings, LEDGER_MARKS):
-        write_deltalake(path, SCHEMA.empty_table(), mode="ignore")
-    row = pa.Table.from_pylist([asdict(mark)], SCHEMA)
-    write_deltalake(path, row, mode="append")
+    table = table_log.opened(settings, LEDGER_MARKS)
+    write_deltalake(table, pa.Table.from_pylist([asdict(mark)], SCHEMA), mode="append")

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost.decisions import decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, producer
 from shardpost.run_requests.model.commands import CommandState
@@ -17,6 +16,7 @@ from shardpost.run_requests.release import release
 from shardpost.run_requests.run_list import commands_in_force, list_runs
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support import decisions
 from tests.support.airflow_server import AirflowServer
 from tests.support.run_requests import KEY, ask, decided, history, request, run, why
 
@@ -52,7 +52,7 @@ def test_another_payload_is_a_conflict_that_is_kept_and_not_run(
     ask(askable, KEY, request({"week": "2026-W46"}, by="ben"))
     assert run(askable).conflicts == 1
     assert len(airflow.runs) == 1
-    [(decision, headers)] = decisions_topic.list_all(askable)
+    [(decision, headers)] = decisions.list_all(askable)
     assert decision.about == KEY.encode()
     assert "requested by anna" in decision.why
     assert json.loads(headers["request"]) == request({"week": "2026-W46"}, by="ben")
@@ -168,7 +168,7 @@ def test_what_cannot_run_is_refused_with_the_reason_and_the_key_is_free(
     for key, (asked, _) in REFUSED.items():
         ask(askable, key, asked)
     assert run(askable).refused == len(REFUSED)
-    found = {one.about.decode(): one.why for one, _ in decisions_topic.list_all(askable)}
+    found = {one.about.decode(): one.why for one, _ in decisions.list_all(askable)}
     assert found.keys() == REFUSED.keys()
     for key, (_, reason) in REFUSED.items():
         assert reason in found[key], key
@@ -204,7 +204,7 @@ def test_malformed_requests_are_refused_and_block_nothing(
     ask(askable, "good", request())
     counts = run(askable)
     assert (counts.refused, counts.issued, counts.started) == (len(bad), 1, 1)
-    found = list(decisions_topic.list_all(askable))
+    found = list(decisions.list_all(askable))
     assert len(found) == len(bad)
     assert all(f"{askable.topic('run-requests')}[0]@" in one.why for one, _ in found)
     assert run(askable) == DispatchCounts()
@@ -258,7 +258,7 @@ def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: Airflow
     freed = release(askable, KEY, "ben", "it hangs", datetime.now(UTC))
     assert freed.run_id == airflow.started[0]
     assert commands_in_force(askable) == []
-    [(decision, _)] = decisions_topic.list_all(askable)
+    [(decision, _)] = decisions.list_all(askable)
     assert (decision.kind, decision.who, decision.why) == ("released", "ben", "it hangs")
     with pytest.raises(ShardpostError, match="no run command is in force under key"):
         release(askable, KEY, "ben", "again", datetime.now(UTC))

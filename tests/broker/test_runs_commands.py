@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shardpost.decisions import decisions_topic
 from shardpost.run_requests.request_watch import RequestWatch
 from shardpost.settings import Settings
+from tests.support import decisions
 from tests.support.airflow_server import AirflowServer
 from tests.support.command_line import CommandLine
 from tests.support.job_process import wait_for
@@ -75,7 +75,7 @@ def test_what_is_listed_dispatched_and_released(
     assert "started  " in command("runs", "list")
     assert "is left running" in command("runs", "release", KEY, "--why", "it hangs", "--by", "ben")
     assert command.json("runs", "list") == []
-    [(decision, _)] = decisions_topic.list_all(askable)
+    [(decision, _)] = decisions.list_all(askable)
     assert (decision.who, decision.why) == ("ben", "it hangs")
     assert "no run command is in force under key" in command.refused(
         "runs", "release", KEY, "--why", "again", code=1

@@ -12,13 +12,13 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from shardpost.decisions import decisions_topic
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.kafka.clients import producer
 from shardpost.locks import exclusive
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.settings import Settings
+from tests.support import decisions
 from tests.support.command_line import CommandLine
 
 DEADLINE_SECONDS = 240
@@ -143,7 +143,7 @@ def test_a_thousand_requests_over_a_hundred_keys_become_a_hundred_runs(
             eventually(partial(fail, api, run), f"{run} cannot be marked failed")
     stack("runs", "dispatch")
     assert [row for row in stack.json("runs", "list") if row["key"].startswith("many/")] == []
-    released = [one for one, _ in decisions_topic.list_all(stack.settings) if gone in one.why]
+    released = [one for one, _ in decisions.list_all(stack.settings) if gone in one.why]
     assert [str(one.kind) for one in released] == ["released"]
 
 

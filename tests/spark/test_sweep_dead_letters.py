@@ -4,24 +4,31 @@ import os
 import signal
 import subprocess
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from shardpost import locks
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import GROUP
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.letters_table import current_letters, life
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
+from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.old_letters import remove_old
 from shardpost.dead_letters.spark import letters_table_append
 from shardpost.dead_letters.sweep import sweep_dead_letters
+from shardpost.delta import parquet_files, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.table_log import newest_version
 from shardpost.errors import ShardpostError
@@ -117,6 +124,37 @@ def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(ready: Setting
     before = of_table(ready)
     assert run(ready, 1) == {"waiting": 1}
     assert of_table(ready) == before
+
+
+def test_old_letters_leave_the_table_while_spark_appends_to_it(
+    ready: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters_table_append, "FEW", 0)
+    put(ready, [failed(ready, original(number)) for number in range(3)])
+    assert run(ready, 0) == {"waiting": 3}
+    ancient = datetime(2020, 1, 1, tzinfo=UTC)
+    life_of_one = [
+        Step("orders-0-1", LetterState.WAITING, 0, ancient, "dead-letters", 0, 1),
+        Step("orders-0-1", LetterState.RETRIED, 0, ancient, "dead-letters", 0, 2),
+    ]
+    made = pa.Table.from_pylist([asdict(one) for one in life_of_one], letters_table.SCHEMA)
+    file = parquet_files.write(ready, DEAD_LETTERS, made, "00000000-ancient/steps.parquet")
+    version = newest_version(ready, DEAD_LETTERS) or 0
+    table_log.commit(ready, DEAD_LETTERS, version, [file])
+    assert states(ready) == {"waiting": 3, "retried": 1}
+    put(ready, [failed(ready, original(number)) for number in (3, 4)])
+    merged, removed = parquet_files.merge_small, []
+
+    def beside(*arguments: Any) -> Any:
+        removed.append(remove_old(ready, datetime.now(UTC)).letters)
+        return merged(*arguments)
+
+    monkeypatch.setattr(parquet_files, "merge_small", beside)
+    assert run(ready, 0) == {"waiting": 5}
+    assert removed == [1, 0]  # the sweep was second, and appended once more
+    assert states(ready) == {"waiting": 5}
+    version = newest_version(ready, DEAD_LETTERS) or 0
+    assert read(spark, ready, DEAD_LETTERS, version).count() == 5
 
 
 def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:

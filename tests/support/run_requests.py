@@ -6,13 +6,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from shardpost.decisions import decisions_topic
 from shardpost.kafka.clients import producer
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.dispatch import dispatch
 from shardpost.run_requests.model.commands import CommandEntry
 from shardpost.run_requests.model.dispatch_counts import DispatchCounts
 from shardpost.settings import Settings
+from tests.support import decisions
 
 KEY = "weekly_email/2026-W47"
 _CLIENTS: dict[str, Producer] = {}
@@ -47,11 +47,9 @@ def history(settings: Settings) -> list[CommandEntry]:
 
 
 def decided(settings: Settings) -> list[tuple[str, str]]:
-    return sorted(
-        (str(one.kind), one.about.decode()) for one, _ in decisions_topic.list_all(settings)
-    )
+    return sorted((str(one.kind), one.about.decode()) for one, _ in decisions.list_all(settings))
 
 
 def why(settings: Settings) -> str:
-    [(one, _)] = decisions_topic.list_all(settings)
+    [(one, _)] = decisions.list_all(settings)
     return one.why

@@ -13,7 +13,6 @@ from pyarrow import parquet
 from shardpost.cli import run as shardpost
 from shardpost.commands import erase as command
 from shardpost.commands.emails import group
-from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Kind
 from shardpost.delta.query import path_of
 from shardpost.erasure import erase as erasure
@@ -37,6 +36,7 @@ from shardpost.weekly_email.old_audiences import erase_old
 from shardpost.weekly_email.old_weeks import close_old
 from shardpost.weekly_email.resolve import resolve
 from shardpost.weekly_email.shard_locks import locked
+from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import begin, freeze, hold, record
 
@@ -169,7 +169,7 @@ def test_its_contact_goes_and_that_it_was_mailed_stays(kafka: MemoryKafka) -> No
 
 def test_it_is_on_record_under_its_hash(at: Settings) -> None:
     erased(at)
-    [(decision, headers)] = list(decisions_topic.list_all(at))
+    [(decision, headers)] = list(decisions.list_all(at))
     assert decision.about == erased_id(WHO).encode()
     found = (decision.kind, decision.who, decision.when, decision.why)
     assert found == (Kind.ERASED, "anna", NOW, "it asked for it")
@@ -181,7 +181,7 @@ def test_a_dry_run_changes_nothing(kafka: MemoryKafka) -> None:
     result = erased(kafka.settings, dry_run=True)
     assert (len(result.audiences), len(result.ledger)) == (4, 3)
     assert (on_disk(kafka.settings), in_ledger(kafka)) == before
-    assert list(decisions_topic.list_all(kafka.settings)) == []
+    assert list(decisions.list_all(kafka.settings)) == []
 
 
 @pytest.mark.parametrize("killed_at", STEPS)
@@ -199,7 +199,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
     assert state(kafka.settings, SENT) is DeliveryState.SENT
     erased(kafka.settings)
     assert is_erased(kafka)
-    assert len(list(decisions_topic.list_all(kafka.settings))) == 1
+    assert len(list(decisions.list_all(kafka.settings))) == 1
 
 
 def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: MemoryKafka) -> None:
@@ -209,7 +209,7 @@ def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: Mem
         assert frozen_weeks.member(at, row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
     assert "is already running" in result.postponed[str(UNKNOWN)]
-    assert list(decisions_topic.list_all(at)) == []
+    assert list(decisions.list_all(at)) == []
     erased(at)
     assert is_erased(kafka)
 

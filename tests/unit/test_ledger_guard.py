@@ -13,7 +13,6 @@ from deltalake.exceptions import CommitFailedError
 
 from shardpost.cli import run as shardpost
 from shardpost.commands.emails import accept_ledger
-from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
@@ -31,6 +30,7 @@ from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.ledger_mark import LedgerMark
 from shardpost.weekly_email.shard_locks import locked
+from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 WEEK = IsoWeek(2026, 47)
@@ -220,7 +220,7 @@ def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> 
     later = NOW + timedelta(hours=1)
     accept(kafka.settings, WEEK, "anna", "nobody had been mailed", later)
     require_ledger(kafka.settings, WEEK)
-    [(decision, headers)] = decisions_topic.list_all(kafka.settings)
+    [(decision, headers)] = decisions.list_all(kafka.settings)
     assert decision == Decision(b"2026-W47", Kind.RESOLVED, "anna", later, "nobody had been mailed")
     assert headers["as"] == b"ledger accepted"
     recreate(kafka)
@@ -235,11 +235,11 @@ def test_a_ledger_that_lost_nothing_is_not_accepted(
     run(kafka.settings)
     assert shardpost(command) == 0
     assert "2026-W47: its ledger lost nothing that is known of" in capsys.readouterr().out
-    assert list(decisions_topic.list_all(kafka.settings)) == []
+    assert list(decisions.list_all(kafka.settings)) == []
     recreate(kafka)
     assert shardpost(command) == 0
     assert "its ledger is taken as it is now" in capsys.readouterr().out
-    assert len(list(decisions_topic.list_all(kafka.settings))) == 1
+    assert len(list(decisions.list_all(kafka.settings))) == 1
 
 
 def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka) -> None:
@@ -250,7 +250,7 @@ def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka)
     assert require_ledger(kafka.settings, WEEK)
     [*_, last] = ledger_marks.list_all(kafka.settings)
     assert last.accepted_by == "anna"
-    [(decision, _)] = decisions_topic.list_all(kafka.settings)
+    [(decision, _)] = decisions.list_all(kafka.settings)
     assert decision.when == behind
 
 
@@ -270,7 +270,7 @@ def test_a_ledger_is_not_accepted_beside_a_run(kafka: MemoryKafka) -> None:
     with locked(kafka.settings, WEEK, [1]), pytest.raises(LockedError, match="shard 1"):
         accept(kafka.settings, WEEK, "anna", "why", NOW)
     assert refused(kafka.settings)
-    assert list(decisions_topic.list_all(kafka.settings)) == []
+    assert list(decisions.list_all(kafka.settings)) == []
 
 
 def test_a_run_that_writes_nothing_adds_no_mark(kafka: MemoryKafka) -> None:

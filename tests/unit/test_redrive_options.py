@@ -7,9 +7,9 @@ import pytest
 
 from shardpost import cli
 from shardpost.commands.letters.redrive_or_discard import AGAIN_IN_VAIN
-from shardpost.decisions import decisions_topic
 from shardpost.kafka.clients import producer
 from shardpost.topics.creation import apply_topics
+from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 Answer = tuple[int, str, str]
@@ -82,5 +82,5 @@ def test_who_decided_is_recorded(
     assert letters(doing, "--apply", "--why", "x", "--by", " ")[0] == 2
     code, out, _ = letters(doing, "--apply", "--why", "mended", "--by", "anna")
     assert (code, out.splitlines()[-1][0]) == (0, "1")
-    [(decision, _)] = decisions_topic.list_all(kafka.settings)
+    [(decision, _)] = decisions.list_all(kafka.settings)
     assert (decision.who, decision.why) == ("anna", "mended")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Kind
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
@@ -21,6 +20,7 @@ from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.shard_locks import locked
+from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 WEEK = IsoWeek(2026, 47)
@@ -94,7 +94,7 @@ def test_each_client_has_a_decision_on_record_under_its_week(ready: Settings) ->
     resolve.resolve(ready, as_(Outcome.OPEN, HERE, THERE))
     found = [
         (one.about, one.kind, one.who, one.when, one.why, headers["as"])
-        for one, headers in decisions_topic.list_all(ready)
+        for one, headers in decisions.list_all(ready)
     ]
     expected = (Kind.RESOLVED, "anna", NOW, "found in the log", b"open")
     assert sorted(found) == [(f"{WEEK}/{name}".encode(), *expected) for name in (HERE, THERE)]
@@ -126,7 +126,7 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
     with pytest.raises(ShardpostError, match=f"client5 is {state or 'open'}; nothing was changed"):
         resolve.resolve(ready, as_(Outcome.SENT, HERE, THERE))
     assert [row[0] for row in rows(ready, HERE)] == ["unknown"]
-    assert list(decisions_topic.list_all(ready)) == []
+    assert list(decisions.list_all(ready)) == []
 
 
 def test_a_wrong_name_stops_no_run_of_another_machine(ready: Settings) -> None:

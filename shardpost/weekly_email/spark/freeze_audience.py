@@ -41,8 +41,7 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
 
 def _write(settings: Settings, week: PreparedWeek, audience: DataFrame) -> int:
     """Write the audience, in place of one that a crashed run left; return the table's version."""
-    table_log.create(settings, AUDIENCES, FOR_GOOD_DAYS)
-    version = frozen_weeks.audience_version(settings)
+    version = table_log.opened(settings, AUDIENCES, FOR_GOOD_DAYS).version()
     prefix = f"{week.iso_week}-"
     left = [f for f in table_log.sizes(settings, AUDIENCES, version) if f.startswith(prefix)]
     rows = audience.withColumn("week", F.lit(str(week.iso_week)))
