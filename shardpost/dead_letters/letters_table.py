@@ -45,24 +45,19 @@ _STEP = (
 )
 # Its place in the order of a letter's life, as Step.order has it, but for the offset.
 _STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
-_CLOSED = "('retried', 'redriven', 'discarded')"
-# Letters that wait or are parked, and that no later step of theirs closes, in topics that are there
-# or in older ones: all that are open, and those that were lost or removed by hand.
+# Letters that wait or are parked in the topics that are there, and that no later step of theirs in
+# these closes: all that are open, and those that were removed by hand, or lost with one of them.
 _MAY_BE_OPEN = f"""
 SELECT id AS chosen_id FROM (
-  SELECT id, "offset", {{is_past}} AS is_past, {_GENERATION} AS generation, {_STAGE} AS stage
-  FROM dead_letters WHERE state IN ('waiting', 'parked') AND attempt IS NOT NULL
+  SELECT id, "offset", {_STAGE} AS stage FROM dead_letters
+  WHERE state IN ('waiting', 'parked') AND attempt IS NOT NULL AND NOT ({{is_past}})
 ) AS there
 LEFT ANTI JOIN (
-  SELECT id AS closed_id, "offset" AS closed_offset, {{is_past}} AS closed_is_past,
-    {_GENERATION} AS closed_generation, {_STAGE} AS closed_stage
-  FROM dead_letters WHERE state IN {_CLOSED} AND attempt IS NOT NULL
+  SELECT id AS closed_id, "offset" AS closed_offset, {_STAGE} AS closed_stage FROM dead_letters
+  WHERE state IN ('retried', 'redriven', 'discarded') AND attempt IS NOT NULL AND NOT ({{is_past}})
 ) AS closed
-ON id = closed_id AND is_past = closed_is_past AND (
-  (is_past AND closed_generation > generation)
-  OR ((NOT is_past OR closed_generation = generation) AND (
-    closed_stage > stage OR (closed_stage = stage AND closed_offset > "offset")
-  ))
+ON id = closed_id AND (
+  closed_stage > stage OR (closed_stage = stage AND closed_offset > "offset")
 )
 """  # noqa: S608 - constants
 # So many letters that the table has not read are looked up by their names.

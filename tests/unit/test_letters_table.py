@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.support.letter_world import START, at, decide, failed, milliseconds, 
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 STORE, LOT = "dead-letters", "parking-lot"
+NEVER = START + timedelta(days=36_500)
 PARKING = {"retry_attempts": 0}
 
 
@@ -70,8 +72,11 @@ class Letters:
         found = {name: str(step.state) for name, step in current_letters(self.settings).items()}
         self.append()
         assert unread(self.settings) == []
-        again = {name: str(step.state) for name, step in current_letters(self.settings).items()}
+        every = current_letters(self.settings)
+        again = {name: str(step.state) for name, step in every.items()}
         assert again == found
+        is_open = {name: step for name, step in every.items() if step.is_in_topic}
+        assert current_letters(self.settings, closed_since=NEVER) == is_open
         return found
 
     def rows(self) -> list[dict[str, Any]]:

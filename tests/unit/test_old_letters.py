@@ -342,6 +342,22 @@ def test_a_tombstone_by_hand_stays_as_long_as_a_letter_that_it_closed(world: Wor
     assert not any(row[0] == name for row in world.rows(world.pruned))
 
 
+def test_one_that_is_parked_again_after_it_was_discarded_is_open(world: World) -> None:
+    parking = world.pruned.model_copy(update={"retry_attempts": 0})
+    for _ in range(2):
+        world.fail(0)
+        sweep(parking, world.now[0])
+        decide(world.pruned, is_redrive=False)
+        world.fail(3)
+        sweep(parking, world.now[0])
+        world.clean()
+    world.fail(0)
+    sweep(parking, world.now[0])
+    world.append()
+    assert {*world.open(world.pruned)} == {"positions-0-0", "positions-0-3"}
+    world.check()
+
+
 def test_a_clock_that_is_ahead_makes_no_letter_old(world: World) -> None:
     world.fail(0)
     world.wait(hours=1)
