@@ -1,5 +1,6 @@
 """Real job processes for tests of crashes: spark-submit, its JVM, its Python driver and workers."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.job_spec import JobSpec
@@ -32,7 +34,8 @@ class Job:
         more = {}
         if pause_anywhere_at is not None:
             paused = settings.home / f"paused-{time.monotonic_ns()}"
-            more = {"PYTHONPATH": str(PAUSING_ANYWHERE), "PAUSE_AT": pause_anywhere_at}
+            path = os.pathsep.join(map(str, (PAUSING_ANYWHERE, CHECKOUT)))
+            more = {"PYTHONPATH": path, "PAUSE_AT": pause_anywhere_at}
             more |= {"PAUSE_AT_TIME": str(nth_time), "PAUSED": str(paused)}
         file = str(submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
