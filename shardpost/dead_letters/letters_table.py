@@ -7,7 +7,7 @@ are right also before the first sweep.
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
-from shardpost.delta.sql import text_literal
+from shardpost.delta.sql import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka import offsets, reading
 from shardpost.kafka.messages import record_of
@@ -35,6 +35,7 @@ from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
+RESOLUTION = timedelta(microseconds=1)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
@@ -104,7 +105,7 @@ def _chosen(
     """
     pattern = text_literal(rf"\A{named_pattern(settings.topic('dead-letters'))}\z")
     named = ", ".join(map(text_literal, sorted(names))) or "''"
-    since = f"TIMESTAMP '{closed_since.astimezone(UTC).isoformat()}'"
+    since = time_literal(max(MIN_TIME, min(closed_since, MAX_TIME - RESOLUTION)))
     chosen = f"""
     WITH chosen AS (
       SELECT id AS chosen_id FROM dead_letters

@@ -27,6 +27,7 @@ from shardpost.dead_letters.model.record_steps import step_of
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.sql import time_literal
 from shardpost.delta.table_errors import table_errors
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka import offsets, reading
@@ -143,7 +144,7 @@ def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None
 
 
 def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone:
-    before = f"TIMESTAMP '{horizon.astimezone(UTC).isoformat()}'"
+    before = time_literal(horizon)
     of_letters = (
         "SELECT id FROM dead_letters WHERE attempt IS NOT NULL"  # noqa: S608 - a time
         f" GROUP BY id HAVING max(at) < {before}"

@@ -209,6 +209,14 @@ def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> 
     assert world.removed > 0
 
 
+@pytest.mark.parametrize("year", [1, 9999])
+def test_letters_are_listed_since_any_time(world: World, year: int) -> None:
+    with_old_ones(world)
+    since = START.replace(year=year)
+    found = current_letters(world.pruned, closed_since=since)
+    assert len(found) == (6 if year == 1 else 3)
+
+
 def test_a_letter_that_is_open_is_never_one_that_may_go() -> None:
     waiting = Step("a", LetterState.WAITING, 1, START, STORE, 0, 5)
     retried = Step("a", LetterState.RETRIED, 0, START, STORE, 0, 3)
