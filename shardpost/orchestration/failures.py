@@ -8,7 +8,6 @@ all groups before they say why.
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import (
@@ -18,6 +17,8 @@ from airflow.sdk.exceptions import (
     AirflowTaskTimeout,
 )
 
+from shardpost.alerts.channels import tell
+from shardpost.alerts.model.alert import Message
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError
 from shardpost.orchestration.log_groups import close_all_groups, open_group
 from shardpost.settings import load
@@ -65,7 +66,7 @@ def say_that_it_is_tried_again(context: Context) -> None:
 
 
 def alert(context: Context) -> None:
-    """Log, as the last line, why a task failed; append it to `alerts.log`.
+    """Log, as the last line, why a task failed; tell it through the alert channels.
 
     There with the run, the task and its shards.
     """
@@ -73,18 +74,19 @@ def alert(context: Context) -> None:
     label = getattr(task, "rendered_map_index", None)
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
     why = _why(context)
-    _append_alert(f"{where}, attempt {task.try_number}: {why}")
+    _tell(f"a task failed: {task.dag_id}", f"{where}, attempt {task.try_number}: {why}")
     close_all_groups(log)
     log.error("failed: %s", why)
 
 
 def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
-    """Log, and append to `alerts.log` as one line, what a run that is done leaves to a person."""
+    """Log, and tell as one line, what a run that is done leaves to a person."""
     task = context["ti"]
     for line in lines:
         log.warning(line)
     named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
-    _append_alert(f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}")
+    what = f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}"
+    _tell(f"{task.dag_id} needs attention", what)
 
 
 def _why(context: Context) -> str:
@@ -100,6 +102,5 @@ def _why(context: Context) -> str:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _append_alert(line: str) -> None:
-    with (load().home / "alerts.log").open("a") as file:
-        file.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {line}\n")
+def _tell(title: str, line: str) -> None:
+    tell(load(), Message(f"Shardpost: {title}", line))

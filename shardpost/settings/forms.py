@@ -25,6 +25,7 @@ _HEAP_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _WEEK = re.compile(r"(\d{4})-W(\d{2})")
 _LIST_ID = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _DAG = re.compile(r"[\w.-]+", re.ASCII)
+_SCHEMED = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d*)(,[1-9]\d*)?\])?|local-cluster\[\d+,\d+,\d+\]|yarn"
@@ -39,6 +40,16 @@ def host(text: str) -> str:
     except ValueError:
         if not _HOST.fullmatch(text):
             raise ValueError("expected a host name or an IP address, and nothing else") from None
+    return text
+
+
+def alert_urls(text: str) -> str:
+    """Check URLs of alert channels, separated by blanks; what they are is not shown."""
+    for number, url in enumerate(text.split(), 1):
+        if not _SCHEMED.match(url):
+            raise ValueError(
+                f"expected URLs of Apprise, separated by blanks: number {number} has no scheme"
+            )
     return text
 
 

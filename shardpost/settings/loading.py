@@ -75,9 +75,10 @@ def _validated(values: Mapping[str, object], file: DotEnv) -> tuple[Settings | N
 
 
 def _problem(error: ErrorDetails, file: DotEnv) -> str:
-    """Return what is wrong with one setting; a password is not shown."""
-    name = PREFIX + str(error["loc"][0]).upper()
-    is_shown = "PASSWORD" not in name and error["input"] is not None
+    """Return what is wrong with one setting; a secret, which has no `repr`, is not shown."""
+    field = str(error["loc"][0])
+    name = PREFIX + field.upper()
+    is_shown = Settings.model_fields[field].repr and error["input"] is not None
     value = f"={error['input']!r}" if is_shown else ""
     message = _EXPECTED.get(error["type"]) or error["msg"].removeprefix(_MESSAGE_BEGINS)
     return f"setting {name}{value}{file.where(name)}: {message}"

@@ -276,6 +276,16 @@ class Settings(BaseModel):
     foreign_dead_letters: str | None = Field(
         None, description="dead-letter topics of Kafka Connect or Spring Kafka, comma-separated"
     )
+    alerts: Annotated[str, AfterValidator(forms.alert_urls)] | None = Field(
+        None,
+        repr=False,
+        description="URLs of Apprise to which alerts go, separated by blanks; `shardpost alerts"
+        " test` tries them",
+    )
+    runbook: str = Field(
+        "docs/runbook.md#",
+        description="what alerts put before the name of a page of the runbook, such as its URL",
+    )
     shards_at_once: Annotated[int, Field(ge=1, le=1000)] = Field(
         8,
         description="shards that are mailed in parallel on one machine (Spark master local[*])",
@@ -353,6 +363,11 @@ class Settings(BaseModel):
         of_origin = parse_origins(self.retry_origins or "", default)
         fatal = split_names(self.retry_fatal or "")
         return RetryRules(default, of_origin, fatal, self.topic_retries)
+
+    @property
+    def alert_urls(self) -> list[str]:
+        """The URLs of the alert channels, which have secrets."""
+        return (self.alerts or "").split()
 
     @property
     def requestable_dags(self) -> frozenset[str]:

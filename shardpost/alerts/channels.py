@@ -1,0 +1,192 @@
+"""The channels of SHARDPOST_ALERTS: URLs of Apprise, whose parts may be secrets.
+
+A channel that is down keeps nothing from going on, and the others are told of it.
+"""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from shardpost.alerts.model.alert import Message
+from shardpost.errors import ShardpostError
+from shardpost.printable import one_line
+from shardpost.settings import Settings
+
+# How long all channels together may take.
+PATIENCE_SECONDS = 30.0
+# Parts of a URL that are as short are no secrets, and hide nothing if they are replaced.
+LEAST_SECRET = 4
+HIDDEN = "****"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of a message in one channel; `problem` is None if the channel took it."""
+
+    channel: str
+    problem: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.channel}: {f'failed: {self.problem}' if self.problem else 'delivered'}"
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One URL, as a service of Apprise, and a name for it that has none of its secrets."""
+
+    name: str
+    url: str = field(repr=False)
+    service: Any = field(repr=False)
+
+    def send(self, message: Message) -> Delivery:
+        """Give a message to the channel; never raises."""
+        kind = "success" if message.is_good else "failure"
+        with _heard() as heard:
+            try:
+                done = self.service.notify(body=message.body, title=message.title, notify_type=kind)
+                problem = None if done else (heard[-1] if heard else "the service refused it")
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+        return Delivery(self.name, problem and one_line(without_secrets(problem, self.url)))
+
+
+def channels(settings: Settings) -> list[Channel]:
+    """Return the channels, in the order of the setting; ShardpostError for one unknown to Apprise.
+
+    What is shown of a URL is the service and the host.
+    """
+    from apprise import Apprise
+
+    found = []
+    for number, url in enumerate(settings.alert_urls, 1):
+        with _heard():
+            service = Apprise.instantiate(url, suppress_exceptions=True)
+        if service is None:
+            raise ShardpostError(
+                f"SHARDPOST_ALERTS: URL {number} ({url.partition('://')[0]}://…): expected one that"
+                " Apprise understands, as https://appriseit.com lists them; found one that it"
+                " refuses (not shown: it may have secrets)"
+            )
+        name = f"{number}: {service.service_name}{_host(url)}"
+        found.append(Channel(name, url, service))
+    return found
+
+
+def tell(settings: Settings, message: Message) -> list[Delivery]:
+    """Append a message to alerts.log and give it to all channels; return what became of it.
+
+    Raises nothing for a channel that is down or a URL that is wrong: that is told by the others.
+    """
+    append(settings, message.body)
+    if not settings.alert_urls:
+        return []
+    try:
+        found = channels(settings)
+    except ShardpostError as error:
+        deliveries = [Delivery("SHARDPOST_ALERTS", str(error))]
+        found = []
+    else:
+        deliveries = send_all(found, message)
+    failed = [one for one in deliveries if one.problem]
+    for one in failed:
+        log.warning("alert channel %s", one)
+        append(settings, f"alert channel {one}")
+    if failed and len(failed) < len(deliveries):
+        names = {one.channel for one in failed}
+        text = "\n".join(f"alert channel {one}" for one in failed)
+        others = [channel for channel in found if channel.name not in names]
+        send_all(others, Message("Shardpost: an alert channel is down", text))
+    return deliveries
+
+
+def append(settings: Settings, text: str) -> None:
+    """Append to alerts.log, each line with the time."""
+    at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    settings.home.mkdir(parents=True, exist_ok=True)
+    with (settings.home / "alerts.log").open("a") as file:
+        file.writelines(f"{at} {line}\n" for line in text.splitlines() if line)
+
+
+def send_all(
+    found: Sequence[Channel], message: Message, patience: float = PATIENCE_SECONDS
+) -> list[Delivery]:
+    """Give a message to all channels side by side; one that takes longer has failed."""
+    running = [_Sending(channel, message) for channel in found]
+    deadline = time.monotonic() + patience
+    for one in running:
+        one.thread.join(max(0.0, deadline - time.monotonic()))
+    late = f"no answer within {patience:g} s"
+    return [one.delivery or Delivery(one.channel.name, late) for one in running]
+
+
+class _Sending:
+    """A channel in a thread of its own, which ends with the process at the latest."""
+
+    def __init__(self, channel: Channel, message: Message) -> None:
+        self.channel = channel
+        self.delivery: Delivery | None = None
+        self.thread = threading.Thread(target=self._run, args=(message,), daemon=True)
+        self.thread.start()
+
+    def _run(self, message: Message) -> None:
+        self.delivery = self.channel.send(message)
+
+
+def without_secrets(text: str, url: str) -> str:
+    """Return a text in which each part of a URL but its scheme and its host is hidden."""
+    behind = url.partition("://")[2]
+    shown = {urlsplit(url).hostname, *_host(url).split()}
+    parts = {part for part in re.split(r"[/:@?&=;,+]", behind) if len(part) >= LEAST_SECRET}
+    parts |= {unquote(part) for part in parts}
+    for part in sorted(parts - shown, key=len, reverse=True):
+        text = text.replace(part, HIDDEN)
+    return text
+
+
+def _host(url: str) -> str:
+    """Return the host that a URL names, if it is one: many services have a secret in its place."""
+    host = urlsplit(url).hostname or ""
+    is_host = host == "localhost" or "." in host or ":" in host
+    return f" at {host}" if is_host else ""
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """Keep what Apprise and its HTTP client log from all logs: they show URLs; yield its warnings.
+
+    Only those of this thread.
+    """
+    heard: list[str] = []
+    handler = _Hearing(heard)
+    ours = logging.getLogger("apprise")
+    ours.propagate = False
+    ours.setLevel(logging.WARNING)
+    http = logging.getLogger("urllib3")
+    http.setLevel(max(http.level, logging.INFO))
+    ours.addHandler(handler)
+    try:
+        yield heard
+    finally:
+        ours.removeHandler(handler)
+
+
+class _Hearing(logging.Handler):
+    """Appends the messages of one thread to a list."""
+
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._heard, self._thread = heard, threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append a message."""
+        if record.thread == self._thread:
+            self._heard.append(record.getMessage())
