@@ -38,6 +38,7 @@ COMMANDS = (
     "letters",
     "runs",
     "alerts",
+    "metrics",
     "airflow",
 )
 

@@ -24,6 +24,8 @@ PATIENCE_SECONDS = 30.0
 # Parts of a URL that are as short are no secrets, and hide nothing if they are replaced.
 LEAST_SECRET = 4
 HIDDEN = "****"
+# Its page in the runbook.
+CHANNEL_DOWN = "alert-channel-down"
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +104,8 @@ def tell(settings: Settings, message: Message) -> list[Delivery]:
         append(settings, f"alert channel {one}")
     if failed and len(failed) < len(deliveries):
         names = {one.channel for one in failed}
-        text = "\n".join(f"alert channel {one}" for one in failed)
+        down = [f"alert channel {one}" for one in failed]
+        text = "\n".join([*down, f"what to do: {settings.runbook}{CHANNEL_DOWN}"])
         others = [channel for channel in found if channel.name not in names]
         send_all(others, Message("Shardpost: an alert channel is down", text))
     return deliveries

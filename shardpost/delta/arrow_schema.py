@@ -12,6 +12,7 @@ _TYPES = {
     "BOOLEAN": pa.bool_(),
     "INT": pa.int32(),
     "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
 _TOKEN = re.compile(r"\s*(?:`(?P<quoted>\w+)`|(?P<word>\w+)|(?P<mark>[<>,:]))\s*")

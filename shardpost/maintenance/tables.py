@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from deltalake import DeltaTable
 from pyarrow import fs
 
+from shardpost.alerts.model.tables import ALERTS
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.delta import table_log
 from shardpost.delta.query import path_of, rows
@@ -16,11 +17,15 @@ from shardpost.delta.stored_file import StoredFile
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import VIEW
 from shardpost.maintenance.model.log_entries import commits_since
+from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.tables import AUDIENCES, CLOSED_WEEKS, FROZEN_WEEKS, LEDGER_MARKS
 
 # Tables with commit points of their own.
-OTHERS = (SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS)
+OTHERS = (
+    *(SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS),
+    *(MEASUREMENTS, ALERTS),
+)
 TABLES = (*VIEW, *OTHERS)
 
 

@@ -282,6 +282,17 @@ class Settings(BaseModel):
         description="URLs of Apprise to which alerts go, separated by blanks; `shardpost alerts"
         " test` tries them",
     )
+    watch_snapshot_age: Seconds = Field(
+        3600, description="age of the newest snapshot's `looked_at` that needs a person, seconds"
+    )
+    watch_letter_age: Seconds = Field(
+        3600, description="time for which a letter's retry may have been due, seconds"
+    )
+    watch_run_age: Seconds = Field(
+        86_400, description="time for which a run command may be in force, seconds"
+    )
+    watch_days: Days = Field(90, description="days for which what was measured is kept")
+    metrics_token: str | None = Field(None, repr=False)
     runbook: str = Field(
         "docs/runbook.md#",
         description="what alerts put before the name of a page of the runbook, such as its URL",

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.alerts.model.alert import Alert, AlertState, Severity, message_of
-from shardpost.alerts.model.alerting import AGAIN, Advance, Condition, Firing, advance
+from shardpost.alerts.model.alert import Alert, AlertState, Condition, Severity, message_of
+from shardpost.alerts.model.alerting import AGAIN, Advance, Firing, advance
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)
@@ -79,7 +79,7 @@ def test_what_was_never_told_and_is_gone_is_told_to_nobody() -> None:
 def test_a_rule_that_was_not_measured_resolves_nothing() -> None:
     known = advance([], [condition(), condition(rule="other")], T0).if_told
     step = advance(known, [], T0 + QUARTER, unmeasured={"r"})
-    assert [(one.rule, str(one.state)) for one in step.alerts] == [("other", "resolved")]
+    assert [(one.condition.rule, str(one.state)) for one in step.alerts] == [("other", "resolved")]
     assert [one.condition.rule for one in step.if_told] == ["r"]
 
 
@@ -115,9 +115,9 @@ def read(picture: dict[str, Severity], alerts: Iterable[Alert]) -> dict[str, Sev
     after = dict(picture)
     for one in alerts:
         if one.state is AlertState.RESOLVED:
-            after.pop(one.subject, None)
+            after.pop(one.condition.subject, None)
         else:
-            after[one.subject] = one.severity
+            after[one.condition.subject] = one.condition.severity
     return after
 
 
@@ -132,7 +132,7 @@ def test_a_message_has_the_worst_first_and_links_to_the_runbook() -> None:
     found = message_of([gone, firing, loss], "https://example.com/runbook#")
     assert found.title == "Shardpost: 2 firing, 1 resolved"
     heads = [block.splitlines()[0] for block in found.body.split("\n\n")]
-    assert heads == ["firing (loss): r of y", "firing (risk): r of x", "resolved (loss): r of z"]
+    assert heads == ["firing (loss) r of y", "firing (risk) r of x", "resolved (loss) r of z"]
     assert "what to do: https://example.com/runbook#r" in found.body
     assert "since 2026-11-23 08:00:00 UTC" in found.body
     assert not found.is_good
@@ -140,7 +140,7 @@ def test_a_message_has_the_worst_first_and_links_to_the_runbook() -> None:
 
 def test_a_message_of_one_alert_has_its_title_and_good_news_is_good() -> None:
     found = message_of([Firing(condition("x"), T0).alert(AlertState.RESOLVED)], "#")
-    assert found.title == "Shardpost: resolved (risk): r of x"
+    assert found.title == "Shardpost: resolved (risk) r of x"
     assert found.is_good
 
 

@@ -24,35 +24,58 @@ class Severity(StrEnum):
     DRIFT = "drift"
 
 
+# The rule and the subject of a condition.
+Key = tuple[str, str]
+
+
 @dataclass(frozen=True)
-class Alert:
-    """One thing that needs a person, or does not any more.
+class Condition:
+    """Something that needs a person, as it is at one moment.
 
     `rule` is the name of its page in the runbook, `subject` what it is about, such as a topic;
     `meaning` what it means for a client or a record.
     """
 
-    state: AlertState
-    severity: Severity
     rule: str
     subject: str
+    severity: Severity
     text: str
     meaning: str
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the others of the same moment."""
+        return self.rule, self.subject
+
+    def in_words(self) -> str:
+        """Return it as one line."""
+        return one_line(f"{self.title()}: {self.text}")
+
+    def title(self) -> str:
+        """Return what it is of, in a few words."""
+        return f"({self.severity}) {self.rule}{f' of {self.subject}' if self.subject else ''}"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What people are told of a condition that is there, or was, since then."""
+
+    state: AlertState
+    condition: Condition
     since: datetime
 
     def title(self) -> str:
         """Return it in a few words."""
-        of = f" of {self.subject}" if self.subject else ""
-        return one_line(f"{self.state} ({self.severity}): {self.rule}{of}")
+        return one_line(f"{self.state} {self.condition.title()}")
 
     def body(self, runbook: str) -> str:
         """Return it in a few lines; `runbook` is what the page's name is put behind."""
         lines = [
             self.title(),
-            one_line(self.text),
+            one_line(self.condition.text),
             f"since {self.since:%Y-%m-%d %H:%M:%S} UTC",
-            f"what it means: {one_line(self.meaning)}",
-            f"what to do: {runbook}{self.rule}",
+            f"what it means: {one_line(self.condition.meaning)}",
+            f"what to do: {runbook}{self.condition.rule}",
         ]
         return "\n".join(lines)
 
@@ -82,11 +105,7 @@ def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
     return Message(f"Shardpost: {title}", body, is_good)
 
 
-def _urgency(alert: Alert) -> tuple[int, int, str, str]:
+def _urgency(alert: Alert) -> tuple[int, int, Key]:
     states, severities = list(AlertState), list(Severity)
-    return (
-        states.index(alert.state),
-        severities.index(alert.severity),
-        alert.rule,
-        alert.subject,
-    )
+    place = severities.index(alert.condition.severity)
+    return states.index(alert.state), place, alert.condition.key

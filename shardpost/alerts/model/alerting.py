@@ -7,30 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shardpost.alerts.model.alert import Alert, AlertState, Severity
+from shardpost.alerts.model.alert import Alert, AlertState, Condition, Key, Severity
 
 AGAIN = timedelta(days=1)
 # What was told by a clock that was ahead by more than this is told again.
 MOST_AHEAD = timedelta(minutes=5)
-
-# The rule and the subject of a condition.
-Key = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Condition:
-    """Something that needs a person, as it is at one moment; the fields are those of Alert."""
-
-    rule: str
-    subject: str
-    severity: Severity
-    text: str
-    meaning: str
-
-    @property
-    def key(self) -> Key:
-        """What tells it from the others of the same moment."""
-        return self.rule, self.subject
 
 
 @dataclass(frozen=True)
@@ -47,9 +28,7 @@ class Firing:
 
     def alert(self, state: AlertState) -> Alert:
         """Return it as an alert."""
-        one = self.condition
-        fields = (one.severity, one.rule, one.subject, one.text, one.meaning, self.since)
-        return Alert(state, *fields)
+        return Alert(state, self.condition, self.since)
 
 
 @dataclass(frozen=True)

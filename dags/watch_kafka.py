@@ -1,0 +1,65 @@
+"""Look at Kafka, the tables, letters, e-mails and runs, and tell people what needs them.
+
+Every 15 minutes:
+
+1. **everything is measured** once: the age of the newest snapshot, waiting and parked letters,
+   unknown and failed e-mails, runs that never end, the size of the tables;
+2. the values are **kept** in the table `measurements` for `SHARDPOST_WATCH_DAYS`;
+3. what needs a person is **told** through the channels of `SHARDPOST_ALERTS` and in `alerts.log`:
+   when it begins or becomes worse, once a day while it lasts, and when it is over. Each alert names
+   its page of the runbook.
+
+A run that finds something is a success all the same: it has done what it is for. What could not be
+measured is told too, and nothing counts as over because of it.
+
+The same values, at any time: `shardpost metrics`, or for Prometheus `/shardpost/metrics` of
+Airflow's API server. Whether alerts arrive: `shardpost alerts test`.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import CronTriggerTimetable, dag, task
+
+from shardpost.orchestration import DEFAULTS, in_words
+from shardpost.settings import load
+
+log = logging.getLogger(__name__)
+
+
+@task(
+    execution_timeout=timedelta(minutes=10),
+    multiple_outputs=False,
+    doc_md="Measures everything once; its log names what needs a person, and who was told.",
+)
+@in_words()
+def watch() -> dict[str, Any]:
+    """Look once; return how many values were measured and alerts told."""
+    from shardpost.watch.watch import watch as watch_once
+
+    watched = watch_once(load(), datetime.now(UTC))
+    for condition in watched.found.conditions:
+        log.warning(condition.in_words())
+    for alert in watched.alerts:
+        log.info("told: %s", alert.title())
+    for delivery in watched.deliveries:
+        log.info("alert channel %s", delivery)
+    return {"values": len(watched.found.measures), "alerts": len(watched.alerts)}
+
+
+@dag(
+    description="Measure everything, keep it, and alert people of what needs them",
+    schedule=CronTriggerTimetable("*/15 * * * *", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    default_args=DEFAULTS,
+    tags=["kafka"],
+    doc_md=__doc__,
+)
+def watch_kafka() -> None:
+    """Look once."""
+    watch()
+
+
+watch_kafka()

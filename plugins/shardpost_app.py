@@ -1,0 +1,63 @@
+"""What Shardpost serves from Airflow's API server, below `/shardpost`: its metrics.
+
+Airflow asks nobody there who they are, so each path checks that itself.
+"""
+
+import secrets
+import threading
+import time
+from datetime import UTC, datetime
+
+from airflow.plugins_manager import AirflowPlugin
+from fastapi import FastAPI, Header, HTTPException
+from fastapi.responses import PlainTextResponse
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
+
+from shardpost.settings import load
+
+# Several that ask within so many seconds are given what the first one was given.
+FRESH_SECONDS = 10.0
+PREFIX = "/shardpost"
+
+app = FastAPI(title="Shardpost", docs_url=None, redoc_url=None, openapi_url=None)
+
+
+class _Measured:
+    """The last text, and when it was made; one request at a time makes it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made = (-FRESH_SECONDS, "")
+
+    def text(self) -> str:
+        """Return the metrics, of some seconds ago at most."""
+        from shardpost.watch.open_metrics import metrics_text
+
+        with self._lock:
+            at, text = self._made
+            if time.monotonic() - at >= FRESH_SECONDS:
+                text = metrics_text(load(), datetime.now(UTC))
+                self._made = (time.monotonic(), text)
+            return text
+
+
+_MEASURED = _Measured()
+
+
+@app.get("/metrics")
+def metrics(authorization: str = Header("")) -> PlainTextResponse:
+    """Return what `shardpost metrics` prints; 401 without the token of SHARDPOST_METRICS_TOKEN."""
+    token = load().metrics_token
+    if token is None:
+        raise HTTPException(403, "metrics are served once SHARDPOST_METRICS_TOKEN is set")
+    if not secrets.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+        expected = {"WWW-Authenticate": "Bearer"}
+        raise HTTPException(401, "expected the bearer token of SHARDPOST_METRICS_TOKEN", expected)
+    return PlainTextResponse(_MEASURED.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+class ShardpostApp(AirflowPlugin):
+    """Adds the app to Airflow's API server."""
+
+    name = "shardpost"
+    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Shardpost"}]  # noqa: RUF012 - Airflow's form

@@ -1,0 +1,1 @@
+"""What was measured: the metrics, and the table that keeps their values."""

@@ -1,0 +1,1 @@
+"""The metrics, each declared once, and the table; pure."""

@@ -1,0 +1,79 @@
+"""Every metric, declared once: its name, unit, labels and meaning.
+
+Names and units by the conventions of OpenMetrics; all are gauges, and have the prefix `shardpost_`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PREFIX = "shardpost_"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric; `unit` is the last word of its name, "" where it counts things."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "snapshot_age_seconds",
+            "Since the inputs were last found to hold no more than the newest snapshot has",
+            unit="seconds",
+        ),
+        Metric("snapshot_number", "Number of the newest snapshot"),
+        Metric("positions", "Open positions in the newest snapshot"),
+        Metric("holders", "Clients that hold stock that counts, in the newest snapshot"),
+        Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
+        Metric("letters", "Dead letters that are waiting for a retry, or parked", ("state",)),
+        Metric(
+            "letter_age_seconds",
+            "Since the oldest letter of a state is in it",
+            ("state",),
+            unit="seconds",
+        ),
+        Metric(
+            "letter_overdue_seconds",
+            "Since the retry of a waiting letter has been due, of the one due for longest",
+            unit="seconds",
+        ),
+        Metric("letters_held", "Due letters that are held, since too many have the same error"),
+        Metric(
+            "emails",
+            "Clients of a week by the state of their e-mail, of the two weeks frozen last",
+            ("week", "state"),
+        ),
+        Metric("runs", "Run commands in force", ("state",)),
+        Metric(
+            "run_age_seconds",
+            "Since the oldest run command that is in force was written",
+            unit="seconds",
+        ),
+        Metric("table_rows", "Rows of a table", ("table",)),
+        Metric("table_files", "Files of a table, of all versions that are kept", ("table",)),
+        Metric("table_bytes", "Size of a table, with its log", ("table",), unit="bytes"),
+        Metric("disk_free_bytes", "Free space where the tables are", unit="bytes"),
+        Metric("source_up", "1 if this could be measured, else 0", ("source",)),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One value of a metric; its labels are those that the metric declares."""
+
+    name: str
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if tuple(self.labels) != METRICS[self.name].labels:
+            raise ValueError(
+                f"{self.name}: expected labels {METRICS[self.name].labels}, found {self.labels}"
+            )

@@ -1,0 +1,230 @@
+"""The watch without its sources: real Delta tables, and what is told."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from shardpost.alerts import firing
+from shardpost.alerts.channels import Delivery
+from shardpost.alerts.model.alert import Message
+from shardpost.delta.query import path_of
+from shardpost.errors import ShardpostError
+from shardpost.measurements import history
+from shardpost.measurements.model.metrics import METRICS, Measure
+from shardpost.measurements.model.tables import MEASUREMENTS
+from shardpost.settings import Settings
+from shardpost.watch import watch as module
+from shardpost.watch.looking import SOURCES, look
+from shardpost.watch.model.found import Found, Source
+from shardpost.watch.model.growth import GIB, disk_full
+from shardpost.watch.model.rules import LETTERS_PARKED, NOT_MEASURED, SNAPSHOT_AGE
+from shardpost.watch.open_metrics import open_metrics
+from shardpost.watch.watch import watch
+from tests.support.open_metrics import metric_families
+
+T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
+QUARTER = timedelta(minutes=15)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path)
+
+
+class World:
+    """Sources that find what a test says."""
+
+    def __init__(self) -> None:
+        self.age = 0.0
+        self.parked: list[str] = []
+        self.is_up = True
+
+    @property
+    def sources(self) -> tuple[Source[Settings], ...]:
+        return (
+            Source("snapshot", frozenset({SNAPSHOT_AGE.name}), self._snapshot),
+            Source("letters", frozenset({LETTERS_PARKED.name}), self._letters),
+        )
+
+    def _snapshot(self, _settings: Settings, _now: datetime) -> Found:
+        found = Found()
+        found.measure("snapshot_age_seconds", self.age)
+        if self.age > 100:
+            found.conditions.append(SNAPSHOT_AGE.broken("", f"{self.age:g} s"))
+        return found
+
+    def _letters(self, _settings: Settings, _now: datetime) -> Found:
+        if not self.is_up:
+            raise ShardpostError("Kafka is away")
+        found = Found()
+        found.measure("letters", len(self.parked), state="parked")
+        found.conditions += [LETTERS_PARKED.broken(one, "parked") for one in self.parked]
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def titles(settings: Settings, world: World, now: datetime) -> list[str]:
+    return [one.title() for one in watch(settings, now, world.sources).alerts]
+
+
+def test_what_changes_is_told_and_what_lasts_is_not(settings: Settings, world: World) -> None:
+    assert titles(settings, world, T0) == []
+    world.age = 200
+    assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
+    assert titles(settings, world, T0 + 2 * QUARTER) == []
+    world.parked = ["positions"]
+    assert titles(settings, world, T0 + 3 * QUARTER) == [
+        "firing (risk) letters-parked of positions"
+    ]
+    world.age, world.parked = 0, []
+    assert sorted(titles(settings, world, T0 + 4 * QUARTER)) == [
+        "resolved (risk) letters-parked of positions",
+        "resolved (risk) snapshot-age",
+    ]
+    assert firing.list_all(settings) == []
+    said = (settings.home / "alerts.log").read_text()
+    assert said.count("firing (risk) snapshot-age") == 1
+    assert "docs/runbook.md#snapshot-age" in said
+
+
+def test_a_source_that_fails_is_told_and_resolves_nothing(settings: Settings, world: World) -> None:
+    world.parked = ["positions"]
+    assert len(titles(settings, world, T0)) == 1
+    world.is_up = False
+    assert titles(settings, world, T0 + QUARTER) == ["firing (risk) not-measured of letters"]
+    world.is_up, world.parked = True, []
+    assert sorted(titles(settings, world, T0 + 2 * QUARTER)) == [
+        "resolved (risk) letters-parked of positions",
+        "resolved (risk) not-measured of letters",
+    ]
+
+
+def test_a_source_with_a_bug_stops_no_other(settings: Settings, world: World) -> None:
+    def broken(_settings: Settings, _now: datetime) -> Found:
+        raise KeyError("x")
+
+    found = look(settings, T0, (Source("bug", frozenset({"r"}), broken), *world.sources))
+    assert [one.text for one in found.conditions] == ["KeyError: 'x'"]
+    assert found.conditions[0].rule == NOT_MEASURED.name
+    assert found.unmeasured == {"r"}
+    up = {one.labels["source"]: one.value for one in found.measures if one.name == "source_up"}
+    assert up == {"bug": 0, "snapshot": 1, "letters": 1}
+
+
+def test_what_no_channel_took_is_told_the_next_time(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[Message] = []
+    problem: str | None = "down"
+
+    def tell(_settings: Settings, message: Message) -> list[Delivery]:
+        messages.append(message)
+        return [Delivery("1: JSON", problem)]
+
+    monkeypatch.setattr(module, "tell", tell)
+    world.age = 200
+    watch(settings, T0, world.sources)
+    watch(settings, T0 + QUARTER, world.sources)
+    problem = None
+    watch(settings, T0 + 2 * QUARTER, world.sources)
+    watch(settings, T0 + 3 * QUARTER, world.sources)
+    assert len(messages) == 3
+    assert all(f"since {T0:%Y-%m-%d %H:%M:%S}" in message.body for message in messages)
+
+
+@pytest.mark.parametrize("at", ["look", "history", "told"])
+def test_killed_at_any_step_everything_is_told_by_the_next_run(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        if name == at:
+            raise KilledError
+
+    world.age = 200
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "step", die)
+        with pytest.raises(KilledError):
+            watch(settings, T0, world.sources)
+    assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
+    assert titles(settings, world, T0 + 2 * QUARTER) == []
+
+
+def test_the_history_has_what_was_measured_and_forgets_what_is_old(
+    settings: Settings, world: World
+) -> None:
+    settings = settings.model_copy(update={"watch_days": 2})
+    for number in range(8 * 6):
+        history.add(settings, [Measure("snapshot_age_seconds", number)], T0 + number * 3 * HOUR)
+    end = T0 + 8 * 6 * 3 * HOUR
+    found = history.values(settings, "snapshot_age_seconds", end - timedelta(days=2))
+    assert [value for _, value in found] == list(range(8 * 4, 8 * 6))
+    assert found[0][0] == T0 + timedelta(days=4)
+    every = history.values(settings, "snapshot_age_seconds", T0)
+    assert 8 * 2 <= len(every) <= 8 * 3
+    assert len(DeltaTable(path_of(settings, MEASUREMENTS)).file_uris()) < 20
+
+
+def test_values_are_found_by_their_labels(settings: Settings) -> None:
+    measures = [
+        Measure("letters", 3, {"state": "parked"}),
+        Measure("letters", 5, {"state": "it's"}),
+    ]
+    history.add(settings, measures, T0)
+    assert history.values(settings, "letters", T0, {"state": "it's"}) == [(T0, 5)]
+    assert history.values(settings, "letters", T0 + QUARTER, {"state": "parked"}) == []
+
+
+def test_metrics_are_open_metrics() -> None:
+    hostile = 'a"b\\c\nd'
+    measures = [
+        Measure("snapshot_age_seconds", 12.5),
+        Measure("letters", 2, {"state": hostile}),
+        Measure("letters", 1, {"state": "parked"}),
+    ]
+    text = open_metrics(measures)
+    families = metric_families(text)
+    assert families["shardpost_snapshot_age_seconds"].unit == "seconds"
+    letters = families["shardpost_letters"]
+    assert letters.type == "gauge"
+    assert {(one.labels["state"], one.value) for one in letters.samples} == {
+        (hostile, 2),
+        ("parked", 1),
+    }
+    assert text.endswith("# EOF\n")
+
+
+def test_a_value_has_the_labels_that_its_metric_declares() -> None:
+    with pytest.raises(ValueError, match="expected labels"):
+        Measure("letters", 1)
+
+
+def test_the_names_of_metrics_follow_the_conventions() -> None:
+    for metric in METRICS.values():
+        assert metric.name.endswith(f"_{metric.unit}" if metric.unit else metric.name)
+        assert metric.meaning
+        assert not metric.meaning.endswith(".")
+
+
+def test_each_rule_is_of_one_source() -> None:
+    names = [rule for source in SOURCES for rule in source.rules]
+    assert len(names) == len(set(names))
+
+
+def test_the_disk_is_full_soon_by_the_rate_of_the_last_days() -> None:
+    days = timedelta(days=1)
+    history = [(T0, 100 * GIB), (T0 + days, 90 * GIB)]
+    assert disk_full(history, T0 + 5 * days, 50 * GIB) is not None  # 10 GiB a day: five days left
+    assert disk_full(history, T0 + 2 * days, 80 * GIB) is None  # eight days left
+    assert disk_full(history, T0 + days / 2, 50 * GIB) is None  # too short a time
+    assert disk_full([], T0, 4 * GIB) is not None
+    assert disk_full([(T0, 10 * GIB)], T0 + 2 * days, 20 * GIB) is None
