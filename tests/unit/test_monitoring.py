@@ -1,0 +1,91 @@
+"""docs/monitoring: what Prometheus and Grafana are given names metrics and labels that exist."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from shardpost.checkout import CHECKOUT
+from shardpost.measurements.model.metrics import METRICS, PREFIX
+
+FOLDER = CHECKOUT / "docs" / "monitoring"
+RULES = yaml.safe_load((FOLDER / "alert-rules.yml").read_text())
+DASHBOARD = json.loads((FOLDER / "grafana-dashboard.json").read_text())
+ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
+PANELS = DASHBOARD["panels"]
+# Of Prometheus itself; and what it adds to every sample.
+NOT_OURS, ADDED = {"up"}, {"instance", "job", "__name__"}
+LABEL = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
+
+
+def selectors(found: Any) -> Iterator[Any]:
+    """Yield the selectors of vectors within an expression."""
+    if isinstance(found, promql_parser.VectorSelector):
+        yield found
+    for name in ("expr", "lhs", "rhs", "param", "vector_selector"):
+        inner = getattr(found, name, None)
+        if inner is not None and not isinstance(inner, (str, int, float)):
+            yield from selectors(inner)
+    for inner in getattr(found, "args", None) or []:
+        yield from selectors(inner)
+
+
+def check(expression: str) -> set[str]:
+    """Check the names and labels of an expression; return the labels that its metrics have."""
+    known = set(ADDED)
+    found = list(selectors(promql_parser.parse(expression)))
+    assert found, expression
+    for one in found:
+        if one.name in NOT_OURS:
+            continue
+        labels = set(METRICS[one.name.removeprefix(PREFIX)].labels)
+        assert {matcher.name for matcher in one.matchers.matchers} <= labels, expression
+        known |= labels
+    return known
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_rule_names_what_there_is(rule: dict[str, Any]) -> None:
+    labels = check(rule["expr"])
+    assert set(LABEL.findall(rule["annotations"]["summary"])) <= labels
+    assert rule["labels"]["severity"] in ("loss", "risk", "drift")
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+def test_a_panel_names_what_there_is(panel: dict[str, Any]) -> None:
+    [target] = panel["targets"]
+    labels = check(target["expr"])
+    assert set(LABEL.findall(target["legendFormat"])) <= labels
+    assert panel["description"]
+    is_time = target["expr"].rstrip(")").endswith("_seconds")
+    assert (panel["fieldConfig"]["defaults"]["unit"] == "s") == is_time
+
+
+def test_panels_do_not_overlap() -> None:
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in PANELS)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian: prometheus)")
+def test_prometheus_itself_takes_the_rules() -> None:
+    for command in (
+        ("check", "rules", "alert-rules.yml"),
+        ("test", "rules", "alert-rules-test.yml"),
+        ("check", "config", "--syntax-only", "prometheus.yml"),
+    ):
+        done = subprocess.run(
+            ["promtool", *command], cwd=FOLDER, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
