@@ -1,0 +1,35 @@
+"""docs/runbook.md and docs/watching.md are what the code declares."""
+
+import re
+
+from shardpost.alerts.channels import CHANNEL_DOWN
+from shardpost.checkout import CHECKOUT
+from shardpost.measurements.model.metrics import METRICS, PREFIX
+from shardpost.watch.model import rules
+
+DOCS = CHECKOUT / "docs"
+METRIC = re.compile(r"^\| `shardpost_(\w+)` \| (.*?) ?\| (.+) \|$", re.MULTILINE)
+
+
+def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:
+    page = (DOCS / "runbook.md").read_text()
+    written = re.findall(r"^## (\S+)$", page, re.MULTILINE)
+    declared = [one.name for one in vars(rules).values() if isinstance(one, rules.Rule)]
+    assert sorted(written) == sorted([*declared, CHANNEL_DOWN])
+
+
+def test_every_section_says_what_was_found_and_what_to_do() -> None:
+    page = (DOCS / "runbook.md").read_text()
+    for section in page.split("\n## ")[1:]:
+        assert "**Found:**" in section, section
+        assert "**Do:**" in section, section
+
+
+def test_the_page_of_the_metrics_is_what_the_code_declares() -> None:
+    written = METRIC.findall((DOCS / "watching.md").read_text())
+    declared = [
+        (one.name, ", ".join(f"`{label}`" for label in one.labels), one.meaning)
+        for one in METRICS.values()
+    ]
+    assert written == declared
+    assert PREFIX == "shardpost_"
