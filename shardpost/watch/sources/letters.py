@@ -16,7 +16,7 @@ OPEN = (LetterState.WAITING, LetterState.PARKED)
 def look(settings: Settings, now: datetime) -> Found:
     """Measure the letters that are waiting or parked."""
     found = Found()
-    letters = [step for step in tables.letters(settings) if step.state in OPEN]
+    letters = [step for step in tables.letters(settings, closed_since=now) if step.state in OPEN]
     for state in OPEN:
         steps = [step for step in letters if step.state is state]
         found.measure("letters", len(steps), state=str(state))
