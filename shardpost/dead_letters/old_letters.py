@@ -73,14 +73,13 @@ class OldLetters:
 class _Gone:
     """The letters that go, and the keys of tombstones written by hand that go."""
 
-    letters: set[str]
-    by_hand: set[str]
+    letters: pa.StringArray
+    by_hand: pa.StringArray
 
     def mask(self, found: pa.Table) -> Any:
         """Tell of each row, of which there are `id` and `attempt`, whether it goes."""
         is_by_hand = pc.is_null(found["attempt"])
-        of_letter = pc.is_in(found["id"], pa.array(sorted(self.letters), pa.string()))
-        of_none = pc.is_in(found["id"], pa.array(sorted(self.by_hand), pa.string()))
+        of_none, of_letter = (pc.is_in(found["id"], ids) for ids in (self.by_hand, self.letters))
         return pc.if_else(is_by_hand, of_none, of_letter)
 
 
@@ -109,7 +108,7 @@ def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters
     if horizon is None:
         return result
     gone = _gone(settings, version, horizon, now)
-    if not gone.letters and not gone.by_hand:
+    if gone is None:
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []
@@ -125,7 +124,7 @@ def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters
             step("write the letters that stay")
             added.append(_rewritten(settings, path, f"{folder}/{result.files}.parquet", gone))
     result.letters = len(gone.letters)
-    if not result.dry_run:
+    if removed and not result.dry_run:
         step("remove letters")
         table_log.commit(settings, DEAD_LETTERS, version, added, removed)
         step("removed letters")
@@ -143,7 +142,7 @@ def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None
     return newest and min(now, newest) - timedelta(days=settings.letter_days)
 
 
-def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone:
+def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone | None:
     before = time_literal(horizon)
     of_letters = (
         "SELECT id FROM dead_letters WHERE attempt IS NOT NULL"  # noqa: S608 - a time
@@ -152,7 +151,7 @@ def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) ->
     by_hand = f"SELECT DISTINCT id FROM dead_letters WHERE attempt IS NULL AND at < {before}"  # noqa: S608
     old, old_by_hand = (_ids(settings, version, sql) for sql in (of_letters, by_hand))
     if not old:
-        return _Gone(set(), set())
+        return None
     # A store that was emptied would make every letter look dealt with.
     inspect_stores(settings, "dead-letters", "parking-lot")
     for name in _names_in_kafka(settings):
@@ -160,7 +159,7 @@ def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) ->
     letters = may_be_forgotten(old, *letters_table.steps_since(settings, now))
     # Without its tombstone, one that was removed by hand would be open.
     kept = _keys_of_kept(settings, version, before, letters) if old_by_hand else set()
-    return _Gone(letters, old_by_hand - kept)
+    return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
 
 
 def _ids(settings: Settings, version: int, sql: str) -> set[str]:
