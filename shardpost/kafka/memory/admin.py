@@ -7,9 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 import confluent_kafka
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    BrokerMetadata,
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewTopic,
     OffsetSpec,
     PartitionMetadata,
@@ -43,6 +45,7 @@ class MemoryAdmin:
         """Return all topics with their partitions, and whether each of these has a leader."""
         del timeout
         found = ClusterMetadata()
+        found.brokers = {1: BrokerMetadata()}
         with self._broker.changed:
             found.topics = {
                 name: _metadata(name, topic) for name, topic in self._broker.topics.items()
@@ -79,8 +82,23 @@ class MemoryAdmin:
 
     def _configured(self, name: str) -> dict[str, ConfigEntry]:
         with self._broker.changed:
-            config = self._broker.topic(name).effective_config
-            return {key: ConfigEntry(key, value) for key, value in config.items()}
+            topic = self._broker.topic(name)
+            return {
+                key: ConfigEntry(key, value, _source(key in topic.config))
+                for key, value in topic.effective_config.items()
+            }
+
+    def incremental_alter_configs(
+        self, resources: list[ConfigResource], **_: Any
+    ) -> dict[ConfigResource, "Future[None]"]:
+        """Set settings of topics; return a future of each."""
+        return {one: _done(self._configure, one) for one in resources}
+
+    def _configure(self, resource: ConfigResource) -> None:
+        with self._broker.changed:
+            topic = self._broker.topic(resource.name)
+            given = {entry.name: str(entry.value) for entry in resource.incremental_configs}
+            topic.config = {**topic.config, **given}
 
     def list_offsets(
         self,
@@ -108,6 +126,10 @@ def _done(function: Callable[..., T], *args: object) -> "Future[T]":
     return future
 
 
+def _source(is_given: bool) -> ConfigSource:
+    return ConfigSource.DYNAMIC_TOPIC_CONFIG if is_given else ConfigSource.DEFAULT_CONFIG
+
+
 def _metadata(name: str, topic: Topic) -> TopicMetadata:
     found = TopicMetadata()
     found.topic = name
@@ -115,4 +137,5 @@ def _metadata(name: str, topic: Topic) -> TopicMetadata:
         found.partitions[number] = PartitionMetadata()
         found.partitions[number].id = number
         found.partitions[number].leader = 1 if log.has_leader else -1
+        found.partitions[number].replicas = found.partitions[number].isrs = [1]
     return found

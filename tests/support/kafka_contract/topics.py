@@ -3,6 +3,8 @@
 import pytest
 
 from shardpost.kafka.clients import KafkaUnreachableError
+from shardpost.kafka.described_configs import topics_described
+from shardpost.kafka.topic_changes import alter_configs
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_ids import RecreatedTopicError, require_same_topics, topic_ids
 from tests.support.job_process import wait_for
@@ -50,6 +52,29 @@ class TopicsContract:
         assert cluster.read(topic) == []
         with cluster.group("readers") as group:
             wait_for(lambda: group.committed([of(topic)], timeout=20)[0].offset < 0, "the group")
+
+    def test_a_setting_that_is_changed_is_in_force_and_the_others_stay(
+        self, cluster: Cluster
+    ) -> None:
+        topic = cluster.topic(cleanup_policy="compact", min_compaction_lag_ms="7").topic
+        assert alter_configs(cluster.settings, {topic: {"retention.ms": "5"}, "none": {}}) == []
+
+        def sources() -> list[tuple[str | None, str]]:
+            entries = topics_described(cluster.settings, [topic])[topic].entries or {}
+            names = ("retention.ms", "min.compaction.lag.ms", "delete.retention.ms")
+            return [entries[name] for name in names]
+
+        expected = [("5", "topic"), ("7", "topic"), ("86400000", "default")]
+        wait_for(lambda: sources() == expected, "the change")
+
+    def test_settings_of_a_topic_that_is_not_there_are_unknown_and_cannot_be_changed(
+        self, cluster: Cluster
+    ) -> None:
+        found = topics_described(cluster.impatient, ["nowhere"])["nowhere"]
+        assert found.entries is None
+        assert found.why
+        [failed] = alter_configs(cluster.impatient, {"nowhere": {"retention.ms": "5"}})
+        assert "topic nowhere: its settings cannot be changed" in str(failed)
 
     def test_settings_of_a_topic_are_those_given_and_defaults(self, cluster: Cluster) -> None:
         topic = cluster.topic(cleanup_policy="compact", min_compaction_lag_ms="7").topic

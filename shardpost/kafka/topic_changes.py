@@ -1,0 +1,119 @@
+"""Creates topics, changes their settings, adds partitions; what is refused is said clearly."""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import wait
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import admin
+from shardpost.settings import Settings
+
+# What somebody else has done at the same time is shown after so long at the most.
+SHOWN_SECONDS = 5.0
+POLL_SECONDS = 0.1
+_REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def create_topics(
+    settings: Settings, topics: list[NewTopic]
+) -> tuple[set[str], list[ShardpostError]]:
+    """Return the names of the topics that this very call created, and what failed."""
+    created, failed = set[str](), list[ShardpostError]()
+    if not topics:
+        return created, failed
+    timeout = settings.kafka_timeout
+    client = admin(settings)  # it has to outlive what it does
+    futures = client.create_topics(topics, operation_timeout=timeout, request_timeout=timeout)
+    for name, future in futures.items():
+        try:
+            future.result()
+            created.add(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                failed.append(_failure(error, f"topic {name} cannot be created", "Create on it"))
+    return created, failed
+
+
+def alter_configs(
+    settings: Settings, changes: Mapping[str, Mapping[str, str]]
+) -> list[ShardpostError]:
+    """Set {topic: {setting: value}}, all of a topic at once; return what failed."""
+    resources = [
+        ConfigResource(
+            ResourceType.TOPIC,
+            topic,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in values.items()
+            ],
+        )
+        for topic, values in changes.items()
+        if values
+    ]
+    if not resources:
+        return []
+    client = admin(settings)  # it has to outlive what it does
+    futures = client.incremental_alter_configs(resources, request_timeout=settings.kafka_timeout)
+    return _failures(
+        {resource.name: future for resource, future in futures.items()},
+        "its settings cannot be changed",
+        "AlterConfigs on it",
+    )
+
+
+def add_partitions(settings: Settings, counts: Mapping[str, int]) -> list[ShardpostError]:
+    """Have topics have so many partitions; return what failed. Somebody else may do the same."""
+    if not counts:
+        return []
+    client = admin(settings)  # it has to outlive what it does
+    futures = client.create_partitions(
+        [NewPartitions(topic, count) for topic, count in counts.items()],
+        request_timeout=settings.kafka_timeout,
+    )
+    wait(futures.values())
+    left = {
+        topic: future
+        for topic, future in futures.items()
+        if future.exception() is not None and not _has(client, topic, counts[topic])
+    }
+    return _failures(left, "no partitions can be added", "Alter on it")
+
+
+def _has(client: AdminClient, topic: str, count: int) -> bool:
+    """Tell whether a topic has so many partitions; brokers learn of it one after the other."""
+    deadline = time.monotonic() + SHOWN_SECONDS
+    while True:
+        found = client.list_topics(topic, timeout=SHOWN_SECONDS).topics[topic]
+        if len(found.partitions) >= count:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+
+
+def _failures(futures: Mapping[str, Any], what: str, right: str) -> list[ShardpostError]:
+    failed = []
+    for topic, future in futures.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            failed.append(_failure(error, f"topic {topic}: {what}", right))
+    return failed
+
+
+def _failure(error: KafkaException, what: str, right: str) -> ShardpostError:
+    found = error.args[0]
+    advice = f": allow {right} for this user" if found.code() in _REFUSED else ""
+    return ShardpostError(f"{what}: {found.str()}{advice}")
