@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from confluent_kafka import Producer
-from confluent_kafka.cimpl import NewTopic
 
 from bench import kafka
 from bench.letter_stream import PARTITIONS, letters
@@ -18,16 +17,18 @@ from bench.ours import AT, SHARDPOST
 from bench.table import Case, markdown
 from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID, header_text
-from shardpost.kafka.clients import admin, client_config
+from shardpost.kafka.clients import client_config
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import headers_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.topics.declared import DEAD_LETTERS, DECLARED, LETTER_TOPICS
+from shardpost.topics.declared import DECLARED, LETTER_TOPICS
 
 DUE, LATER = timedelta(hours=-1), timedelta(hours=1)
 FEW = 1_000
+# So that letters are as old as `_put` says.
+GIVEN_TIMES = "topics: {dead-letters: {config: {message.timestamp.type: CreateTime}}}"
 # The steps of the driver, and the line that ends the last of them.
 MARK = re.compile(
     r"^(\S+ \S+) INFO (?:step: (intake|sweep|table)|dead_letters: read)", re.MULTILINE
@@ -90,11 +91,9 @@ def _fresh(settings: Settings) -> Settings:
     }
     more = {"home": home, "bootstrap_servers": settings.bootstrap, "partitions": PARTITIONS}
     made = settings.model_copy(update=more | names)
-    config = {**DEAD_LETTERS.config, "message.timestamp.type": "CreateTime"}  # as _put says
-    new = NewTopic(made.topic("dead-letters"), PARTITIONS, 1, config=config)
-    client = admin(made)  # it has to outlive what it does
-    client.create_topics([new])[new.topic].result(30)
-    apply_topics(made)
+    file = home / "topics.yaml"
+    file.write_text(GIVEN_TIMES)
+    apply_topics(made.model_copy(update={"topics_file": file}))
     return made
 
 

@@ -5,10 +5,12 @@ from datetime import datetime
 
 from shardpost.doctor import inputs, stores, topics
 from shardpost.doctor.finding import Finding, error, ok, unknown, warning
-from shardpost.kafka.broker_version import NEWER, broker_version
+from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.clients import is_reachable
 from shardpost.kafka.memory.broker import is_in_memory
+from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.settings import Settings
+from shardpost.topics.observation import metadata
 
 UNREACHABLE = "not checked: Kafka does not answer"
 DEPENDENT = ("kafka version", "topics", "stores", "inputs")
@@ -22,9 +24,8 @@ def check(settings: Settings, now: datetime) -> Iterator[Finding]:
         return
     yield ok("kafka", f"{settings.bootstrap} answers")
     yield check_version(settings)
-    cluster = topics.describe(settings)
-    yield from topics.check(settings, cluster)
-    yield from stores.check(settings, cluster.topics, now)
+    yield from topics.check(settings, now)
+    yield from stores.check(settings, metadata(settings).topics, now)
     yield inputs.check(settings, now)
 
 
@@ -53,12 +54,6 @@ def judge_version(release: str | None) -> Finding:
     name = "kafka version"
     if release is None:
         return unknown(name, "the broker does not say; it is older than 4.0, or no Apache Kafka")
-    if release == NEWER:
-        return warning(
-            name,
-            f"Kafka {release}, which loses ends of transactions when a broker starts while a"
-            " partition has no leader (KAFKA-20734)",
-            "Kafka 4.2, or one with that fix",
-            "docs/decisions/0015-the-embedded-broker-is-kafka-4-2.md",
-        )
+    if loss := known_loss(release):
+        return warning(name, f"Kafka {release}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
     return ok(name, f"Kafka {release}")

@@ -164,7 +164,7 @@ def _start_part(settings: Settings, part: Part, say: Say) -> None:
 
 def _apply_topics(settings: Settings, say: Say) -> None:
     for one in apply_topics(settings):
-        if one.created or one.starter:
+        if one.is_news:
             say(one.as_text())
 
 

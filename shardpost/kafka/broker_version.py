@@ -10,14 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from shardpost.kafka.releases import release
 from shardpost.settings import Settings
 
 API_VERSIONS, VERSION, CORRELATION = 18, 3, 1
 SUPPORTED_FEATURES = 0  # the tag of that field
 MOST_BYTES = 1 << 20
-# The highest level of each release, of org.apache.kafka.server.common.MetadataVersion.
-LEVELS = {21: "3.9 or older", 25: "4.0", 27: "4.1", 29: "4.2"}
-NEWER = "4.3 or newer"
 
 T = TypeVar("T")
 
@@ -28,8 +26,12 @@ def broker_version(settings: Settings, seconds: float) -> str | None:
     OSError if it does not answer, or not in this protocol.
     """
     host, _, port = settings.bootstrap.split(",")[0].strip().rpartition(":")
-    host = host.strip("[]")
-    with socket.create_connection((host, int(port)), seconds) as plain:
+    return version_at(settings, host.strip("[]"), int(port), seconds)
+
+
+def version_at(settings: Settings, host: str, port: int, seconds: float) -> str | None:
+    """Return the release of one broker, as `broker_version` does."""
+    with socket.create_connection((host, port), seconds) as plain:
         connection = _secured(settings, plain, host)
         connection.settimeout(seconds)
         connection.sendall(request())
@@ -38,11 +40,6 @@ def broker_version(settings: Settings, seconds: float) -> str | None:
             raise OSError(f"expected an answer of Kafka, found one of {size} bytes")
         level = metadata_level(_read(connection, size))
     return None if level is None else release(level)
-
-
-def release(level: int) -> str:
-    """Return the release whose newest metadata version has that level."""
-    return next((name for highest, name in LEVELS.items() if level <= highest), NEWER)
 
 
 def _secured(settings: Settings, plain: socket.socket, host: str) -> socket.socket:

@@ -49,6 +49,7 @@ Located = Annotated[
     str,
     AfterValidator(lambda at: forms.table_url(at) if "://" in at else str(_absolute(Path(at)))),
 ]
+File = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 
 # Whether a week that ended less than so many days ago was closed need not be looked for.
@@ -97,6 +98,10 @@ class Settings(BaseModel):
     )
     replication_factor: Annotated[int, Field(ge=1, le=32_767)] = Field(
         1, description="replicas of each topic that is created"
+    )
+
+    topics_file: File | None = Field(
+        None, description="file of what is declared of topics otherwise; the defaults if unset"
     )
 
     topic_positions: Topic = "positions"

@@ -1,146 +1,165 @@
-"""Creates the declared topics that are missing; does not change those that exist."""
+"""Creates the declared topics that are missing, and repairs what can be repaired without a loss."""
 
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    NewTopic,
-    TopicMetadata,
-)
+from confluent_kafka.admin import NewTopic, TopicMetadata  # type: ignore[attr-defined]
 
-from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin, unreachable
+from shardpost.errors import ShardpostError, combined
+from shardpost.kafka import topic_changes
 from shardpost.kafka.offsets import watermarks
 from shardpost.settings import Settings
-from shardpost.topics.declared import (
-    DECLARED,
-    INPUTS,
-    PARTITIONS_AS,
-    PARTITIONS_AS_LARGEST_ORIGIN,
-    TopicSpec,
-)
+from shardpost.topics.declared import DECLARED
+from shardpost.topics.expected_topics import expected_topics
+from shardpost.topics.model.plan import TopicPlan, plan
+from shardpost.topics.observation import metadata, observe_topics, require_cluster
 from shardpost.topics.starter import write_starter_records
+from shardpost.topics.topics_file import read_topics_file
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class AppliedTopic:
-    """What was done for one topic: created or not, and how many starter records were written."""
+    """What was done for one topic, or would be if it is a dry run.
 
-    topic: str
-    partitions: int
+    `created`: by this very call; `starter`: how many starter records were written.
+    """
+
+    plan: TopicPlan
     created: bool
     starter: int
+    is_dry_run: bool = False
+
+    @property
+    def topic(self) -> str:
+        """Return its name in the cluster."""
+        return self.plan.topic
+
+    @property
+    def partitions(self) -> int:
+        """Return how many partitions it has."""
+        return self.plan.partitions
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `topics apply --json`."""
-        return asdict(self)
+        return {
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "created": self.created,
+            "starter": self.starter,
+            "changed": [vars(one) for one in self.plan.changes],
+            "refused": [vars(one) for one in self.plan.refusals],
+        }
 
     def as_text(self) -> str:
-        """Return the same as text."""
-        done = f"created with {self.partitions} partitions" if self.created else "exists"
+        """Return the same as text: a line, and one for each change and refusal."""
+        done = "exists"
+        if self.created:
+            is_done = "would be created" if self.is_dry_run else "created"
+            done = f"{is_done} with {self.partitions} partitions"
         starter = f", {self.starter} starter records written" if self.starter else ""
-        return f"topic {self.topic}: {done}{starter}"
+        verb = "would change" if self.is_dry_run else "changed"
+        changes = [f"  {verb}: {one}" for one in self.plan.changes]
+        refusals = [f"  {one}" for one in self.plan.refusals]
+        return "\n".join([f"topic {self.topic}: {done}{starter}", *changes, *refusals])
+
+    @property
+    def is_news(self) -> bool:
+        """Tell whether anything was done, or left alone that is not as declared."""
+        return bool(self.created or self.starter or self.plan.changes or self.plan.refusals)
 
 
-def apply_topics(settings: Settings) -> list[AppliedTopic]:
-    """Create what is missing, and write the starter records of a topic without any.
+def apply_topics(settings: Settings, *, dry_run: bool = False) -> list[AppliedTopic]:
+    """Create what is missing, repair what is safe, and give starter records to a topic without any.
 
-    May run twice at the same time.
+    May run twice at the same time. ShardpostError says all that could not be done.
     """
-    client = admin(settings)
-    created = _create_missing(settings, client)
-    known = _await_leaders(settings, client)
-    return [_applied(settings, spec, known, created) for spec in DECLARED]
+    plans = plan_topics(settings)
+    if dry_run:
+        return [AppliedTopic(one, one.create, 0, is_dry_run=True) for one in plans]
+    created, failed = topic_changes.create_topics(
+        settings, [_new(one) for one in plans if one.create]
+    )
+    failed += topic_changes.alter_configs(settings, {one.topic: one.configs for one in plans})
+    growing = {one.topic: one.partitions for one in plans if one.adds_partitions}
+    failed += topic_changes.add_partitions(settings, growing)
+    if failed:
+        raise combined(failed)
+    known = _await_leaders(settings, [one.topic for one in plans])
+    _await_changes(settings, plans)
+    return [_applied(settings, one, known, created) for one in plans]
+
+
+def plan_topics(settings: Settings) -> list[TopicPlan]:
+    """Return what there is to do for each declared topic; ShardpostError for another cluster."""
+    file = read_topics_file(settings.topics_file)
+    expected = expected_topics(settings, file)
+    names = {one.name for one in expected} | {
+        name for one in expected for name in one.partitions_as
+    }
+    cluster = observe_topics(settings, names)
+    require_cluster(settings, file, cluster)
+    return plan(expected, cluster, bootstrap=settings.bootstrap, partitions=settings.partitions)
+
+
+def _new(one: TopicPlan) -> NewTopic:
+    return NewTopic(
+        one.topic,
+        num_partitions=one.partitions,
+        replication_factor=one.expected.replicas,
+        config=dict(one.expected.config),
+    )
 
 
 def _applied(
-    settings: Settings, spec: TopicSpec, known: dict[str, TopicMetadata], created: set[str]
+    settings: Settings, one: TopicPlan, known: Mapping[str, TopicMetadata], created: set[str]
 ) -> AppliedTopic:
-    name = settings.topic(spec.name)
-    count = len(known[name].partitions)
-    starter = write_starter_records(settings, spec, count) if spec.starter else 0
-    return AppliedTopic(name, count, name in created, starter)
+    count = len(known[one.topic].partitions)
+    spec = next((spec for spec in DECLARED if spec.name == one.expected.product), None)
+    has_starter = spec is not None and spec.starter
+    starter = write_starter_records(settings, spec, count) if spec and has_starter else 0
+    return AppliedTopic(replace(one, partitions=count), one.topic in created, starter)
 
 
-def _create_missing(settings: Settings, client: AdminClient) -> set[str]:
-    """Return the names of the topics that this very call created."""
-    known = _topics(settings, client)
-    missing = [
-        NewTopic(
-            settings.topic(spec.name),
-            num_partitions=_partitions(settings, spec, known),
-            replication_factor=settings.replication_factor,
-            config=spec.config,
-        )
-        for spec in DECLARED
-        if settings.topic(spec.name) not in known
-    ]
-    if not missing:
-        return set()
-    timeout = settings.kafka_timeout
-    futures = client.create_topics(missing, operation_timeout=timeout, request_timeout=timeout)
-    return {name for name, future in futures.items() if _was_created(name, future)}
+def _await_changes(settings: Settings, plans: Sequence[TopicPlan]) -> None:
+    """Return once Kafka says that what was changed is as it should be."""
+    if not any(one.changes for one in plans):
+        return
+    deadline = time.monotonic() + settings.kafka_timeout
+    while left := [one for one in plan_topics(settings) if one.changes]:
+        if time.monotonic() > deadline:
+            said = "; ".join(f"{one.topic}: {', '.join(map(str, one.changes))}" for one in left)
+            raise ShardpostError(
+                f"Kafka at {settings.bootstrap} took the changes and does not show them after"
+                f" {settings.kafka_timeout:g} s: {said}"
+            )
+        time.sleep(POLL_SECONDS)
 
 
-def _partitions(settings: Settings, spec: TopicSpec, known: Mapping[str, TopicMetadata]) -> int:
-    """Return how many partitions a new topic gets."""
-    if spec.name in PARTITIONS_AS_LARGEST_ORIGIN:
-        origins = {settings.topic(topic.name) for topic in INPUTS}
-        return _largest(settings, origins | settings.retry_rules.of_origin.keys(), known)
-    other = known.get(settings.topic(PARTITIONS_AS.get(spec.name, spec.name)))
-    return len(other.partitions) if other else settings.partitions
-
-
-def _largest(settings: Settings, topics: set[str], known: Mapping[str, TopicMetadata]) -> int:
-    """Return the most partitions of these topics; one that is missing will have the default."""
-    counts = [len(known[name].partitions) for name in topics if name in known]
-    return max([*counts, *([settings.partitions] if len(counts) < len(topics) else [])])
-
-
-def _was_created(name: str, future: "Future[None]") -> bool:
-    try:
-        future.result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return False
-        raise ShardpostError(f"topic {name} cannot be created: {error.args[0].str()}") from None
-    return True
-
-
-def _await_leaders(settings: Settings, client: AdminClient) -> dict[str, TopicMetadata]:
-    """Return the declared topics once the leader of every partition answers.
+def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, TopicMetadata]:
+    """Return the topics once the leader of every partition answers.
 
     A new partition's leader is in the metadata a moment before it answers requests.
     """
-    names = [settings.topic(spec.name) for spec in DECLARED]
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
-        known = _topics(settings, client)
-        if all(name in known and _has_leaders(known[name]) for name in names):
+        known = metadata(settings).topics
+        late = [name for name in names if name not in known or not _has_leaders(known[name])]
+        if not late:
             counts = {name: len(known[name].partitions) for name in names}
             watermarks(settings, counts, committed=True)
-            return known
+            return {name: known[name] for name in names}
         if time.monotonic() > deadline:
             raise ShardpostError(
-                f"no leader for every partition of {', '.join(names)} at {settings.bootstrap}"
-                f" after {settings.kafka_timeout:g} s: see the broker's log"
+                f"no leader for every partition of {', '.join(late)} at {settings.bootstrap}"
+                f" after {settings.kafka_timeout:g} s: see the broker's log; a topic that Kafka"
+                " does not show to this user takes the right Describe"
             )
         time.sleep(POLL_SECONDS)
 
 
 def _has_leaders(topic: TopicMetadata) -> bool:
     return not topic.error and all(part.leader >= 0 for part in topic.partitions.values())
-
-
-def _topics(settings: Settings, client: AdminClient) -> dict[str, TopicMetadata]:
-    try:
-        return dict(client.list_topics(timeout=settings.kafka_timeout).topics)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None

@@ -19,7 +19,11 @@ class TopicSpec:
     starter: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-COMPACT = {"cleanup.policy": "compact"}
+# What a broker may say otherwise in its own settings is said of each topic.
+_COMMON = {"unclean.leader.election.enable": "false"}
+# A tombstone is there for a day: a reader that is behind for longer notices that it may be gone.
+COMPACT = _COMMON | {"cleanup.policy": "compact", "delete.retention.ms": str(DAY_MS)}
+_DELETE = _COMMON | {"cleanup.policy": "delete", "retention.bytes": "-1"}
 
 # Written to `exchanges` when it is created: {code: country}.
 STARTER_COUNTRIES = {
@@ -50,14 +54,15 @@ SHARE_HOLDERS = TopicSpec(
     "share-holders", COMPACT | {"max.message.bytes": str(8 << 20), "compression.type": "zstd"}
 )
 WEEKLY_EMAILS = TopicSpec("weekly-emails", COMPACT)
-RUN_REQUESTS = TopicSpec("run-requests", {"cleanup.policy": "delete"})
+RUN_REQUESTS = TopicSpec("run-requests", _DELETE | {"retention.ms": str(7 * DAY_MS)})
 RUN_COMMANDS = TopicSpec("run-commands", COMPACT)
-DECISIONS = TopicSpec("decisions", {"cleanup.policy": "delete", "retention.ms": str(365 * DAY_MS)})
+DECISIONS = TopicSpec("decisions", _DELETE | {"retention.ms": str(365 * DAY_MS)})
 
 # Records of one megabyte, Kafka's default limit, with the headers of a letter; whatever fits into
 # the store fits into the topics that it is passed on to.
 STORED_BYTES = 2 << 20
-PASSED_ON_BYTES = STORED_BYTES + (64 << 10)
+PASSED_ON_MORE = 64 << 10
+PASSED_ON_BYTES = STORED_BYTES + PASSED_ON_MORE
 # What producers of letters may send: the topics decide, also where their limits were raised.
 PRODUCED_BYTES = 64 << 20
 # What a letter adds to its record: its own headers, with the error.
@@ -67,7 +72,6 @@ LETTER_BYTES = 8_192
 _LETTERS = COMPACT | {
     "min.compaction.lag.ms": str(DAY_MS),
     "max.compaction.lag.ms": str(2 * DAY_MS),
-    "delete.retention.ms": str(DAY_MS),
     "segment.ms": str(DAY_MS // 4),
 }
 # Letters are delayed by the broker's clock, since that of a consumer may be wrong.
@@ -77,21 +81,26 @@ DEAD_LETTERS = TopicSpec(
 )
 PARKING_LOT = TopicSpec("parking-lot", _LETTERS | {"max.message.bytes": str(PASSED_ON_BYTES)})
 # The only copy of what was retried: for as long as Kafka, by default, remembers a group's offsets,
-# and however much there is, whatever the broker's own default says.
+# and however much there is.
 RETRIES = TopicSpec(
     "retries",
-    {
-        "cleanup.policy": "delete",
-        "retention.ms": str(7 * DAY_MS),
-        "retention.bytes": "-1",
-        "max.message.bytes": str(PASSED_ON_BYTES),
-    },
+    _DELETE | {"retention.ms": str(7 * DAY_MS), "max.message.bytes": str(PASSED_ON_BYTES)},
 )
 
 # Each of these is created with as many partitions as the other topic has.
 PARTITIONS_AS = {SHARE_HOLDERS.name: POSITIONS.name, RUN_COMMANDS.name: RUN_REQUESTS.name}
 # Each of these is created with as many partitions as the largest topic that letters come from.
 PARTITIONS_AS_LARGEST_ORIGIN = frozenset({DEAD_LETTERS.name})
+# Shardpost alone writes them, always with keys, and of each key only the last record matters.
+STORES = frozenset(
+    {
+        SHARE_HOLDERS.name,
+        WEEKLY_EMAILS.name,
+        DEAD_LETTERS.name,
+        PARKING_LOT.name,
+        RUN_COMMANDS.name,
+    }
+)
 INPUTS = (POSITIONS, CLIENTS, EXCHANGES)
 LETTER_TOPICS = (DEAD_LETTERS, RETRIES, PARKING_LOT, DECISIONS)
 RUN_TOPICS = (RUN_REQUESTS, RUN_COMMANDS)

@@ -1,8 +1,8 @@
 """`topics apply` on the real broker."""
 
 import json
+import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 
 import pytest
 from confluent_kafka.cimpl import NewTopic
@@ -13,9 +13,11 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.topic_configs import topic_configs
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
+from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
+from tests.support.kafka_configs import configure_topic
 
 
 def exchanges_of(settings: Settings) -> list[tuple[str, str, int]]:
@@ -37,21 +39,40 @@ def starter_list(partitions: int) -> list[tuple[str, str, int]]:
     return sorted((c, to, partition_of(c, partitions)) for c, to in STARTER_COUNTRIES.items())
 
 
-def create(settings: Settings, topic: str, partitions: int) -> None:
+def create(settings: Settings, topic: str, partitions: int, **config: str) -> None:
     client = admin(settings)
-    client.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+    dotted = {name.replace("_", "."): value for name, value in config.items()}
+    client.create_topics([NewTopic(topic, partitions, 1, config=dotted)])[topic].result()
+
+
+def declaring(settings: Settings, text: str) -> Settings:
+    """Return settings with that file of topics."""
+    file = settings.home / "topics.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return settings.model_copy(update={"topics_file": file})
+
+
+def news(applied: list[AppliedTopic]) -> list[str]:
+    return [line for one in applied for line in one.as_text().splitlines() if one.is_news]
+
+
+def config_of(settings: Settings, topic: str) -> dict[str, str | None]:
+    return dict(topic_configs(settings, [topic])[topic])
 
 
 def test_all_declared_topics_are_created_and_exchanges_has_its_starter_list(
     settings: Settings,
 ) -> None:
     applied = apply_topics(settings)
-    assert [asdict(one) for one in applied] == [
+    assert [one.as_json() for one in applied] == [
         {
             "topic": settings.topic(spec.name),
             "partitions": 4,
             "created": True,
             "starter": 13 if spec.name == "exchanges" else 0,
+            "changed": [],
+            "refused": [],
         }
         for spec in DECLARED
     ]
@@ -110,3 +131,90 @@ def test_more_replicas_than_brokers_is_one_clear_error(settings: Settings) -> No
     wanted = settings.model_copy(update={"replication_factor": 3})
     with pytest.raises(ShardpostError, match=r"cannot be created.*3"):
         apply_topics(wanted)
+
+
+def test_what_can_lose_nothing_is_repaired_and_shown_as_it_is_now(settings: Settings) -> None:
+    apply_topics(settings)
+    store, retries = settings.topic("weekly-emails"), settings.topic("retries")
+    configure_topic(settings, store, {"cleanup.policy": "compact,delete", "segment.ms": "1000"})
+    configure_topic(settings, retries, {"retention.ms": "1000", "max.message.bytes": "9000000"})
+    assert news(apply_topics(settings)) == [
+        f"topic {store}: exists",
+        "  changed: cleanup.policy compact,delete -> compact",
+        f"topic {retries}: exists",
+        "  changed: retention.ms 1000 -> 604800000",
+    ]
+    assert config_of(settings, store)["cleanup.policy"] == "compact"
+    assert config_of(settings, store)["segment.ms"] == "1000"  # nothing is declared of it
+    assert config_of(settings, retries)["retention.ms"] == "604800000"
+    assert config_of(settings, retries)["max.message.bytes"] == "9000000"  # more than declared
+    assert news(apply_topics(settings)) == []
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(settings: Settings) -> None:
+    own = declaring(settings, "topics: {run-requests: {partitions: 2}}")
+    planned = news(apply_topics(own, dry_run=True))
+    assert f"topic {own.topic('run-commands')}: would be created with 2 partitions" in planned
+    assert own.topic("positions") not in admin(own).list_topics(timeout=20).topics
+    apply_topics(own)
+    retries = own.topic("retries")
+    configure_topic(own, retries, {"retention.ms": "1000"})
+    before = config_of(own, retries)
+    assert news(apply_topics(own, dry_run=True)) == [
+        f"topic {retries}: exists",
+        "  would change: retention.ms 1000 -> 604800000",
+    ]
+    assert config_of(own, retries) == before
+
+
+def test_what_may_lose_records_is_left_alone_with_its_reason_and_command(
+    settings: Settings,
+) -> None:
+    clients, requests = settings.topic("clients"), settings.topic("run-requests")
+    create(settings, clients, 2, cleanup_policy="delete")
+    create(settings, requests, 2, cleanup_policy="compact")
+    own = declaring(settings, "topics: {clients: {partitions: 8, replication_factor: 2}}")
+    said = {one.topic: one.as_text() for one in apply_topics(own)}
+    for what in ("cleanup.policy is delete, expected compact", "partitions is 2, expected 8"):
+        assert f"left alone: {what}" in said[clients]
+    assert f"--entity-name {clients} --add-config cleanup.policy=compact`" in said[clients]
+    assert "left alone: replication.factor is 1, expected 2" in said[clients]
+    assert "kafka-reassign-partitions.sh" in said[clients]
+    assert "left alone: cleanup.policy is compact, expected delete" in said[requests]
+    assert config_of(own, clients)["cleanup.policy"] == "delete"
+    assert config_of(own, requests)["cleanup.policy"] == "compact"
+    assert partition_counts(own, [clients]) == {clients: 2}
+
+
+def test_partitions_are_added_only_to_a_topic_whose_keys_do_not_matter(settings: Settings) -> None:
+    free, keyed = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("free", "keyed"))
+    text = "own_topics: {{{0}: {{partitions: {2}, keyed: false}}, {1}: {{partitions: {2}}}}}"
+    apply_topics(declaring(settings, text.format(free, keyed, 2)))
+    own = declaring(settings, text.format(free, keyed, 3))
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(apply_topics, [own, own]))
+    assert partition_counts(own, [free, keyed]) == {free: 3, keyed: 2}
+    for applied in both:
+        said = {one.topic: one.as_text() for one in applied}
+        assert "the records of a key would be in two partitions" in said[keyed]
+
+
+def test_two_at_once_repair_the_same_and_both_end_well(settings: Settings) -> None:
+    apply_topics(settings)
+    parked = settings.topic("parking-lot")
+    configure_topic(settings, parked, {"cleanup.policy": "delete", "max.message.bytes": "1000"})
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(apply_topics, [settings, settings]))
+    assert config_of(settings, parked)["cleanup.policy"] == "compact"
+    assert config_of(settings, parked)["max.message.bytes"] == str((2 << 20) + (64 << 10))
+
+
+def test_another_cluster_than_that_of_the_file_is_refused_before_anything_is_done(
+    settings: Settings,
+) -> None:
+    found = admin(settings).list_topics(timeout=20).cluster_id
+    for dry_run in (True, False):
+        with pytest.raises(ShardpostError, match=f"expected the cluster another.* found {found}"):
+            apply_topics(declaring(settings, "cluster_id: another"), dry_run=dry_run)
+    assert settings.topic("positions") not in admin(settings).list_topics(timeout=20).topics
+    apply_topics(declaring(settings, f"cluster_id: {found}"))

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from confluent_kafka import Message, Producer
-from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.outcome import reported
@@ -22,9 +21,14 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
 from shardpost.settings import Settings
-from shardpost.topics import declared
 from shardpost.topics.creation import apply_topics
 
+GIVEN_TIMES = """\
+topics:
+  dead-letters:
+    config:
+      message.timestamp.type: CreateTime
+"""
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
@@ -39,14 +43,12 @@ def milliseconds(when: datetime) -> int:
 def apply_topics_with_given_times(settings: Settings) -> None:
     """Make all topics, with a store that keeps the times that a test gives to its letters.
 
-    It is made so, not changed: the broker takes its time for a change. The declared store is
-    stamped by the broker.
+    The store of the default declaration is stamped by the broker.
     """
-    store = settings.topic("dead-letters")
-    config = declared.DEAD_LETTERS.config | {"message.timestamp.type": "CreateTime"}
-    client = clients.admin(settings)  # it has to outlive what it does
-    client.create_topics([NewTopic(store, settings.partitions, 1, config=config)])[store].result(30)
-    apply_topics(settings)
+    file = settings.home / "topics.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(GIVEN_TIMES)
+    apply_topics(settings.model_copy(update={"topics_file": file}))
 
 
 def original(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from shardpost.kafka.broker_version import metadata_level, release, request
+from shardpost.kafka.broker_version import metadata_level, request
+from shardpost.kafka.releases import release
 
 # Two APIs, one with a tag; then the throttle time, and the tagged fields: the supported features.
 APIS = b"\x03" + b"\x00\x00\x00\x00\x00\x0d\x00" + b"\x00\x01\x00\x04\x00\x12\x01\x05\x02ab"

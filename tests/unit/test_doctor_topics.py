@@ -1,7 +1,6 @@
 """What `shardpost doctor` says of topics and stores."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.doctor import inputs, kafka, snapshot
 from shardpost.doctor.finding import Finding
-from shardpost.doctor.topics import Cluster, departures, unreplicated
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.topics.creation import apply_topics
-from shardpost.topics.declared import COMPACT, POSITIONS, RETRIES, SHARE_HOLDERS, TopicSpec
 from shardpost.topics.stores import require_stores
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.refusing_kafka import refuse
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
@@ -67,31 +65,33 @@ def test_an_input_that_kafka_deletes_from_is_an_error_with_its_command(memory: M
     assert found.cure.endswith("--entity-name clients --add-config cleanup.policy=compact")
 
 
-def test_more_than_declared_is_as_declared_and_less_is_not(memory: MemoryKafka) -> None:
-    def of(spec: TopicSpec, **config: str) -> list[str]:
-        found = departures(memory.settings, spec, spec.config | _dotted(config))
-        return [f"{one.state}: {one.found}" for one in found]
+def test_what_is_at_risk_is_a_warning_and_a_mere_departure_is_not_named(
+    memory: MemoryKafka,
+) -> None:
+    def of(topic: str, setting: str, value: str) -> list[str]:
+        there = memory.broker.topics[topic]
+        before, there.config = there.config, {**there.config, setting: value}
+        found = [f"{one.check} {one.state}: {one.found}" for one in wrong(memory)]
+        there.config = before
+        return found
 
-    assert of(POSITIONS, min_compaction_lag_ms="90000000") == []
-    assert of(POSITIONS, min_compaction_lag_ms="0") == ["warning: min.compaction.lag.ms=0"]
-    assert of(RETRIES, retention_ms="-1") == []
-    assert of(RETRIES, retention_bytes="1000") == ["warning: retention.bytes=1000"]
-    assert of(SHARE_HOLDERS, max_message_bytes="1048588") == ["warning: max.message.bytes=1048588"]
-    assert of(SHARE_HOLDERS, compression_type="producer") == []
-    assert of(replace(POSITIONS, config=COMPACT), cleanup_policy="compact,delete") == [
-        "error: cleanup.policy=compact,delete"
+    assert of("positions", "min.compaction.lag.ms", "90000000") == []
+    assert of("positions", "min.compaction.lag.ms", "0") == [
+        "topic positions warning: min.compaction.lag.ms=0"
+    ]
+    assert of("share-holders", "compression.type", "producer") == []
+    assert of("positions", "cleanup.policy", "compact,delete") == [
+        "topic positions error: cleanup.policy=compact,delete"
     ]
 
 
-def _dotted(config: dict[str, str]) -> dict[str, str]:
-    return {name.replace("_", "."): value for name, value in config.items()}
-
-
-def test_one_replica_is_a_risk_only_where_there_could_be_more() -> None:
-    known = {"positions": (8, 1), "clients": (8, 3)}
-    assert list(unreplicated(Cluster(1, known), list(known))) == []
-    [found] = unreplicated(Cluster(3, known), list(known))
-    assert found.found == "one replica, on a cluster of 3 brokers: positions"
+def test_a_file_of_topics_that_is_wrong_is_an_error(memory: MemoryKafka, tmp_path: Path) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text("topics: {position: {}}")
+    settings = memory.settings.model_copy(update={"topics_file": file})
+    [found] = [one for one in kafka.check(settings, NOW) if one.check == "topics"]
+    assert found.state == "error"
+    assert "topics.position" in found.found
 
 
 def test_run_topics_of_different_sizes_are_an_error(memory: MemoryKafka) -> None:
@@ -100,8 +100,8 @@ def test_run_topics_of_different_sizes_are_an_error(memory: MemoryKafka) -> None
     [found] = wrong(memory)
     assert (found.check, found.found, found.expected) == (
         "topic run-commands",
-        "2 partitions",
-        "3, as run-requests has",
+        "partitions=2",
+        "3, as run-requests has (no run is started on request)",
     )
 
 
@@ -140,3 +140,12 @@ def test_tables_that_are_damaged_are_an_error_with_the_way_back(tmp_path: Path) 
     assert found.state == "error"
     assert found.cure
     assert "docs/what-next.md" in found.cure
+
+
+def test_a_topic_whose_settings_may_not_be_read_is_unknown(
+    memory: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "describe_configs", "retries")
+    [found] = [one for one in kafka.check(memory.settings, NOW) if one.check == "topic retries"]
+    assert found.state == "unknown"
+    assert "not authorized: it takes DescribeConfigs on it" in found.found

@@ -1,0 +1,217 @@
+"""Rules about the topics themselves: whether they exist, and their settings."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, PASSED_ON_MORE, RETRIES
+from shardpost.topics.model import commands
+from shardpost.topics.model.changes import (
+    AT_LEAST,
+    POLICY,
+    TIMESTAMPS,
+    departures,
+    is_as_declared,
+    why_unsafe,
+)
+from shardpost.topics.model.expected import (
+    IN_SYNC,
+    IN_SYNC_OF_THREE,
+    REPLICAS,
+    UNCLEAN,
+    Expected,
+)
+from shardpost.topics.model.finding import Finding, Severity
+from shardpost.topics.model.found import FoundTopic, Source
+from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
+from shardpost.topics.model.view import View
+
+LARGEST = "max.message.bytes"
+
+
+class _Rule(NamedTuple):
+    rule: str
+    severity: Severity
+    why: str
+
+
+# Of settings that are not as declared; all others are `other-setting`.
+_RULES = {
+    POLICY: _Rule(
+        "cleanup-policy",
+        "loss",
+        "Kafka removes records by another rule than the one that this topic is used by",
+    ),
+    "retention.ms": _Rule(
+        "retention", "risk", "records are deleted before the time for which they are needed"
+    ),
+    "retention.bytes": _Rule("retention", "risk", "a burst of records deletes those not yet read"),
+    "delete.retention.ms": _Rule(
+        "tombstone-retention",
+        "risk",
+        "a reader that is behind for longer misses tombstones: what was closed stays open",
+    ),
+    "min.compaction.lag.ms": _Rule(
+        "compaction-lag", "risk", "changes in between are gone before they are read"
+    ),
+    LARGEST: _Rule("message-size", "risk", "records that are larger are refused"),
+    TIMESTAMPS: _Rule(
+        "timestamp-type", "risk", "its times are those of another clock than they are read by"
+    ),
+    UNCLEAN: _Rule(
+        "unclean-election",
+        "risk",
+        "a replica that is behind may become leader: what it did not have is lost",
+    ),
+}
+_OTHER = _Rule("other-setting", "drift", "it was declared otherwise")
+
+
+def missing_topic(view: View) -> Iterator[Finding]:
+    """Find a declared topic that does not exist; Kafka may create it with its defaults."""
+    creates = any(
+        "auto.create.topics.enable" in one and one["auto.create.topics.enable"].value == "true"
+        for one in view.cluster.configs.values()
+    )
+    why = "nothing can be written to it or read from it"
+    if creates:
+        why = (
+            "auto.create.topics.enable=true: for who writes to it first, Kafka creates it with its"
+            " defaults, and deletes records after a time"
+        )
+    for one in view.expected:
+        if one.name not in view.cluster.topics:
+            yield Finding(
+                rule="missing-topic",
+                severity="loss" if creates else "risk",
+                topic=one.name,
+                setting="topic",
+                found="missing",
+                source="cluster",
+                expected="a topic",
+                why=why,
+                fix=commands.APPLY,
+            )
+
+
+def topic_settings(view: View) -> Iterator[Finding]:
+    """Find settings that are not as declared; that of replicas in sync has a rule of its own."""
+    for one, found in view.there:
+        for setting, (value, wanted) in departures(one, found).items():
+            if setting == IN_SYNC:
+                continue
+            rule = _RULES.get(setting, _OTHER)
+            yield Finding(
+                rule=rule.rule,
+                severity=rule.severity,
+                topic=one.name,
+                setting=setting,
+                found=value,
+                source=source_of(found, setting),
+                expected=f"{wanted} or more" if setting in AT_LEAST else wanted,
+                why=rule.why,
+                fix=fix_of(view, one, found, setting),
+            )
+
+
+def letter_sizes(view: View) -> Iterator[Finding]:
+    """Find letters that the store takes and the topics that they are passed on to do not."""
+    sizes = {one.product: (one, found) for one, found in view.there if found.value(LARGEST)}
+    if DEAD_LETTERS.name not in sizes:
+        return
+    store, letters = sizes[DEAD_LETTERS.name]
+    least = int(letters.value(LARGEST) or 0) + PASSED_ON_MORE
+    for product in (RETRIES.name, PARKING_LOT.name):
+        if product not in sizes or LARGEST in departures(*sizes[product]):
+            continue  # that is another finding
+        one, found = sizes[product]
+        value = str(found.value(LARGEST))
+        if int(value) < least:
+            yield Finding(
+                rule="letter-sizes",
+                severity="risk",
+                topic=one.name,
+                setting=LARGEST,
+                found=value,
+                source=source_of(found, LARGEST),
+                expected=f"{least} or more, as {store.name} takes {letters.value(LARGEST)}",
+                why="a letter that the store takes can be neither retried nor parked",
+                fix=commands.set_on_topic(view.bootstrap, one.name, LARGEST, str(least)),
+            )
+
+
+def replication_factor(view: View) -> Iterator[Finding]:
+    """Find fewer replicas than three, on a cluster that could have them."""
+    if view.has_few_brokers:
+        return
+    for one, found in view.there:
+        least = one.least_replicas
+        if found.replicas < least:
+            yield Finding(
+                rule="replication-factor",
+                severity="risk" if found.replicas < REPLICAS else "drift",
+                topic=one.name,
+                setting=REPLICATION_FACTOR,
+                found=str(found.replicas),
+                source="topic",
+                expected=str(least),
+                why="with the disk of a broker, records are lost that no other has",
+                fix=commands.reassign(
+                    view.bootstrap, one.name, found, view.cluster.known_brokers, least
+                ),
+            )
+
+
+def min_insync_replicas(view: View) -> Iterator[Finding]:
+    """Find a write that is acknowledged although only one replica has it."""
+    if view.has_few_brokers:
+        return
+    for one, found in view.there:
+        value = found.value(IN_SYNC)
+        wanted = one.config.get(IN_SYNC, str(IN_SYNC_OF_THREE))
+        if found.replicas < REPLICAS or value is None or is_as_declared(IN_SYNC, wanted, value):
+            continue
+        yield Finding(
+            rule="min-insync-replicas",
+            severity="risk",
+            topic=one.name,
+            setting=IN_SYNC,
+            found=value,
+            source=source_of(found, IN_SYNC),
+            expected=f"{wanted} or more",
+            why="a record is acknowledged that only one broker has",
+            fix=fix_of(view, one, found, IN_SYNC),
+        )
+
+
+def declared_partitions(view: View) -> Iterator[Finding]:
+    """Find another number of partitions than the file of topics declares."""
+    for one, found in view.there:
+        count = len(found.partitions)
+        if one.partitions is None or one.partitions == count:
+            continue
+        can_grow = one.partitions > count and not one.keyed
+        yield Finding(
+            rule="declared-partitions",
+            severity="drift",
+            topic=one.name,
+            setting="partitions",
+            found=str(count),
+            source="topic",
+            expected=str(one.partitions),
+            why="work is spread over another number of partitions than was meant",
+            fix=commands.APPLY if can_grow else f"declare {count} partitions of {one.name}",
+        )
+
+
+def fix_of(view: View, one: Expected, found: FoundTopic, setting: str) -> str:
+    """Return what sets a setting: `topics apply` where it does, else Kafka's own command."""
+    is_declared = setting in one.config and not one.is_internal
+    if is_declared and not why_unsafe(setting, one, found):
+        return commands.APPLY
+    wanted = one.config.get(setting, str(IN_SYNC_OF_THREE))
+    return commands.set_on_topic(view.bootstrap, one.name, setting, wanted)
+
+
+def source_of(found: FoundTopic, setting: str) -> Source:
+    """Return where an effective value comes from."""
+    return found.config[setting].source if found.config else "cluster"

@@ -1,0 +1,169 @@
+"""Looks at a cluster: its topics, partitions, settings, brokers and open transactions."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    BrokerMetadata,
+    ClusterMetadata,
+    TopicMetadata,
+)
+
+from shardpost.errors import ShardpostError
+from shardpost.instants import instant_of
+from shardpost.kafka.broker_version import version_at
+from shardpost.kafka.clients import admin, unreachable
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.described_configs import Described, brokers_described, topics_described
+from shardpost.kafka.last_stable import ends_of, first_time
+from shardpost.settings import Settings
+from shardpost.topics.model.expected import INTERNAL, Expected
+from shardpost.topics.model.found import (
+    Behind,
+    Cluster,
+    Config,
+    FoundTopic,
+    Partition,
+    Setting,
+    Unknown,
+)
+from shardpost.topics.topics_file import TopicsFile
+
+VERSION_SECONDS = 5.0
+# What looks like an old transaction may be a new one whose records have old timestamps.
+ENDING_SECONDS = 5.0
+POLL_SECONDS = 0.2
+
+
+def metadata(settings: Settings) -> ClusterMetadata:
+    """Return the brokers and topics that Kafka shows; KafkaUnreachableError if it does not."""
+    try:
+        return admin(settings).list_topics(timeout=settings.kafka_timeout)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+
+
+def observe_topics(settings: Settings, names: Collection[str]) -> Cluster:
+    """Return the cluster with those of the topics that exist, and their settings."""
+    return _with_topics(settings, metadata(settings), names)
+
+
+def observe(settings: Settings, expected: Iterable[Expected]) -> Cluster:
+    """Return all that the audit looks at, Kafka's own topics too."""
+    shown = metadata(settings)
+    names = [one.name for one in (*expected, *INTERNAL)]
+    cluster = _with_topics(settings, shown, names)
+    described = brokers_described(settings, cluster.brokers)
+    releases, silent = _releases(settings, shown.brokers.values())
+    behind, unread = _behind(settings, cluster)
+    return Cluster(
+        cluster.id,
+        cluster.brokers,
+        cluster.topics,
+        {broker: _config(one) for broker, one in described.items() if one.entries is not None},
+        releases,
+        behind,
+        (*cluster.unknown, *_unknown_brokers(described), *silent, *unread),
+    )
+
+
+def require_cluster(settings: Settings, file: TopicsFile, cluster: Cluster) -> None:
+    """Refuse a cluster that the file of topics is not meant for."""
+    if file.cluster_id is not None and file.cluster_id != cluster.id:
+        raise ShardpostError(
+            f"Kafka at {settings.bootstrap}: expected the cluster {file.cluster_id}, which"
+            f" {settings.topics_file} is for, found {cluster.id}: correct"
+            " SHARDPOST_BOOTSTRAP_SERVERS or SHARDPOST_TOPICS_FILE"
+        )
+
+
+def _with_topics(settings: Settings, shown: ClusterMetadata, names: Collection[str]) -> Cluster:
+    there = [name for name in dict.fromkeys(names) if name in shown.topics]
+    described = topics_described(settings, there)
+    return Cluster(
+        shown.cluster_id,
+        frozenset(shown.brokers),
+        {name: _topic(shown.topics[name], described[name]) for name in there},
+        unknown=tuple(
+            Unknown(name, "settings", f"{described[name].why}: it takes DescribeConfigs on it")
+            for name in there
+            if described[name].entries is None
+        ),
+    )
+
+
+def _topic(shown: TopicMetadata, described: Described) -> FoundTopic:
+    partitions = tuple(
+        Partition(one.leader, tuple(one.replicas), tuple(one.isrs))
+        for _, one in sorted(shown.partitions.items())
+    )
+    config = None if described.entries is None else _config(described)
+    return FoundTopic(partitions, config, described.why)
+
+
+def _config(described: Described) -> Config:
+    return {name: Setting(*entry) for name, entry in (described.entries or {}).items()}
+
+
+def _unknown_brokers(described: dict[int, Described]) -> Iterator[Unknown]:
+    for broker, one in sorted(described.items()):
+        if one.entries is None:
+            what = f"settings of broker {broker}"
+            yield Unknown(None, what, f"{one.why}: it takes DescribeConfigs on the cluster")
+
+
+class _Releases(NamedTuple):
+    known: dict[int, str | None]
+    unknown: list[Unknown]
+
+
+def _releases(settings: Settings, brokers: Iterable[BrokerMetadata]) -> _Releases:
+    found = _Releases({}, [])
+    for one in brokers:
+        try:
+            version = version_at(settings, str(one.host), one.port, VERSION_SECONDS)
+            found.known[one.id] = version
+        except (OSError, ValueError) as problem:
+            what = f"version of broker {one.id}"
+            found.unknown.append(Unknown(None, what, f"{one.host}:{one.port}: {problem}"))
+    return found
+
+
+def _behind(settings: Settings, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Unknown]]:
+    """Return the open transactions, and what could not be asked, one for each topic."""
+    asked = [
+        TopicPartition(name, number)
+        for name, topic in cluster.topics.items()
+        for number, partition in enumerate(topic.partitions)
+        if partition.leader >= 0
+    ]
+    ends = ends_of(settings, asked, committed=False)
+    stable = ends_of(settings, ends.known, committed=True)
+    suspects = [one for one, at in stable.known.items() if at < ends.known[one]]
+    suspects = _still_open(settings, suspects, stable.known)
+    behind = tuple(
+        Behind(*one, stable.known[one], ends.known[one], _since(settings, one, stable.known[one]))
+        for one in suspects
+    )
+    unknown = {one.topic: why for one, why in {**ends.unknown, **stable.unknown}.items()}
+    return behind, [Unknown(topic, "offsets", why) for topic, why in unknown.items()]
+
+
+def _still_open(
+    settings: Settings, suspects: list[TopicPartition], stable: dict[TopicPartition, int]
+) -> list[TopicPartition]:
+    """Return those at which the same transaction is open some seconds later."""
+    deadline = time.monotonic() + ENDING_SECONDS
+    while suspects and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        now = ends_of(settings, suspects, committed=True).known
+        suspects = [one for one in suspects if now.get(one, stable[one]) == stable[one]]
+    return suspects
+
+
+def _since(settings: Settings, partition: TopicPartition, offset: int) -> datetime | None:
+    at = first_time(settings, partition, offset)
+    return None if at is None else instant_of(at)

@@ -1,0 +1,140 @@
+"""The file of topics: what it declares, and what is wrong with it, by line."""
+
+from pathlib import Path
+
+import pytest
+
+from shardpost.errors import UsageError
+from shardpost.settings import Settings
+from shardpost.topics.expected_topics import expected_topics
+from shardpost.topics.model.expected import Expected
+from shardpost.topics.topics_file import NOTHING_DECLARED, TopicsFile, read_topics_file
+
+WHOLE = """\
+# of production
+cluster_id: 5L6g3nShT-eMCtK--X86sw
+replication_factor: 3
+topics:
+  positions:
+    partitions: 32
+    config:
+      retention.ms: -1
+      preallocate: on
+  share-holders:
+own_topics:
+  orders:
+    keyed: false
+    replication_factor: 1
+    partitions: 4
+    config: {cleanup.policy: "compact,delete"}
+"""
+
+
+def read(tmp_path: Path, text: str) -> TopicsFile:
+    file = tmp_path / "topics.yaml"
+    file.write_text(text)
+    return read_topics_file(file)
+
+
+def expected(tmp_path: Path, text: str, **given: object) -> dict[str, Expected]:
+    settings = Settings(topics_file=tmp_path / "topics.yaml", **given)
+    return {one.name: one for one in expected_topics(settings, read(tmp_path, text))}
+
+
+def test_no_file_and_an_empty_one_declare_nothing_else(tmp_path: Path) -> None:
+    assert read_topics_file(None) == NOTHING_DECLARED
+    assert read(tmp_path, "") == NOTHING_DECLARED
+    assert read(tmp_path, "# nothing\ntopics:\n") == NOTHING_DECLARED
+
+
+def test_what_is_declared_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    made = expected(tmp_path, WHOLE, topic_positions="pos")
+    positions = made["pos"]
+    assert (positions.partitions, positions.replicas) == (32, 3)
+    assert positions.config["retention.ms"] == "-1"
+    assert positions.config["preallocate"] == "on"
+    assert positions.config["min.compaction.lag.ms"] == "86400000"
+    assert positions.config["min.insync.replicas"] == "2"
+    orders = made["orders"]
+    assert (orders.partitions, orders.replicas, orders.keyed) == (4, 1, False)
+    assert orders.config == {"cleanup.policy": "compact,delete"}
+
+
+def test_replicas_come_from_the_topic_then_the_file_then_the_setting(tmp_path: Path) -> None:
+    text = "topics: {clients: {replication_factor: 5}}"
+    made = expected(tmp_path, text, replication_factor=2)
+    assert (made["clients"].replicas, made["positions"].replicas) == (5, 2)
+    assert "min.insync.replicas" not in made["positions"].config
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("topics:\n  position: {}", "line 2: topics.position: expected one of 'positions'"),
+        ("partitions: 3", "line 1: partitions: expected no such name here"),
+        (
+            "topics:\n  positions:\n    partitions: many",
+            "line 3: topics.positions.partitions: expected a whole number, found 'many'",
+        ),
+        ("topics:\n  clients:\n    partitions: 0", "line 3: topics.clients.partitions: Input"),
+        (
+            "topics:\n  clients:\n    config:\n      retention_ms: 1",
+            "line 4: topics.clients.config.retention_ms: expected a topic setting of Kafka",
+        ),
+        (
+            "topics:\n  clients:\n    config:\n      retention.ms: [1]",
+            "line 4: topics.clients.config.retention.ms: expected a single value, found ['1']",
+        ),
+        ("topics:\n  clients:\n    config:\n      retention.ms:", "expected a value, found none"),
+        (
+            "topics:\n  clients:\n    config:\n      retention.ms: 7d",
+            "line 3: topics.clients.config: expected a whole number for retention.ms, found '7d'",
+        ),
+        (
+            "own_topics:\n  o:\n    config: {cleanup.policy: 'compact,remove'}",
+            "line 3: own_topics.o.config: expected compact or delete for cleanup.policy, found",
+        ),
+        ("topics: 3", "line 1: topics: expected a map of names, found '3'"),
+        ("- a", "line 1: the file: expected a map of names, found ['a']"),
+        ("topics: {}\ntopics: {}", "line 2: topics: expected once, found twice"),
+        ("topics: &a {}\nown_topics: *a", "expected no alias"),
+        ("topics: {[1]: 2}", "line 1: topics: expected a name, found a list or a map"),
+        ("topics: {", "expected YAML"),
+        ("own_topics: {__own: {}}", "own_topics.__own: expected a topic of your own"),
+        ("own_topics:\n  o: {keyed: perhaps}", "line 2: own_topics.o.keyed: expected true or"),
+        ("own_topics:\n  o: {keyed: [1]}", "own_topics.o.keyed: expected true or false, found"),
+        ("a: \x00", "expected YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line_and_what_was_expected(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        read(tmp_path, text)
+    assert said in str(refused.value)
+    assert str(tmp_path / "topics.yaml") in str(refused.value)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"line 1: a: .*; .*line 2: b: "):
+        read(tmp_path, "a: 1\nb: 2")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_topics_file(tmp_path / "none.yaml")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_topics_file(tmp_path)
+    (tmp_path / "latin").write_bytes(b"# \xe4")
+    with pytest.raises(UsageError, match="UTF-8, found other bytes at byte 2"):
+        read_topics_file(tmp_path / "latin")
+
+
+def test_a_topic_of_ones_own_is_none_of_the_products_and_no_store_is_deleted_from(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match=r"own_topics\.pos: .* `topics\.positions`"):
+        expected(tmp_path, "own_topics: {pos: {}}", topic_positions="pos")
+    text = "topics: {clients: {config: {cleanup.policy: 'compact,delete'}}}"
+    with pytest.raises(UsageError, match=r"topics\.clients\.config\.cleanup\.policy: .* compact"):
+        expected(tmp_path, text)
