@@ -1,16 +1,22 @@
 """`shardpost topics`: the declared topics."""
 
 import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from shardpost.commands.options import AS_JSON
 from shardpost.errors import DONE, NEEDS_ATTENTION
+from shardpost.printable import one_line
+
+if TYPE_CHECKING:
+    from shardpost.topics.model.finding import Finding
 
 
 @click.group()
 def command() -> None:
-    """Create and repair the declared topics."""
+    """Create, repair and audit the declared topics."""
 
 
 @command.command("apply")
@@ -30,3 +36,34 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
     else:
         click.echo("\n".join(one.as_text() for one in applied))
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
+
+
+@command.command("audit")
+@AS_JSON
+def audit_command(as_json: bool) -> int:
+    """Report every departure from what is declared or safe, with what mends it; change nothing.
+
+    Exit code 3 if data is lost or at risk.
+    """
+    from shardpost.audit import audit
+    from shardpost.settings import load
+    from shardpost.topics.model.finding import exit_code
+
+    found = audit(load(), datetime.now(UTC))
+    if as_json:
+        click.echo(json.dumps([one.as_json() for one in found]))
+    else:
+        click.echo("\n".join(map(_in_words, found)) or "nothing found: all is as declared")
+    return exit_code(found)
+
+
+def _in_words(one: "Finding") -> str:
+    where = f"topic {one.topic}: " if one.topic else ""
+    lines = [
+        f"{one.severity:<5}  {where}{one.setting}: {one.found} ({one.source})",
+        f"expected: {one.expected}",
+        f"why: {one.why}",
+        f"fix: {one.fix}",
+        f"more: {one.runbook}",
+    ]
+    return "\n       ".join(map(one_line, lines))

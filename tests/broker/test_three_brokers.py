@@ -1,0 +1,121 @@
+"""`topics apply` and `topics audit` on a cluster of three brokers."""
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from shardpost.audit import audit
+from shardpost.kafka.clients import KafkaUnreachableError, admin
+from shardpost.kafka.offsets import commit_offsets
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.topics.model.finding import Finding
+from tests.support.job_process import wait_for
+from tests.support.kafka_configs import configure_topic
+from tests.support.three_brokers import ThreeBrokers, three_brokers
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreeBrokers]:
+    with three_brokers(tmp_path_factory.mktemp("three")) as running:
+        apply_topics(running.settings)
+        yield running
+
+
+def found(cluster: ThreeBrokers) -> list[Finding]:
+    return audit(cluster.settings, datetime.now(UTC))
+
+
+def said(cluster: ThreeBrokers) -> list[tuple[str, str | None, str]]:
+    return [(one.severity, one.topic, one.setting) for one in found(cluster)]
+
+
+def test_a_fresh_cluster_has_nothing_to_find_also_of_kafkas_own_topics(
+    cluster: ThreeBrokers,
+) -> None:
+    assert said(cluster) == []
+    commit_offsets(cluster.settings, "somebody", {"positions": {0: 0}})
+    shown = admin(cluster.settings).list_topics(timeout=20).topics
+    assert {"__consumer_offsets", "__transaction_state"} <= shown.keys()
+    wait_for(lambda: said(cluster) == [], "all replicas of the new topic")
+
+
+def test_one_replica_and_an_unclean_election_are_found_and_apply_mends_what_it_may(
+    cluster: ThreeBrokers,
+) -> None:
+    single = cluster.settings.model_copy(
+        update={"topic_retries": "retries-once", "replication_factor": 1}
+    )
+    try:
+        apply_topics(single)
+        configure_topic(single, "positions", {"unclean.leader.election.enable": "true"})
+        configure_topic(single, "clients", {"min.insync.replicas": "1"})
+        mended = {(one.topic, one.setting): one.fix for one in audit(single, datetime.now(UTC))}
+        assert set(mended) == {
+            ("positions", "unclean.leader.election.enable"),
+            ("clients", "min.insync.replicas"),
+            ("retries-once", "replication.factor"),
+        }
+        assert "kafka-reassign-partitions.sh" in mended["retries-once", "replication.factor"]
+        assert "min.insync.replicas=2" in mended["clients", "min.insync.replicas"]
+        apply_topics(cluster.settings)
+        assert said(cluster) == []
+    finally:
+        client = admin(single)  # it has to outlive what it does
+        client.delete_topics(["retries-once"])["retries-once"].result(30)
+
+
+def test_a_broker_that_is_away_is_found_and_forgotten_when_it_is_back(
+    cluster: ThreeBrokers,
+) -> None:
+    cluster.stop(3)
+    try:
+        wait_for(lambda: bool(said(cluster)), "the finding")
+        away = found(cluster)
+        assert {(one.severity, one.rule) for one in away} == {("risk", "under-replicated")}
+        ours = {one.topic for one in away}
+        assert {"positions", "__consumer_offsets"} <= ours
+        assert {one.fix for one in away} == {"start broker 3"}
+        configure_topic(cluster.settings, "clients", {"min.insync.replicas": "3"})
+        wait_for(
+            lambda: (
+                ("under-min-insync", "clients") in {(one.rule, one.topic) for one in found(cluster)}
+            ),
+            "the topic that cannot be written to",
+        )
+    finally:
+        cluster.start(3)
+    configure_topic(cluster.settings, "clients", {"min.insync.replicas": "2"})
+    wait_for(lambda: said(cluster) == [], "all replicas", seconds=60)
+
+
+# Before and after the others find it gone, or if it is the one that is asked.
+ANSWERS = (
+    {"unknown"},
+    {"unknown", "under-replicated"},
+    {"under-replicated"},
+    {"cannot be reached"},
+)
+
+
+def answer(settings: Settings) -> set[str]:
+    """Return which rules found something, or why none could look."""
+    try:
+        return {one.rule for one in audit(settings, datetime.now(UTC))}
+    except KafkaUnreachableError:
+        return {"cannot be reached"}
+
+
+def test_a_broker_that_hangs_is_never_passed_over_in_silence(cluster: ThreeBrokers) -> None:
+    hurried = cluster.settings.model_copy(update={"kafka_timeout": 3})
+    pid = cluster.brokers[3].pid
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert answer(hurried) in ANSWERS
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: said(cluster) == [], "all replicas", seconds=60)

@@ -1,0 +1,117 @@
+"""A cluster of three brokers on this machine, of which a test may stop one."""
+
+import base64
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardpost.embedded import broker_home, ports
+from shardpost.embedded.broker import JVM
+from shardpost.embedded.java import java
+from shardpost.embedded.process import Daemon, wait_until
+from shardpost.kafka.clients import admin, is_reachable
+from shardpost.settings import Settings, load
+from tests.conftest import environ
+
+NUMBERS = (1, 2, 3)
+START_SECONDS = 120.0
+PROPERTIES = """\
+process.roles=broker,controller
+node.id={number}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.voters={voters}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs=data
+min.insync.replicas=2
+offsets.topic.num.partitions=4
+transaction.state.log.num.partitions=4
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=4000
+broker.heartbeat.interval.ms=1000
+replica.lag.time.max.ms=4000
+"""
+
+
+@dataclass(frozen=True)
+class ThreeBrokers:
+    """Settings that lead to a cluster, and its brokers by their ids."""
+
+    settings: Settings
+    brokers: Mapping[int, Daemon]
+
+    def stop(self, number: int) -> None:
+        """Stop one broker, and wait until the others know."""
+        self.brokers[number].stop()
+        self.await_brokers(len(NUMBERS) - 1)
+
+    def start(self, number: int) -> None:
+        """Start a broker again, and wait until it is one of three."""
+        self.brokers[number].start()
+        self.await_brokers(len(NUMBERS))
+
+    def await_brokers(self, count: int) -> None:
+        """Wait until so many brokers answer."""
+
+        def are_there() -> bool:
+            if not is_reachable(self.settings, 5):
+                return False
+            return len(admin(self.settings).list_topics(timeout=5).brokers) == count
+
+        wait_until(are_there, f"{count} brokers", START_SECONDS)
+
+
+@contextmanager
+def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
+    """Run three brokers with Kafka's own defaults, but for writes to two replicas at least."""
+    listening = {number: (ports.choose(), ports.choose()) for number in NUMBERS}
+    voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in listening.items())
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    servers = ",".join(f"127.0.0.1:{port}" for port, _ in listening.values())
+    defaults = {"replication_factor": 3, "partitions": 2, "kafka_timeout": 30}
+    settings = load(environ(home=home, bootstrap_servers=servers, **(defaults | given)))
+    brokers = {}
+    for number, (port, controller) in listening.items():
+        folder = home / f"broker-{number}" / "kafka"
+        properties = PROPERTIES.format(
+            number=number, port=port, controller=controller, voters=voters
+        )
+        brokers[number] = _formatted(folder, properties, cluster)
+    found = ThreeBrokers(settings, brokers)
+    try:
+        for daemon in brokers.values():
+            daemon.start()
+        found.await_brokers(len(NUMBERS))
+        yield found
+    finally:
+        for daemon in brokers.values():
+            daemon.stop()
+
+
+def _formatted(folder: Path, properties: str, cluster: str) -> Daemon:
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder.parent / "logs").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    (folder / "log4j2.properties").write_text(broker_home.LOG4J2)
+    (folder / "server.properties").write_text(properties)
+    run = [java(), "-Xmx384m", *JVM, broker_home.LOGGING, "-cp", broker_home.classpath()]
+    tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
+    subprocess.run(
+        [*run, *tool, "--config", "server.properties"],
+        cwd=folder,
+        env=broker_home.ENVIRONMENT,
+        check=True,
+        capture_output=True,
+    )
+    return Daemon(
+        "kafka",
+        [*run, "kafka.Kafka", "server.properties"],
+        broker_home.ENVIRONMENT,
+        folder.parent / "logs" / "output.log",
+        folder / "kafka.pid",
+    )
