@@ -16,7 +16,7 @@ from shardpost.kafka.clients import is_reachable
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.jars import broker_jars, spark_jars
-from shardpost.topics.creation import apply_topics
+from shardpost.topics.creation import create_topics
 
 FREE_BYTES = 1024**3
 EXTERNAL_SECONDS = 5.0
@@ -88,7 +88,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
         try:
             _start_parts(settings, missing, fresh, started, say)
             if AIRFLOW not in {part.name for part in missing}:
-                _apply_topics(settings, say)
+                _create_topics(settings, say)
         except BaseException:
             for part in reversed(started):
                 say(f"stopping {part.title}, since the start failed")
@@ -147,7 +147,7 @@ def _start_parts(
         prepared = pool.submit(airflow.prepare, settings) if is_fresh else None
         for part in parts:
             if part.name == AIRFLOW:
-                _apply_topics(settings, say)
+                _create_topics(settings, say)
                 if prepared:
                     prepared.result()
             if part in fresh:
@@ -162,9 +162,9 @@ def _start_part(settings: Settings, part: Part, say: Say) -> None:
     say(f"{part.title} is up after {time.monotonic() - since:.1f} s")
 
 
-def _apply_topics(settings: Settings, say: Say) -> None:
-    for one in apply_topics(settings):
-        if one.is_news:
+def _create_topics(settings: Settings, say: Say) -> None:
+    for one in create_topics(settings):
+        if one.created or one.starter:
             say(one.as_text())
 
 

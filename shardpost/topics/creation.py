@@ -80,6 +80,16 @@ def apply_topics(settings: Settings, *, dry_run: bool = False) -> list[AppliedTo
     plans = plan_topics(settings)
     if dry_run:
         return [AppliedTopic(one, one.create, 0, is_dry_run=True) for one in plans]
+    return _carried_out(settings, plans)
+
+
+def create_topics(settings: Settings) -> list[AppliedTopic]:
+    """Do as `apply_topics`, and leave those that exist as they are."""
+    plans = [replace(one, changes=(), refusals=()) for one in plan_topics(settings)]
+    return _carried_out(settings, plans)
+
+
+def _carried_out(settings: Settings, plans: Sequence[TopicPlan]) -> list[AppliedTopic]:
     created, failed = topic_changes.create_topics(
         settings, [_new(one) for one in plans if one.create]
     )

@@ -19,6 +19,7 @@ from tests.conftest import environ
 
 NUMBERS = (1, 2, 3)
 START_SECONDS = 120.0
+KILL_SECONDS = 1.0
 PROPERTIES = """\
 process.roles=broker,controller
 node.id={number}
@@ -90,7 +91,7 @@ def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
         yield found
     finally:
         for daemon in brokers.values():
-            daemon.stop()
+            daemon.stop(KILL_SECONDS)  # what they hold is of no use any more
 
 
 def _formatted(folder: Path, properties: str, cluster: str) -> Daemon:

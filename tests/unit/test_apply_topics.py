@@ -9,7 +9,7 @@ import pytest
 from shardpost import cli
 from shardpost.errors import ShardpostError
 from shardpost.settings import loading
-from shardpost.topics.creation import apply_topics
+from shardpost.topics.creation import apply_topics, create_topics
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.refusing_kafka import refuse
 
@@ -56,6 +56,16 @@ def test_a_topic_whose_settings_may_not_be_read_is_left_alone_and_named(
     said = {one.topic: one.as_text() for one in apply_topics(memory.settings) if one.is_news}
     assert set(said) == {"retries", "decisions"}
     assert "settings is unknown, expected as declared: not authorized" in said["retries"]
+    assert memory.broker.topics["retries"].config["retention.ms"] == "1"
+
+
+def test_topics_that_are_only_created_stay_as_they_are_once_they_exist(
+    memory: MemoryKafka,
+) -> None:
+    damage(memory, "retries")
+    memory.broker.delete_topic("clients")
+    created = create_topics(memory.settings)
+    assert [one.topic for one in created if one.is_news] == ["clients"]
     assert memory.broker.topics["retries"].config["retention.ms"] == "1"
 
 
