@@ -1,14 +1,10 @@
-"""The file that SHARDPOST_TOPICS_FILE names: what is declared of topics otherwise, and more topics.
-
-All scalars are taken as text, so that `on`, `1:30` and `0640` are what they look like.
-"""
+"""The file that SHARDPOST_TOPICS_FILE names: other declarations of topics, and more topics."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -25,8 +21,8 @@ from shardpost.settings import forms
 from shardpost.topic_names import TopicName
 from shardpost.topics.model.changes import AT_LEAST, POLICY, TIMESTAMPS
 from shardpost.topics.model.expected import UNCLEAN
+from shardpost.topics.strict_yaml import Place, dotted, read_yaml
 
-Place = tuple[int | str, ...]
 _WHOLE = re.compile(r"-?\d+")
 _VALUES = {
     POLICY: ("compact", "delete"),
@@ -118,72 +114,18 @@ def read_topics_file(path: Path | None) -> TopicsFile:
     """Return what the file declares; UsageError says all that is wrong with it, and where."""
     if path is None:
         return NOTHING_DECLARED
-    lines: dict[Place, int] = {}
+    found = read_yaml(path, "correct SHARDPOST_TOPICS_FILE")
     try:
-        root = yaml.compose(_text(path), Loader=yaml.BaseLoader)
-        values = {} if root is None else _plain(root, (), lines, set())
-        return TopicsFile.model_validate(values)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f", line {mark.line + 1}" if mark else ""
-        raise UsageError(f"{path}{where}: expected YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: expected YAML: {' '.join(str(error).split())}") from None
-    except _WrongYamlError as error:
-        raise UsageError(f"{path}, line {error.line}: {error}") from None
+        return TopicsFile.model_validate(found.values)
     except ValidationError as error:
-        raise UsageError("; ".join(_problems(path, error, lines))) from None
-
-
-class _WrongYamlError(Exception):
-    """YAML of a kind that is not taken."""
-
-    def __init__(self, line: int, problem: str) -> None:
-        super().__init__(problem)
-        self.line = line
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}"
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"{path}: cannot be read: {error.strerror}: correct SHARDPOST_TOPICS_FILE"
-        ) from None
-
-
-def _plain(node: yaml.Node, place: Place, lines: dict[Place, int], seen: set[int]) -> Any:
-    """Return the node's values; notes the line of each, and refuses what would be misread."""
-    line = node.start_mark.line + 1
-    lines[place] = line
-    if id(node) in seen:
-        raise _WrongYamlError(line, f"{_dotted(place)}: expected no alias (`*`)")
-    seen.add(id(node))
-    if isinstance(node, yaml.ScalarNode):
-        return node.value
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(one, (*place, n), lines, seen) for n, one in enumerate(node.value)]
-    found: dict[str, Any] = {}
-    for key, value in node.value:
-        at = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode):
-            raise _WrongYamlError(at, f"{_dotted(place)}: expected a name, found a list or a map")
-        if key.value in found:
-            raise _WrongYamlError(at, f"{_dotted((*place, key.value))}: expected once, found twice")
-        found[key.value] = _plain(value, (*place, key.value), lines, seen)
-        lines[*place, key.value] = at
-    return found
+        raise UsageError("; ".join(_problems(path, error, found.lines))) from None
 
 
 def _problems(path: Path, error: ValidationError, lines: dict[Place, int]) -> Iterator[str]:
     for one in error.errors():
         place = tuple(part for part in one["loc"] if part != "[key]")
         line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), 1)
-        yield f"{path}, line {line}: {_dotted(place)}: {_expected(one)}"
+        yield f"{path}, line {line}: {dotted(place)}: {_expected(one)}"
 
 
 def _expected(error: ErrorDetails) -> str:
@@ -199,7 +141,3 @@ def _expected(error: ErrorDetails) -> str:
             return f"expected a single value{found}"
         case _:
             return error["msg"].removeprefix("Value error, ") + found
-
-
-def _dotted(place: Place) -> str:
-    return ".".join(map(str, place)) or "the file"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from shardpost.topics.model import cluster_rules, partition_rules, topic_rules
+from shardpost.topics.model import cluster_rules, partition_rules, replication_rules, topic_rules
 from shardpost.topics.model.finding import Finding, in_order
 from shardpost.topics.model.view import View
 
@@ -13,8 +13,8 @@ TOPIC_RULES: tuple[Rule, ...] = (
     topic_rules.missing_topic,
     topic_rules.topic_settings,
     topic_rules.letter_sizes,
-    topic_rules.replication_factor,
-    topic_rules.min_insync_replicas,
+    replication_rules.replication_factor,
+    replication_rules.min_insync_replicas,
     topic_rules.declared_partitions,
     partition_rules.offline_partitions,
     partition_rules.under_min_insync,
