@@ -26,7 +26,7 @@ def list_all(settings: Settings) -> list[Firing]:
         Firing(
             Condition(
                 *(row["rule"], row["subject"], Severity(row["severity"])),
-                *(row["text"], row["meaning"]),
+                *(row["text"], row["meaning"], row["source"]),
             ),
             *(row["since"], row["told_at"], row["ended_at"]),
         )

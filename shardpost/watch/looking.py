@@ -2,24 +2,22 @@
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.watch.model import rules
 from shardpost.watch.model.found import Found, Source
-from shardpost.watch.sources import emails, letters, runs, sizes, snapshot
+from shardpost.watch.sources import emails, kafka, letters, runs, sizes, snapshot
 
 SOURCES: tuple[Source[Settings], ...] = (
-    Source("snapshot", frozenset({rules.SNAPSHOT_AGE.name}), snapshot.look),
-    Source(
-        "letters",
-        frozenset({rules.LETTERS_OVERDUE.name, rules.LETTERS_HELD.name, rules.LETTERS_PARKED.name}),
-        letters.look,
-    ),
-    Source("emails", frozenset({rules.EMAILS_UNKNOWN.name, rules.EMAILS_FAILED.name}), emails.look),
-    Source("runs", frozenset({rules.RUN_AGE.name}), runs.look),
-    Source("sizes", frozenset({rules.DISK_FULL.name}), sizes.look),
+    Source("kafka", kafka.look),
+    Source("snapshot", snapshot.look),
+    Source("letters", letters.look),
+    Source("emails", emails.look),
+    Source("runs", runs.look),
+    Source("sizes", sizes.look),
 )
 
 log = logging.getLogger(__name__)
@@ -46,8 +44,9 @@ def _look_at(source: Source[Settings], settings: Settings, now: datetime) -> Fou
         text = f"{type(error).__name__}: {error}"
     else:
         found.measure("source_up", 1, source=source.name)
+        found.conditions = [replace(one, source=source.name) for one in found.conditions]
         return found
-    failed = Found(unmeasured=set(source.rules))
+    failed = Found(unmeasured={source.name})
     failed.measure("source_up", 0, source=source.name)
     failed.conditions.append(rules.NOT_MEASURED.broken(source.name, text))
     return failed

@@ -5,7 +5,7 @@ tells it once more, and nothing is forgotten.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shardpost.alerts import firing
@@ -20,7 +20,6 @@ from shardpost.steps import step
 from shardpost.watch.looking import SOURCES, look
 from shardpost.watch.model.found import Found, Source
 from shardpost.watch.model.growth import disk_full
-from shardpost.watch.model.rules import DISK_FULL
 
 LOCK = "watch"
 RATE_OVER = timedelta(days=7)
@@ -56,11 +55,10 @@ def watch(
 def _add_growth(found: Found, settings: Settings, now: datetime) -> None:
     free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
     if not free:
-        found.unmeasured.add(DISK_FULL.name)
         return
     before = history.values(settings, "disk_free_bytes", now - RATE_OVER)
     if condition := disk_full(before, now, free[0]):
-        found.conditions.append(condition)
+        found.conditions.append(replace(condition, source="sizes"))
 
 
 def _told(settings: Settings, found: Found, now: datetime) -> Watched:

@@ -13,7 +13,8 @@ QUARTER = timedelta(minutes=15)
 
 
 def condition(subject: str = "t", severity: Severity = Severity.RISK, rule: str = "r") -> Condition:
-    return Condition(rule, subject, severity, f"{subject} is {severity}", "a record may be lost")
+    text = f"{subject} is {severity}"
+    return Condition(rule, subject, severity, text, "a record may be lost", source=f"of {rule}")
 
 
 def states(found: Advance) -> list[str]:
@@ -76,9 +77,9 @@ def test_what_was_never_told_and_is_gone_is_told_to_nobody() -> None:
     assert advance(first.if_not, [], T0 + QUARTER) == Advance()
 
 
-def test_a_rule_that_was_not_measured_resolves_nothing() -> None:
+def test_a_source_that_was_not_measured_resolves_nothing() -> None:
     known = advance([], [condition(), condition(rule="other")], T0).if_told
-    step = advance(known, [], T0 + QUARTER, unmeasured={"r"})
+    step = advance(known, [], T0 + QUARTER, unmeasured={"of r"})
     assert [(one.condition.rule, str(one.state)) for one in step.alerts] == [("other", "resolved")]
     assert [one.condition.rule for one in step.if_told] == ["r"]
 

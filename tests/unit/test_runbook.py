@@ -11,18 +11,21 @@ DOCS = CHECKOUT / "docs"
 METRIC = re.compile(r"^\| `shardpost_(\w+)` \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 
 
+def rules_of_the_audit() -> set[str]:
+    """Return the names that findings are given."""
+    found = set[str]()
+    for path in (CHECKOUT / "shardpost" / "topics" / "model").glob("*_rules.py"):
+        text = path.read_text()
+        for named in (r'rule="([\w-]+)"', r'_Rule\(\s*"([\w-]+)"', r'view,\s*"([\w-]+)"'):
+            found.update(re.findall(named, text))
+    return found
+
+
 def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:
     page = (DOCS / "runbook.md").read_text()
-    written = re.findall(r"^## (\S+)$", page, re.MULTILINE)
+    written = re.findall(r"^### (\S+)$", page, re.MULTILINE)
     declared = [one.name for one in vars(rules).values() if isinstance(one, rules.Rule)]
-    assert sorted(written) == sorted([*declared, CHANNEL_DOWN])
-
-
-def test_every_section_says_what_was_found_and_what_to_do() -> None:
-    page = (DOCS / "runbook.md").read_text()
-    for section in page.split("\n## ")[1:]:
-        assert "**Found:**" in section, section
-        assert "**Do:**" in section, section
+    assert sorted(written) == sorted([*declared, *rules_of_the_audit(), CHANNEL_DOWN])
 
 
 def test_the_page_of_the_metrics_is_what_the_code_declares() -> None:

@@ -16,7 +16,7 @@ from shardpost.measurements.model.metrics import METRICS, Measure
 from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings
 from shardpost.watch import watch as module
-from shardpost.watch.looking import SOURCES, look
+from shardpost.watch.looking import look
 from shardpost.watch.model.found import Found, Source
 from shardpost.watch.model.growth import GIB, disk_full
 from shardpost.watch.model.rules import LETTERS_PARKED, NOT_MEASURED, SNAPSHOT_AGE
@@ -45,8 +45,8 @@ class World:
     @property
     def sources(self) -> tuple[Source[Settings], ...]:
         return (
-            Source("snapshot", frozenset({SNAPSHOT_AGE.name}), self._snapshot),
-            Source("letters", frozenset({LETTERS_PARKED.name}), self._letters),
+            Source("snapshot", self._snapshot),
+            Source("letters", self._letters),
         )
 
     def _snapshot(self, _settings: Settings, _now: datetime) -> Found:
@@ -110,10 +110,10 @@ def test_a_source_with_a_bug_stops_no_other(settings: Settings, world: World) ->
     def broken(_settings: Settings, _now: datetime) -> Found:
         raise KeyError("x")
 
-    found = look(settings, T0, (Source("bug", frozenset({"r"}), broken), *world.sources))
+    found = look(settings, T0, (Source("bug", broken), *world.sources))
     assert [one.text for one in found.conditions] == ["KeyError: 'x'"]
     assert found.conditions[0].rule == NOT_MEASURED.name
-    assert found.unmeasured == {"r"}
+    assert found.unmeasured == {"bug"}
     up = {one.labels["source"]: one.value for one in found.measures if one.name == "source_up"}
     assert up == {"bug": 0, "snapshot": 1, "letters": 1}
 
@@ -213,11 +213,6 @@ def test_the_names_of_metrics_follow_the_conventions() -> None:
         assert metric.name.endswith(f"_{metric.unit}" if metric.unit else metric.name)
         assert metric.meaning
         assert not metric.meaning.endswith(".")
-
-
-def test_each_rule_is_of_one_source() -> None:
-    names = [rule for source in SOURCES for rule in source.rules]
-    assert len(names) == len(set(names))
 
 
 def test_the_disk_is_full_soon_by_the_rate_of_the_last_days() -> None:

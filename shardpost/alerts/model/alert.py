@@ -33,7 +33,7 @@ class Condition:
     """Something that needs a person, as it is at one moment.
 
     `rule` is the name of its page in the runbook, `subject` what it is about, such as a topic;
-    `meaning` what it means for a client or a record.
+    `meaning` what it means for a client or a record. `source` is what found it.
     """
 
     rule: str
@@ -41,6 +41,7 @@ class Condition:
     severity: Severity
     text: str
     meaning: str
+    source: str = ""
 
     @property
     def key(self) -> Key:

@@ -65,8 +65,8 @@ def advance(
 ) -> Advance:
     """Return what is to be told at that time.
 
-    What is not found any more is resolved, unless its rule is one of `unmeasured`: then nothing is
-    known of it, and it stays as it was. A condition that is worse than before is told at once.
+    What is not found any more is resolved, unless its source is one of `unmeasured`: then nothing
+    is known of it, and it stays as it was. A condition that is worse than before is told at once.
     """
     before: Mapping[Key, Firing] = {one.condition.key: one for one in known}
     current = {one.key: one for one in found}
@@ -76,7 +76,7 @@ def advance(
     for key, firing in before.items():
         if key in current:
             continue
-        if firing.condition.rule in unmeasured and firing.ended_at is None:
+        if firing.condition.source in unmeasured and firing.ended_at is None:
             _advance_found(result, firing, firing.condition, now)
         elif firing.told_at is None:
             continue  # nobody was told that it was there

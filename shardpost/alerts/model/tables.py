@@ -7,5 +7,5 @@ from shardpost.delta.table import Table
 ALERTS = Table(
     "alerts",
     "run BIGINT, rule STRING, subject STRING, severity STRING, text STRING, meaning STRING,"
-    " since TIMESTAMP, told_at TIMESTAMP, ended_at TIMESTAMP",
+    " source STRING, since TIMESTAMP, told_at TIMESTAMP, ended_at TIMESTAMP",
 )

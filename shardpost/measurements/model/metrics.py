@@ -22,6 +22,7 @@ class Metric:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
+        Metric("audit_findings", "What the audit of Kafka found", ("severity",)),
         Metric(
             "snapshot_age_seconds",
             "Since the inputs were last found to hold no more than the newest snapshot has",

@@ -15,7 +15,7 @@ Context = TypeVar("Context")
 class Found:
     """Values of metrics, and conditions that need a person.
 
-    Of the rules in `unmeasured` nothing is known: what was wrong before may still be.
+    Of the sources in `unmeasured` not all is known: what was wrong before may still be.
     """
 
     measures: list[Measure] = field(default_factory=list)
@@ -41,8 +41,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Source(Generic[Context]):
-    """A thing that is looked at: its name, the rules that it checks, and how it is looked at."""
+    """A thing that is looked at: its name, and how it is looked at."""
 
     name: str
-    rules: frozenset[str]
     look: Callable[[Context, datetime], Found]

@@ -39,7 +39,7 @@ def _look_at(found: Found, settings: Settings, frozen: FrozenWeek, partitions: i
     for state, clients in totals(document["shards"]).items():
         found.measure("emails", clients, week=str(week), state=state)
     if is_sent:
-        found.unmeasured |= {EMAILS_UNKNOWN.name, EMAILS_FAILED.name}
+        found.unmeasured.add("emails")
         return
     if unknown := document["unknown"]:
         named = ", ".join([*unknown[:MOST_NAMED], *(["…"] if len(unknown) > MOST_NAMED else [])])
