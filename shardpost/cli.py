@@ -37,6 +37,7 @@ COMMANDS = (
     "erase",
     "letters",
     "runs",
+    "lag",
     "alerts",
     "metrics",
     "airflow",

@@ -69,6 +69,20 @@ def read_progress(settings: Settings, table: DeltaTable | None = None) -> TableP
     return TableProgress(generations, unread, transactions)
 
 
+def next_offsets(settings: Settings) -> dict[TopicPartition, int]:
+    """Return the next offset that the table reads of each partition; {} if there is no table."""
+    if not exists(settings, DEAD_LETTERS):
+        return {}
+    table = DeltaTable(path_of(settings, DEAD_LETTERS))
+    ids, found = topic_ids(settings, _topics(settings)), {}
+    for topic, partitions in _watermarks(settings, committed=True).items():
+        generation = _generation(table, topic, ids.get(topic, ""), partitions)
+        for partition in partitions:
+            at = TopicPartition(topic, partition)
+            found[at] = _version(table, _offset_name(at, generation)) or 0
+    return found
+
+
 def unread(settings: Settings) -> list[OffsetRange]:
     """Return the committed offsets of dead-letters and parking-lot that the table has not."""
     return read_progress(settings).unread

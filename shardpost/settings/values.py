@@ -103,6 +103,10 @@ class Settings(BaseModel):
     topics_file: File | None = Field(
         None, description="file of what is declared of topics otherwise; the defaults if unset"
     )
+    loss_warning: Seconds = Field(
+        43_200,
+        description="time to loss from which on `shardpost lag` ends with 3, seconds",
+    )
 
     topic_positions: Topic = "positions"
     topic_clients: Topic = "clients"

@@ -1,0 +1,84 @@
+"""`shardpost lag`: how far readers are behind, and when they lose data."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from shardpost.commands.options import AS_JSON
+from shardpost.commands.text_table import text_table
+
+if TYPE_CHECKING:
+    from shardpost.lag.model.row import LagRow
+
+HEADING = ("time to loss", "group", "partition", "records", "time behind", "reason")
+
+
+@click.command()
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Only this group; repeatable."
+)
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; repeatable."
+)
+@AS_JSON
+def command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
+    """Print for every reader and partition what is unread, and when that is lost.
+
+    Readers are all consumer groups, the compaction and the table of letters. Exit code 3 if data is
+    lost already, or will be within SHARDPOST_LOSS_WARNING seconds; 1 if not everything could be
+    asked for.
+    """
+    from shardpost.lag.measure import Selection, measure
+    from shardpost.settings import load
+
+    settings = load()
+    found = measure(settings, datetime.now(UTC), Selection(groups, topics))
+    for problem in found.problems:
+        click.echo(f"shardpost: not known: {problem}", err=True)
+    if found.left_out:
+        names = ", ".join(found.left_out)
+        click.echo(f"without committed offsets (share groups, Connect workers): {names}", err=True)
+    if as_json:
+        click.echo(json.dumps([row.as_json() for row in found.rows]))
+    else:
+        click.echo(_in_words(found.rows))
+    return found.exit_code(settings.loss_warning)
+
+
+def _in_words(rows: "Sequence[LagRow]") -> str:
+    losing = [row for row in rows if row.seconds_to_loss is not None or row.end is None]
+    safe = [row for row in rows if row not in losing]
+    told = [text_table(HEADING, [_cells(row) for row in losing])] if losing else []
+    return "\n".join([*told, *_summary(safe)]) or "no reader has committed an offset"
+
+
+def _cells(row: "LagRow") -> tuple[str, ...]:
+    where = f"{row.topic}[{row.partition}]"
+    records = "?" if row.records_behind is None else str(row.records_behind)
+    times = (_span(row.seconds_to_loss), _span(row.seconds_behind))
+    return (times[0], row.group, where, records, times[1], row.reason)
+
+
+def _span(seconds: float | None) -> str:
+    from shardpost.lag.model.durations import in_words
+
+    return "?" if seconds is None else in_words(seconds)
+
+
+def _summary(safe: "Sequence[LagRow]") -> list[str]:
+    """Return a line for each group that loses nothing in some partitions."""
+    found: dict[str, list[LagRow]] = {}
+    for row in safe:
+        found.setdefault(row.group, []).append(row)
+    return [_line(group, rows) for group, rows in sorted(found.items())]
+
+
+def _line(group: str, rows: "Sequence[LagRow]") -> str:
+    behind = sum(row.records_behind or 0 for row in rows)
+    longest = max((row.seconds_behind or 0 for row in rows), default=0)
+    count = f"{len(rows)} partition{'s' if len(rows) > 1 else ''}"
+    late = f", {behind} records and {_span(longest)} behind" if behind else ""
+    return f"{group}: loses nothing in {count}{late}"

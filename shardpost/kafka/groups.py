@@ -1,0 +1,127 @@
+"""The consumer groups of the cluster: their members' partitions, and what they have committed."""
+
+import warnings
+from collections.abc import Collection
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from shardpost.kafka.clients import admin, unreachable
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.settings import Settings
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group: {partition: the next offset to read}, and the partitions that its members have.
+
+    `has_members` is whether anybody is in it, so that its offsets do not expire.
+    """
+
+    name: str
+    committed: dict[TopicPartition, int]
+    assigned: frozenset[TopicPartition] = frozenset()
+    has_members: bool = False
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What was found; `failed` is {group, or `groups`: why it could not be asked for}.
+
+    `without_offsets` are groups that commit none as consumer groups do: share groups, Connect's
+    workers.
+    """
+
+    groups: list[Group]
+    without_offsets: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
+    """Return all groups, or only those of these names.
+
+    KafkaUnreachableError if Kafka does not list them.
+    """
+    client, seconds = admin(settings), settings.kafka_timeout
+    failed: dict[str, str] = {}
+    try:
+        listed = client.list_consumer_groups(request_timeout=seconds).result()
+        others = _all_names(client, seconds)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    if listed.errors:
+        failed["groups"] = "; ".join(_text(error) for error in listed.errors)
+    states = {one.group_id: one.state for one in listed.valid}
+    names = [name for name in sorted({*states, *others}) if not only or name in only]
+    members = _members(client, [n for n in names if _has_members(states.get(n))], seconds, failed)
+    committed = _committed(client, names, seconds, failed)
+    found = [
+        Group(name, offsets, members.get(name, frozenset()), _has_members(states.get(name)))
+        for name, offsets in committed.items()
+        if name in states or offsets
+    ]
+    return Groups(found, [n for n, at in committed.items() if n not in states and not at], failed)
+
+
+def _has_members(state: ConsumerGroupState | None) -> bool:
+    return state not in {None, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
+
+
+def _all_names(client: AdminClient, seconds: float) -> set[str]:
+    """Return the names of all groups, also those of other protocols than consumers'."""
+    with warnings.catch_warnings():
+        # The call that replaces it lists consumers' only.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return {str(group.id) for group in client.list_groups(timeout=seconds)}
+
+
+def _committed(
+    client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
+) -> dict[str, dict[TopicPartition, int]]:
+    asked: dict[str, Future[Any]] = {}
+    for name in names:  # a request is of one group; all are under way at the same time
+        request = [confluent_kafka.ConsumerGroupTopicPartitions(name)]
+        asked |= client.list_consumer_group_offsets(request, request_timeout=seconds)
+    found = {}
+    for name, future in asked.items():
+        try:
+            offsets = future.result().topic_partitions or []
+        except KafkaException as error:
+            failed[name] = _text(error)
+            continue
+        found[name] = {
+            TopicPartition(one.topic, one.partition): int(one.offset)
+            for one in offsets
+            if one.error is None and one.offset >= 0
+        }
+    return found
+
+
+def _members(
+    client: AdminClient, names: list[str], seconds: float, failed: dict[str, str]
+) -> dict[str, frozenset[TopicPartition]]:
+    """Return the partitions that the members of each group have."""
+    if not names:
+        return {}
+    found = {}
+    asked = client.describe_consumer_groups(names, request_timeout=seconds)
+    for name, future in asked.items():
+        try:
+            members = future.result().members
+        except KafkaException as error:
+            failed[name] = _text(error)
+            continue
+        found[name] = frozenset(
+            TopicPartition(one.topic, one.partition)
+            for member in members
+            for one in member.assignment.topic_partitions
+        )
+    return found
+
+
+def _text(error: Exception) -> str:
+    return str(error.args[0].str()) if hasattr(error.args[0], "str") else str(error)

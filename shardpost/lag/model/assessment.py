@@ -1,0 +1,139 @@
+"""The row of one reader and one partition."""
+
+from shardpost.lag.model.durations import in_words
+from shardpost.lag.model.loss import Loss, losses
+from shardpost.lag.model.partition import Partition, Unread
+from shardpost.lag.model.position import Position
+from shardpost.lag.model.row import LagRow
+
+RESET = "its auto.offset.reset decides where it begins"
+
+
+def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
+    """Return how far a reader is behind in a partition as it was found at a time."""
+    if position.committed is None:
+        return _row(position, partition, None, None, f"has committed no offset: {RESET}")
+    unread = partition.unread(position.committed)
+    if position.was_recreated:
+        was = "the topic was deleted and recreated since: what it held is lost"
+        return _row(position, partition, unread, 0.0, was, now_ms)
+    if position.committed > partition.high:
+        beyond = (
+            f"the committed offset {position.committed} is beyond the end {partition.high}: the"
+            f" topic was recreated or cut off, and {RESET}"
+        )
+        whole = partition.unread(partition.low)
+        return _row(position, partition, whole, 0.0, beyond, now_ms)
+    if lost := _already_lost(position.committed, position.clear_until, partition):
+        return _row(position, partition, unread, 0.0, lost, now_ms)
+    return _with_loss(position, partition, unread, now_ms)
+
+
+def unknown(position: Position, why: str) -> LagRow:
+    """Return the row of a reader whose partition could not be looked at."""
+    return LagRow(
+        position.group, *position.partition, position.committed, None, None, None, None, why
+    )
+
+
+def _already_lost(committed: int, clear_until: int, partition: Partition) -> str | None:
+    """Return what was deleted before it was read, or None.
+
+    A reader stops in front of the marker that ends the last transaction. Where that was the last
+    offset of all, and was deleted with all else, nothing was lost.
+    """
+    low = partition.low
+    gone = low - committed
+    if gone <= 0 or clear_until >= low or (gone == 1 and low == partition.high):
+        return None
+    which = f"offset {committed}" if gone == 1 else f"offsets {committed} to {low - 1}"
+    verb = "was" if gone == 1 else "were"
+    return (
+        f"has lost data: {which} ({gone}) {verb} deleted before it read them, by retention or by"
+        " DeleteRecords; some may have been markers of transactions"
+    )
+
+
+def _with_loss(position: Position, partition: Partition, unread: Unread, now_ms: int) -> LagRow:
+    found = list(losses(partition, unread, now_ms))
+    first = min(found, default=None)
+    expires = _expiry(position)
+    if expires is not None and (first is None or expires.at_ms < first.at_ms):
+        seconds = _seconds(expires.at_ms - now_ms)
+        reason = f"its offsets can expire {_when(seconds)} unless it commits: {expires.cause}"
+        return _row(position, partition, unread, seconds, reason, now_ms)
+    if first is not None:
+        seconds = _seconds(first.at_ms - now_ms)
+        topic = position.partition.topic
+        reason = f"loses data {_when(seconds)} unless it reads on: {first.cause} in topic {topic}"
+        return _row(position, partition, unread, seconds, reason + _bound(unread), now_ms)
+    return _row(position, partition, unread, None, _why_nothing(partition, unread), now_ms)
+
+
+def _expiry(position: Position) -> Loss | None:
+    if position.expires_ms is None:
+        return None
+    cause = f"the group has no member, offsets.retention.minutes; then {RESET}"
+    return Loss(position.expires_ms, cause)
+
+
+def _when(seconds: float) -> str:
+    return f"in {in_words(seconds)}" if seconds >= 1 else "at any moment"
+
+
+def _bound(unread: Unread) -> str:
+    if not unread.first_is_bound:
+        return ""
+    return "; by an earlier record's time, since the next one was not read"
+
+
+def _why_nothing(partition: Partition, unread: Unread) -> str:
+    if unread.first is None:
+        if unread.is_exact:
+            return "nothing is unread"
+        return "not known: the unread records could not be read"
+    retention = partition.retention
+    if retention.compaction.is_compacted:
+        return "nothing unread can be lost: compacted, and no unread tombstone"
+    if retention.size is not None:
+        return "nothing unread can be lost: retention.bytes is not reached as the partition grows"
+    return "nothing unread can be lost: no retention"
+
+
+def _row(
+    position: Position,
+    partition: Partition,
+    unread: Unread | None,
+    seconds: float | None,
+    reason: str,
+    now_ms: int = 0,
+) -> LagRow:
+    hidden = _behind_open_transaction(position, partition)
+    return LagRow(
+        position.group,
+        *position.partition,
+        position.committed,
+        partition.high,
+        None if unread is None else unread.records,
+        None if unread is None else _seconds_behind(unread, now_ms),
+        seconds,
+        reason + hidden,
+    )
+
+
+def _behind_open_transaction(position: Position, partition: Partition) -> str:
+    if position.committed is None or position.committed < partition.stable:
+        return ""
+    if partition.stable == partition.high:
+        return ""
+    return f"; a transaction that is open since offset {partition.stable} keeps it from reading on"
+
+
+def _seconds_behind(unread: Unread, now_ms: int) -> float | None:
+    if unread.first is None:
+        return 0.0 if unread.is_exact else None
+    return None if unread.first.timestamp < 0 else _seconds(now_ms - unread.first.timestamp)
+
+
+def _seconds(milliseconds: int) -> float:
+    return max(0, milliseconds) / 1000

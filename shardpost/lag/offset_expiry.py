@@ -1,0 +1,96 @@
+"""When Kafka forgets the offsets of groups that have no member.
+
+That is `offsets.retention.minutes` after the group became empty, and for a group that never had one
+after each commit. Kafka does not say since when; its own topic `__consumer_offsets` does.
+"""
+
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from shardpost.kafka.bulk_reading import BulkReading
+from shardpost.kafka.clients import admin
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.groups import Group
+from shardpost.kafka.listed_offsets import beginnings, endings
+from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError, partition_of
+from shardpost.settings import Settings
+
+OFFSETS_TOPIC = "__consumer_offsets"
+# Of each of its partitions the newest so many offsets are read.
+MOST_OFFSETS = 500_000
+READ_SECONDS = 20.0
+
+# {group: {partition: when its offset is forgotten, ms}}
+Expiry = Mapping[str, Mapping[TopicPartition, int]]
+
+
+def offset_expiry(
+    settings: Settings, groups: Collection[Group], partitions: int, problems: list[str]
+) -> Expiry:
+    """Return when the offsets of groups without members expire.
+
+    `partitions` is how many `__consumer_offsets` has. What is not known becomes a problem.
+    """
+    empty = [group for group in groups if not group.has_members and group.committed]
+    if not empty or not partitions:
+        return {}
+    try:
+        retention_ms = _retention_ms(settings)
+        commits, is_whole = _read(settings, empty, partitions)
+    except KafkaException as error:
+        problems.append(f"when groups' offsets expire is not known: {error.args[0].str()}")
+        return {}
+    found = {group.name: _of_group(group, commits, retention_ms) for group in empty}
+    missing = [group.name for group in empty if len(found[group.name]) < len(group.committed)]
+    if missing:
+        part = "" if is_whole else f" (of {OFFSETS_TOPIC} only the newest offsets were read)"
+        problems.append(f"when offsets of {', '.join(missing)} expire is not known{part}")
+    return found
+
+
+def _of_group(group: Group, commits: OffsetCommits, retention_ms: int) -> dict[TopicPartition, int]:
+    found = {}
+    with suppress(UnknownFormatError):
+        since = commits.empty_since(group.name)
+        for partition in group.committed:
+            at = commits.committed_at(group.name, partition) if since is None else since
+            if at is not None:
+                found[partition] = at + retention_ms
+    return found
+
+
+def _retention_ms(settings: Settings) -> int:
+    """Return the least `offsets.retention.minutes` of all brokers, in ms."""
+    client, seconds = admin(settings), settings.kafka_timeout
+    brokers = client.list_topics(topic=OFFSETS_TOPIC, timeout=seconds).brokers
+    wanted = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
+    asked = client.describe_configs(wanted, request_timeout=seconds).values()
+    return 60_000 * min(int(one.result()["offsets.retention.minutes"].value) for one in asked)
+
+
+def _read(
+    settings: Settings, groups: Collection[Group], partitions: int
+) -> tuple[OffsetCommits, bool]:
+    """Return the commits of groups, and whether all that there is was read."""
+    numbers = {partition_of(group.name, partitions) for group in groups}
+    homes = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(numbers)]
+    lows, highs = beginnings(settings, homes), endings(settings, homes, committed=False)
+    ranges = {
+        home: OffsetRange(*home, max(lows.found[home].offset, high - MOST_OFFSETS), high)
+        for home, (high, _) in highs.found.items()
+        if home in lows.found
+    }
+    reading = BulkReading(settings, ranges, committed=True, most=MOST_OFFSETS)
+    commits = OffsetCommits()
+    is_whole = len(ranges) == len(homes)
+    for message in reading.messages(time.monotonic() + min(READ_SECONDS, settings.kafka_timeout)):
+        commits.add(message.key() or b"", message.value())
+    for home, range_ in ranges.items():
+        was_cut = range_.first > lows.found[home].offset
+        is_whole = is_whole and not was_cut and reading.reached[home] >= range_.until
+    return commits, is_whole

@@ -1,0 +1,331 @@
+"""When unread records are lost: by rules, and against logs that lose them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.lag.model.assessment import assess, unknown
+from shardpost.lag.model.durations import in_words
+from shardpost.lag.model.partition import Partition
+from shardpost.lag.model.position import Position
+from shardpost.lag.model.retention import retention_of
+from shardpost.lag.model.row import LagRow, by_time_to_loss
+from shardpost.lag.model.stretch import SeenRecord, Stretch
+from tests.support.simulated_log import RECORD_BYTES, SimulatedLog
+
+NOW = 1_800_000_000_000
+HOUR = 3_600_000
+P = TopicPartition("orders", 3)
+WEEK = {"cleanup.policy": "delete", "retention.ms": str(7 * 24 * HOUR), "retention.bytes": "-1"}
+COMPACT = {
+    "cleanup.policy": "compact",
+    "retention.ms": "1000",
+    "min.compaction.lag.ms": str(HOUR),
+    "delete.retention.ms": str(2 * HOUR),
+}
+
+
+def stretch(first: int, until: int, *records: tuple[int, int] | tuple[int, int, bool]) -> Stretch:
+    """Give records as (offset, hours ago[, is it a tombstone])."""
+    seen = [SeenRecord(one[0], NOW - one[1] * HOUR, one[2:] == (True,)) for one in records]
+    return Stretch(first, until, tuple(seen))
+
+
+def row(
+    config: dict[str, str],
+    *stretches: Stretch,
+    committed: int | None = 10,
+    low: int = 0,
+    high: int = 20,
+    size: int | None = None,
+    growth: float | None = None,
+    **more: int | bool,
+) -> LagRow:
+    stable = int(more.pop("stable", high))
+    found = Partition(low, stable, high, retention_of(config), size, growth, stretches)
+    position = Position("readers", P, committed, **more)  # type: ignore[arg-type]
+    return assess(position, found, NOW)
+
+
+def test_a_record_is_lost_when_its_own_time_and_the_retention_are_over() -> None:
+    found = row(WEEK, stretch(10, 20, (12, 100), (13, 99)))
+    assert found.records_behind == 2
+    assert found.seconds_behind == 100 * 3600
+    assert found.seconds_to_loss == 68 * 3600
+    assert found.reason == (
+        "loses data in 2 d 20 h unless it reads on: retention.ms is 604800000 in topic orders"
+    )
+
+
+def test_markers_and_holes_are_no_records() -> None:
+    found = row(WEEK, stretch(10, 20))
+    assert (found.records_behind, found.seconds_behind, found.seconds_to_loss) == (0, 0, None)
+    assert found.reason == "nothing is unread"
+
+
+def test_a_reader_at_the_end_is_not_behind() -> None:
+    found = row(WEEK, committed=20)
+    assert (found.records_behind, found.seconds_behind, found.seconds_to_loss) == (0, 0, None)
+
+
+def test_offsets_are_the_bound_where_not_all_was_read() -> None:
+    found = row(WEEK, stretch(10, 12, (11, 5)))
+    assert (found.records_behind, found.seconds_behind) == (10, 5 * 3600)
+
+
+def test_a_record_before_the_reader_is_the_bound_where_its_next_was_not_read() -> None:
+    found = row(WEEK, stretch(5, 8, (6, 40), (7, 30)))
+    assert found.records_behind == 10
+    assert found.seconds_behind == 30 * 3600
+    assert found.seconds_to_loss == (7 * 24 - 30) * 3600
+    assert "by an earlier record's time" in found.reason
+
+
+def test_what_could_not_be_read_is_said() -> None:
+    found = row(WEEK)
+    assert (found.records_behind, found.seconds_behind, found.seconds_to_loss) == (10, None, None)
+    assert found.reason == "not known: the unread records could not be read"
+
+
+def test_an_earlier_record_that_is_newer_keeps_the_segment() -> None:
+    found = row(WEEK, stretch(8, 20, (9, 1), (10, 100)))
+    assert found.seconds_to_loss == (7 * 24 - 1) * 3600
+
+
+def test_compaction_may_remove_that_earlier_record() -> None:
+    both = WEEK | {"cleanup.policy": "compact,delete"}
+    found = row(both, stretch(8, 20, (9, 1), (10, 100)))
+    assert found.seconds_to_loss == 68 * 3600
+
+
+def test_a_record_of_long_ago_may_go_at_once() -> None:
+    found = row(WEEK, stretch(10, 20, (10, 24 * 365)))
+    assert found.seconds_to_loss == 0
+    assert "at any moment" in found.reason
+
+
+def test_nonsense_timestamps_break_nothing() -> None:
+    without = Stretch(10, 20, (SeenRecord(10, -1, False),))
+    assert (row(WEEK, without).seconds_to_loss, row(WEEK, without).seconds_behind) == (0, None)
+    future = Stretch(10, 20, (SeenRecord(10, 2**63 - 1, False),))
+    assert (row(WEEK, future).seconds_behind, row(WEEK, future).seconds_to_loss is None) == (
+        0,
+        False,
+    )
+
+
+def test_what_was_deleted_before_it_was_read_is_lost() -> None:
+    found = row(WEEK, stretch(15, 20, (15, 1)), low=15)
+    assert found.seconds_to_loss == 0
+    assert found.reason.startswith("has lost data: offsets 10 to 14 (5) were deleted")
+
+
+def test_the_deleted_marker_at_the_end_of_an_idle_topic_was_no_loss() -> None:
+    assert row(WEEK, committed=19, low=20).seconds_to_loss is None
+    assert row(WEEK, committed=18, low=20).seconds_to_loss == 0
+
+
+def test_what_an_earlier_look_found_empty_is_not_lost() -> None:
+    found = row(WEEK, stretch(15, 20, (15, 1)), low=15, clear_until=15)
+    assert found.seconds_to_loss == (7 * 24 - 1) * 3600
+
+
+def test_an_offset_beyond_the_end_is_of_another_topic() -> None:
+    found = row(WEEK, stretch(0, 20, (0, 1)), committed=30)
+    assert (found.records_behind, found.seconds_to_loss) == (1, 0)
+    assert found.reason.startswith("the committed offset 30 is beyond the end 20")
+
+
+def test_a_recreated_topic_is_a_loss_wherever_the_offset_is() -> None:
+    found = row(WEEK, stretch(10, 20, (10, 1)), was_recreated=True)
+    assert found.seconds_to_loss == 0
+
+
+def test_a_group_without_a_commit_has_no_numbers() -> None:
+    found = row(WEEK, committed=None)
+    assert (found.committed, found.end, found.records_behind) == (None, 20, None)
+    assert found.seconds_to_loss is None
+    assert "auto.offset.reset" in found.reason
+
+
+def test_of_a_compacted_topic_only_tombstones_are_lost() -> None:
+    values = row(COMPACT, stretch(10, 20, (10, 100), (11, 99)))
+    assert (values.records_behind, values.seconds_to_loss) == (2, None)
+    closed = row(COMPACT, stretch(10, 20, (10, 100), (11, 1, True)))
+    assert closed.seconds_to_loss == 2 * 3600
+    assert "unread tombstone at offset 11" in closed.reason
+
+
+def test_the_oldest_tombstone_counts_and_not_the_next() -> None:
+    found = row(COMPACT, stretch(10, 20, (10, 1, True), (11, 2, True)))
+    assert found.seconds_to_loss == 3600
+
+
+def test_of_what_was_not_read_anything_may_be_a_tombstone() -> None:
+    found = row(COMPACT, stretch(10, 12, (10, 1), (11, 0)))
+    assert found.seconds_to_loss == 2 * 3600
+    assert "can be among what is unread from offset 12" in found.reason
+
+
+def test_compact_and_delete_is_the_smaller_of_both() -> None:
+    both = COMPACT | {"cleanup.policy": "compact,delete", "retention.ms": str(4 * HOUR)}
+    tombstone = stretch(10, 20, (10, 2), (11, 1, True))
+    assert row(both, tombstone).seconds_to_loss == 2 * 3600
+    both["retention.ms"] = str(3 * HOUR)
+    assert row(both, tombstone).seconds_to_loss == 1 * 3600
+
+
+def test_size_is_reached_at_the_present_rate() -> None:
+    limited = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "10000"}
+    unread = stretch(10, 20, (10, 1))
+    grows = row(limited, unread, size=2000, growth=2.0)
+    assert grows.seconds_to_loss == (10_000 - 1000) / (2 * 100)
+    assert row(limited, unread, size=2000, growth=0.0).seconds_to_loss is None
+    assert row(limited, unread, size=20_000, growth=0.0).seconds_to_loss == 0
+
+
+def test_without_retention_nothing_is_lost() -> None:
+    for policy in ("delete", ""):
+        config = {"cleanup.policy": policy, "retention.ms": "-1", "retention.bytes": "-1"}
+        assert row(config, stretch(10, 20, (10, 10_000))).seconds_to_loss is None
+
+
+def test_the_offsets_of_a_group_expire() -> None:
+    found = row(WEEK, stretch(10, 20, (10, 1)), expires_ms=NOW + 2 * HOUR)
+    assert found.seconds_to_loss == 2 * 3600
+    assert found.reason.startswith("its offsets can expire in 2 h unless it commits")
+    sooner = row(WEEK, stretch(10, 20, (10, 167)), expires_ms=NOW + 2 * HOUR)
+    assert sooner.seconds_to_loss == 3600
+    assert sooner.reason.startswith("loses data in 1 h")
+
+
+def test_an_open_transaction_is_named_where_it_stops_a_reader() -> None:
+    found = row(WEEK, stretch(10, 20, (10, 2)), stable=10)
+    assert found.records_behind == 1
+    assert "open since offset 10" in found.reason
+    assert "open since" not in row(WEEK, stretch(10, 20, (10, 2)), stable=11).reason
+
+
+def test_a_partition_that_nobody_answers_for_is_said() -> None:
+    found = unknown(Position("readers", P, 3), "no leader")
+    assert found.as_json() == {
+        "group": "readers",
+        "topic": "orders",
+        "partition": 3,
+        "committed": 3,
+        "end": None,
+        "records_behind": None,
+        "seconds_behind": None,
+        "seconds_to_loss": None,
+        "reason": "no leader",
+    }
+
+
+def test_what_is_lost_first_comes_first() -> None:
+    rows = [LagRow("g", "t", n, 0, 0, 0, 0, s, "") for n, s in enumerate([None, 5.0, 0.0])]
+    assert [one.partition for one in sorted(rows, key=by_time_to_loss)] == [2, 1, 0]
+
+
+def test_spans_have_two_units() -> None:
+    spans = {0.9: "0 s", 61: "1 min 1 s", 11_400: "3 h 10 min", 86_400: "1 d", 90_061: "1 d 1 h"}
+    assert {seconds: in_words(seconds) for seconds in spans} == spans
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One history: what happens in each step of a second, when it is looked at, and how."""
+
+    policy: str
+    steps: Sequence[tuple[int, int, bool, bool]]  # key, jitter, tombstone, housekeeping
+    looked_at: int
+    committed: float
+    read: int
+    rate: int
+    marks: bool
+
+
+PLANS = st.builds(
+    Plan,
+    policy=st.sampled_from(["time", "size", "compact", "both"]),
+    steps=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 20), st.booleans(), st.booleans()),
+        min_size=60,
+        max_size=100,
+    ),
+    looked_at=st.integers(5, 30),
+    committed=st.floats(0, 1),
+    read=st.integers(0, 60),
+    rate=st.integers(1, 3),
+    marks=st.booleans(),
+)
+
+
+def new_log(policy: str) -> tuple[SimulatedLog, dict[str, str]]:
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    log = SimulatedLog(segment_ms=4000, segment_bytes=5 * RECORD_BYTES)
+    if policy in {"time", "both"}:
+        log.time_ms = 15_000
+        config["retention.ms"] = "15000"
+    if policy == "size":
+        log.limit = 20 * RECORD_BYTES
+        config["retention.bytes"] = str(log.limit)
+    if policy in {"compact", "both"}:
+        log.is_compacted, log.lag_ms, log.tombstones_ms = True, 3000, 5000
+        config |= {"min.compaction.lag.ms": "3000", "delete.retention.ms": "5000"}
+        config["cleanup.policy"] = "compact,delete" if policy == "both" else "compact"
+    return log, config
+
+
+def advance(log: SimulatedLog, plan: Plan, step: int) -> None:
+    key, jitter, tombstone, is_time_for_it = plan.steps[step]
+    now = step * 1000
+    for _ in range(plan.rate):
+        # Out of order only where all that is unread is read: what was not is a bound otherwise.
+        late = 1000 * jitter if plan.read >= 60 and plan.policy != "size" else 0
+        log.append(now, max(0, now - late), key, tombstone=tombstone)
+    if plan.marks and plan.policy != "size":
+        log.marker()
+    if is_time_for_it:
+        log.clean(now)
+        log.delete(now)
+
+
+def looked_at(log: SimulatedLog, plan: Plan, config: dict[str, str]) -> tuple[int, LagRow]:
+    committed = int(plan.committed * log.high)
+    start = max(log.low, committed)
+    seen = [
+        SeenRecord(one.offset, one.timestamp, one.is_tombstone)
+        for one in log.records
+        if one.offset >= start
+    ][: plan.read if plan.read < 60 else None]
+    is_whole = plan.read >= 60
+    until = log.high if is_whole or not seen else seen[-1].offset + 1
+    size = log.size if plan.policy == "size" else None
+    rate = float(plan.rate) if plan.policy == "size" else None
+    read = [] if not seen and not is_whole else [Stretch(start, until, tuple(seen))]
+    found = Partition(log.low, log.high, log.high, retention_of(config), size, rate, tuple(read))
+    return start, assess(Position("g", P, committed), found, plan.looked_at * 1000)
+
+
+@settings(max_examples=400)
+@given(PLANS)
+def test_the_warning_is_never_later_than_the_loss(plan: Plan) -> None:
+    log, config = new_log(plan.policy)
+    for step in range(plan.looked_at):
+        advance(log, plan, step)
+    start, row = looked_at(log, plan, config)
+    if row.reason.startswith("not known"):
+        return
+    unread = [one for one in log.records if one.offset >= start]
+    for step in range(plan.looked_at, len(plan.steps)):
+        there, low = {one.offset for one in log.records}, log.low
+        advance(log, plan, step)
+        deleted = [one for one in unread if low <= one.offset < log.low and one.offset in there]
+        expired = [one for one in unread if log.expired.get(one.offset) == step * 1000]
+        if deleted or expired:
+            assert row.seconds_to_loss is not None, (row, deleted, expired)
+            assert plan.looked_at * 1000 + 1000 * row.seconds_to_loss <= step * 1000, row
+            return
