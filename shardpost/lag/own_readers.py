@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from shardpost.dead_letters import letters_table_offsets
 from shardpost.delta import snapshots
+from shardpost.delta.table_errors import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.holders.pass_on import GROUP as COMPACTION
 from shardpost.kafka.coordinates import TopicPartition
@@ -35,7 +36,8 @@ def own_positions(
         if only and name not in only:
             continue
         try:
-            found += positions()
+            with table_errors():
+                found += positions()
         except ShardpostError as error:
             problems.append(f"how far {name} has read is not known: {error}")
     return found

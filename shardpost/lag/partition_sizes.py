@@ -35,10 +35,12 @@ def partition_sizes(
 
     try:
         with _gateway() as jvm:
-            answer = _describe(settings, jvm)
-    except (Py4JError, OSError) as error:
-        raise ShardpostError(f"the sizes of partitions are not known: {_reason(error)}") from None
-    return sizes_in(answer, partitions)
+            try:
+                return sizes_in(_describe(settings, jvm), partitions)
+            except Py4JError as error:  # its text is asked of the JVM
+                raise _not_known(str(error)) from None
+    except (Py4JError, OSError, ValueError) as error:  # ValueError: the JVM ended at once
+        raise _not_known(str(error)) from None
 
 
 def sizes_in(answer: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -65,7 +67,7 @@ def _describe(settings: Settings, jvm: Any) -> str:
     client = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
     try:
         brokers = jvm.java.util.ArrayList()
-        for node in client.describeCluster().nodes().get():
+        for node in jvm.java.util.ArrayList(client.describeCluster().nodes().get()):
             brokers.add(node.id())
         return str(client.describeLogDirs(brokers).allDescriptions().get().toString())
     finally:
@@ -105,7 +107,8 @@ def _java() -> str:
     return f"{home}/bin/java" if home else "java"
 
 
-def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+def _not_known(text: str) -> ShardpostError:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if "Exception: " in line]
-    return (told or lines or [type(error).__name__])[0]
+    reason = (told or lines or ["no reason given"])[-1]
+    return ShardpostError(f"the sizes of partitions are not known: {reason}")

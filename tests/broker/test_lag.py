@@ -1,0 +1,249 @@
+"""`shardpost lag` on a real broker: what is unread, and no alarm where nothing can be lost."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import Producer
+
+from shardpost.kafka import clients
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.listed_offsets import beginnings
+from shardpost.lag.measure import Lag, Selection, measure
+from shardpost.lag.model.row import LagRow
+from shardpost.lag.partition_sizes import partition_sizes
+from shardpost.settings import Settings
+from tests.conftest import environ
+from tests.support.command_line import CommandLine
+from tests.support.job_process import wait_for
+from tests.support.recreated_topic import recreate_topic
+from tests.support.short_retentions import commit, create, put, quick_broker
+
+KEPT = {"retention.ms": "86400000"}
+SOON_GONE = {"retention.ms": "1000", "segment.ms": "500", "file.delete.delay.ms": "100"}
+KEYS = {
+    "group",
+    "topic",
+    "partition",
+    "committed",
+    "end",
+    "records_behind",
+    "seconds_behind",
+    "seconds_to_loss",
+    "reason",
+}
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    with quick_broker(tmp_path_factory.mktemp("lag") / "home", expiry_minutes=10_000) as settings:
+        yield settings
+
+
+def at(topic: str) -> TopicPartition:
+    return TopicPartition(topic, 0)
+
+
+def lag(settings: Settings, *groups: str, **more: object) -> Lag:
+    return measure(settings, datetime.now(UTC), Selection(groups), **more)  # type: ignore[arg-type]
+
+
+def row(settings: Settings, group: str) -> LagRow:
+    found = lag(settings, group)
+    assert found.problems == []
+    [one] = found.rows
+    return one
+
+
+def loses_records(found: LagRow) -> bool:
+    """Tell whether anything but the expiry of the group's offsets is foretold."""
+    return found.seconds_to_loss is not None and "its offsets can expire" not in found.reason
+
+
+def transaction(settings: Settings, topic: str, *keys: str) -> Producer:
+    """Begin a transaction with these records, and leave it open."""
+    writer = clients.transactional_producer(settings, f"writer/{topic}")
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    for key in keys:
+        writer.produce(topic, b"x", key, 0)
+    writer.flush(30)
+    return writer
+
+
+def test_records_are_counted_and_their_loss_is_foretold(quick: Settings) -> None:
+    create(quick, {"counted": KEPT})
+    put(quick, ("counted", "a", "1"), ("counted", "b", "2"), ("counted", "c", "3"))
+    commit(quick, ("counter", at("counted"), 1))
+    found = row(quick, "counter")
+    assert found.as_json().keys() == KEYS
+    assert (found.committed, found.end, found.records_behind) == (1, 3, 2)
+    assert found.seconds_behind is not None
+    assert found.seconds_to_loss is not None
+    assert 86_000 < found.seconds_to_loss <= 86_400
+    assert "retention.ms is 86400000 in topic counted" in found.reason
+
+
+def test_markers_and_aborted_records_are_not_behind_and_their_deletion_loses_nothing(
+    quick: Settings,
+) -> None:
+    create(quick, {"marked": SOON_GONE, "aborted": SOON_GONE})
+    transaction(quick, "marked", "a").commit_transaction(30)
+    transaction(quick, "aborted", "a", "b", "c").abort_transaction(30)
+    commit(quick, ("marks", at("marked"), 1), ("aborts", at("aborted"), 0))
+    before = lag(quick, "marks", "aborts")
+    assert [(one.records_behind, loses_records(one)) for one in before.rows] == [(0, False)] * 2
+
+    def are_gone() -> bool:
+        lows = beginnings(quick, [at("marked"), at("aborted")]).found
+        return [lows[at(topic)].offset for topic in ("marked", "aborted")] == [2, 4]
+
+    wait_for(are_gone, "the deletion of markers and aborted records", seconds=60)
+    after = lag(quick, "marks", "aborts", clear=before.clear())
+    assert [(one.records_behind, loses_records(one)) for one in after.rows] == [(0, False)] * 2
+
+
+def test_records_that_were_deleted_unread_are_lost(quick: Settings) -> None:
+    create(quick, {"deleted": SOON_GONE})
+    put(quick, ("deleted", "a", "1"), ("deleted", "b", "2"))
+    commit(quick, ("loser", at("deleted"), 0))
+    wait_for(
+        lambda: beginnings(quick, [at("deleted")]).found[at("deleted")].offset == 2,
+        "the deletion of two records",
+        seconds=60,
+    )
+    found = row(quick, "loser")
+    assert found.seconds_to_loss == 0
+    assert found.reason.startswith("has lost data: offsets 0 to 1 (2) were deleted")
+
+
+def test_superseded_values_are_no_loss(quick: Settings) -> None:
+    quickly = {
+        "cleanup.policy": "compact",
+        "segment.ms": "200",
+        "min.cleanable.dirty.ratio": "0.001",
+    }
+    create(quick, {"compacted": quickly})
+    commit(quick, ("compactor", at("compacted"), 0))
+    written = 0
+
+    def has_holes() -> bool:
+        nonlocal written
+        put(quick, ("compacted", "same", str(written)))
+        written += 1
+        found = row(quick, "compactor")
+        assert not loses_records(found)
+        return (found.records_behind or 0) < written
+
+    wait_for(has_holes, "compaction", seconds=60)
+
+
+def test_a_tombstone_that_is_not_read_is_foretold(quick: Settings) -> None:
+    create(quick, {"closing": {"cleanup.policy": "compact", "delete.retention.ms": "3600000"}})
+    put(quick, ("closing", "a", "1"), ("closing", "a", None))
+    commit(quick, ("closer", at("closing"), 0), ("done", at("closing"), 2))
+    found = row(quick, "closer")
+    assert found.seconds_to_loss is not None
+    assert 3000 < found.seconds_to_loss <= 3600
+    assert "unread tombstone at offset 1" in found.reason
+    assert not loses_records(row(quick, "done"))
+
+
+def test_an_open_transaction_holds_a_reader(quick: Settings) -> None:
+    create(quick, {"hanging": KEPT})
+    put(quick, ("hanging", "a", "1"))
+    writer = transaction(quick, "hanging", "b")
+    commit(quick, ("held", at("hanging"), 1))
+    found = row(quick, "held")
+    assert (found.end, found.records_behind) == (2, 1)
+    assert loses_records(found)
+    assert "open since offset 1" in found.reason
+    writer.abort_transaction(30)
+    ended = row(quick, "held")
+    assert (ended.end, ended.records_behind, loses_records(ended)) == (3, 0, False)
+
+
+def test_a_recreated_topic_is_named(quick: Settings) -> None:
+    create(quick, {"again": KEPT})
+    put(quick, *(("again", str(n), "1") for n in range(5)))
+    recreate_topic(quick, "again", retention_ms="86400000")
+    put(quick, ("again", "a", "1"))
+    commit(quick, ("before", at("again"), 5))
+    found = row(quick, "before")
+    assert (found.records_behind, found.seconds_to_loss) == (1, 0)
+    assert "beyond the end 1" in found.reason
+
+
+def test_a_member_without_a_commit_is_listed(quick: Settings) -> None:
+    create(quick, {"unread": KEPT})
+    member = clients.consumer(quick, "silent", **{"auto.offset.reset": "earliest"})
+    member.subscribe(["unread"])
+
+    def has_partition() -> bool:
+        member.poll(0.2)
+        return bool(member.assignment())
+
+    wait_for(has_partition, "the partition", seconds=60)
+    found = row(quick, "silent")
+    member.close()
+    assert (found.committed, found.records_behind, found.seconds_to_loss) == (None, None, None)
+    assert "has committed no offset" in found.reason
+
+
+def test_timestamps_of_long_ago_may_go_at_once_and_nonsense_breaks_nothing(quick: Settings) -> None:
+    create(quick, {"past": KEPT | {"retention.ms": str(3 * 10**12)}, "future": KEPT})
+    writer = clients.producer(quick)
+    writer.produce("past", b"x", b"a", 0, timestamp=1)
+    writer.produce(
+        "future", b"x", b"a", 0, timestamp=int(datetime.now(UTC).timestamp() * 1000) + 3_000_000
+    )
+    assert writer.flush(30) == 0
+    commit(quick, ("past", at("past"), 0), ("future", at("future"), 0))
+    past, future = row(quick, "past"), row(quick, "future")
+    assert past.seconds_behind is not None
+    assert past.seconds_behind > 10**9
+    assert future.seconds_behind == 0
+    assert future.seconds_to_loss is not None
+    assert future.seconds_to_loss > 86_400
+
+
+def test_sizes_are_those_of_the_partitions(quick: Settings) -> None:
+    create(quick, {"sized": KEPT, "empty": KEPT})
+    put(quick, ("sized", "a", "x" * 10_000))
+    found = partition_sizes(quick, [at("sized"), at("empty"), at("none")])
+    assert found.keys() == {at("sized"), at("empty")}
+    assert 10_000 < found[at("sized")] < 11_000
+    assert found[at("empty")] == 0
+
+
+def test_the_command_sorts_warns_and_filters(quick: Settings) -> None:
+    create(quick, {"soon": {"retention.ms": "3600000"}, "late": KEPT})
+    put(quick, ("soon", "a", "1"), ("late", "a", "1"))
+    commit(quick, ("both", at("soon"), 0), ("both", at("late"), 0))
+    shardpost = CommandLine(quick.environ())
+    rows = shardpost.json("lag", "--group", "both", code=3)
+    assert [(one["topic"], one["records_behind"]) for one in rows] == [("soon", 1), ("late", 1)]
+    text = shardpost("lag", "--group", "both", "--topic", "late")
+    assert "loses data in 23 h 59 min unless it reads on: retention.ms is 86400000" in text
+    assert "soon" not in text
+    assert json.loads(shardpost("lag", "--json", "--group", "nobody")) == []
+    assert shardpost("lag", "--group", "nobody") == "no reader has committed an offset\n"
+
+
+def test_tables_that_cannot_be_read_are_said_beside_what_is_known(quick: Settings) -> None:
+    create(quick, {"known": KEPT})
+    commit(quick, ("knower", at("known"), 0))
+    log = quick.home / "tables" / "snapshots" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("no JSON")
+    done = CommandLine(quick.environ()).run("lag", "--json", "--topic", "known")
+    (log / "00000000000000000000.json").unlink()
+    assert done.returncode == 1, done.stderr
+    assert [one["group"] for one in json.loads(done.stdout)] == ["knower"]
+    assert "how far shardpost-compaction has read is not known" in done.stderr
+
+
+def test_a_broker_that_is_away_is_one_line() -> None:
+    away = CommandLine(environ(bootstrap_servers="127.0.0.1:1"))
+    assert "127.0.0.1:1 cannot be reached" in away.refused("lag", "--json", code=1)

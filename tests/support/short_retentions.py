@@ -1,0 +1,98 @@
+"""A broker that deletes, cleans and forgets within seconds, and what readers of it need."""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.cimpl import NewTopic
+
+from shardpost.embedded import broker, broker_home, ports
+from shardpost.kafka.clients import admin, producer
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import watermarks
+from shardpost.settings import Settings, load
+from tests.conftest import environ
+
+QUICK = """
+log.retention.check.interval.ms=200
+log.initial.task.delay.ms=500
+log.cleaner.backoff.ms=100
+log.segment.delete.delay.ms=100
+offsets.retention.minutes={expiry_minutes}
+offsets.retention.check.interval.ms=500
+"""
+EACH_SECONDS = 0.1
+
+
+@contextmanager
+def quick_broker(home: Path, *, expiry_minutes: int = 1) -> Iterator[Settings]:
+    """Give settings of a broker that nobody else uses and that forgets quickly."""
+    usual = broker_home.PROPERTIES
+    quick = QUICK.lstrip().format(expiry_minutes=expiry_minutes)
+    broker_home.PROPERTIES = usual.replace("offsets.retention.minutes=525600\n", quick)
+    settings = load(environ(home=home, kafka_port=ports.choose(), kafka_timeout=30))
+    try:
+        broker.start(settings)
+        yield settings
+    finally:
+        broker_home.PROPERTIES = usual
+        broker.stop(settings)
+
+
+def create(settings: Settings, topics: Mapping[str, Mapping[str, str]]) -> None:
+    """Create topics of one partition with their settings, and return when they have leaders."""
+    client = admin(settings)  # it has to outlive what it asks for
+    new = [NewTopic(name, 1, 1, config=dict(config)) for name, config in topics.items()]
+    for done in client.create_topics(new).values():
+        done.result(60)
+    watermarks(settings, dict.fromkeys(topics, 1), committed=True)
+
+
+def commit(settings: Settings, *commits: tuple[str, TopicPartition, int]) -> None:
+    """Commit offsets for groups that have no member."""
+    client = admin(settings)
+    asked: list[Future[Any]] = []
+    for group, partition, offset in commits:
+        at = [confluent_kafka.TopicPartition(*partition, offset)]
+        request = [ConsumerGroupTopicPartitions(group, at)]
+        asked += client.alter_consumer_group_offsets(request).values()
+    for done in asked:
+        done.result(60)
+
+
+def put(settings: Settings, *records: tuple[str, str, str | None]) -> None:
+    """Write records (topic, key, value) to the one partition of their topics."""
+    writer = producer(settings)
+    for topic, key, value in records:
+        writer.produce(topic, None if value is None else value.encode(), key.encode(), 0)
+    assert writer.flush(60) == 0
+
+
+@contextmanager
+def growing(settings: Settings, topics: list[str], size: int) -> Iterator[None]:
+    """Write records of that many bytes to topics ten times a second, never two at once."""
+    over = threading.Event()
+    writer = Producer({"bootstrap.servers": settings.bootstrap, "linger.ms": 0})
+    value = os.urandom(size)
+
+    def write() -> None:
+        number = 0
+        while not over.wait(EACH_SECONDS):
+            for topic in topics:
+                writer.produce(topic, value, str(number), 0)
+            number += 1
+            writer.flush(30)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
