@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench import age, emails, growth, holders, increments, letters
+from bench import age, emails, growth, holders, increments, lag, letters
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
 
@@ -81,6 +81,16 @@ def age_(records: int, snapshots: int, runs: int) -> None:
     """Measure what age costs, beside a young home; go on with the homes that are there."""
     with _broker(load().home / "bench") as settings:
         age.measure(settings, age.Ages(records, snapshots, runs))
+
+
+@main.command("lag")
+@click.option("--groups", default=100, help="How many groups.", show_default=True)
+@click.option("--partitions", default=1000, help="How many partitions.", show_default=True)
+@click.option("--runs", default=5, help="How often it is measured.", show_default=True)
+def lag_(groups: int, partitions: int, runs: int) -> None:
+    """Measure `shardpost lag` with groups that are behind everywhere."""
+    with _broker(load().home / "bench") as settings:
+        lag.measure(settings, groups, partitions, runs)
 
 
 @contextmanager
