@@ -2,8 +2,10 @@
 
 import os
 import random
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from statistics import median
+from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
@@ -62,7 +64,7 @@ def _fill(settings: Settings, topics: dict[str, int]) -> None:
 def _commit(settings: Settings, topics: dict[str, int], groups: int) -> None:
     """Put each group somewhere else in each partition, often at its end."""
     client, places = clients.admin(settings), random.Random(7)  # noqa: S311 - always the same
-    asked = {}
+    asked: dict[str, Future[Any]] = {}
     for group in range(groups):
         offsets = [
             TopicPartition(name, partition, places.randint(0, RECORDS))

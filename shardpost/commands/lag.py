@@ -1,5 +1,6 @@
 """`shardpost lag`: how far readers are behind, and when they lose data."""
 
+import gc
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ def command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
     from shardpost.settings import load
 
     settings = load()
+    gc.disable()  # hundreds of thousands of rows, and then the process ends
     found = measure(settings, datetime.now(UTC), Selection(groups, topics))
     for problem in found.problems:
         click.echo(f"shardpost: not known: {problem}", err=True)
