@@ -32,7 +32,8 @@ def command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
     lost already, or will be within SHARDPOST_LOSS_WARNING seconds; 1 if not everything could be
     asked for.
     """
-    from shardpost.lag.measure import Selection, measure
+    from shardpost.lag.measure import measure
+    from shardpost.lag.model.report import Selection
     from shardpost.settings import load
 
     settings = load()
@@ -51,10 +52,14 @@ def command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
 
 
 def _in_words(rows: "Sequence[LagRow]") -> str:
-    losing = [row for row in rows if row.seconds_to_loss is not None or row.end is None]
-    safe = [row for row in rows if row not in losing]
+    losing = [row for row in rows if _is_told(row)]
+    safe = [row for row in rows if not _is_told(row)]
     told = [text_table(HEADING, [_cells(row) for row in losing])] if losing else []
     return "\n".join([*told, *_summary(safe)]) or "no reader has committed an offset"
+
+
+def _is_told(row: "LagRow") -> bool:
+    return row.seconds_to_loss is not None or row.end is None
 
 
 def _cells(row: "LagRow") -> tuple[str, ...]:

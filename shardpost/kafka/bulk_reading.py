@@ -17,6 +17,7 @@ BATCH = 10_000
 POLL_SECONDS = 0.05
 CLIENT = {
     "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",  # what is asked for may be deleted meanwhile
     "fetch.queue.backoff.ms": 10,
     "fetch.wait.max.ms": 20,
     # Few records of each are wanted, and all partitions wait in memory at the same time.

@@ -50,11 +50,14 @@ def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
     failed: dict[str, str] = {}
     try:
         listed = client.list_consumer_groups(request_timeout=seconds).result()
-        others = _all_names(client, seconds)
     except KafkaException as error:
         raise unreachable(settings, error) from None
     if listed.errors:
         failed["groups"] = "; ".join(_text(error) for error in listed.errors)
+    try:
+        others = _all_names(client, seconds)
+    except KafkaException as error:
+        failed["of other kinds"], others = _text(error), set()
     states = {one.group_id: one.state for one in listed.valid}
     names = [name for name in sorted({*states, *others}) if not only or name in only]
     members = _members(client, [n for n in names if _has_members(states.get(n))], seconds, failed)

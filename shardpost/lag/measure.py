@@ -1,70 +1,28 @@
 """How far every reader is behind, and when it loses data: the public function of this room."""
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from confluent_kafka import KafkaException
 
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka.clients import FIRST_ANSWER_SECONDS, admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import Group, groups
 from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.position import Position
+from shardpost.lag.model.report import Clear, Lag, Selection
 from shardpost.lag.model.row import LagRow, by_time_to_loss
 from shardpost.lag.offset_expiry import OFFSETS_TOPIC, offset_expiry
 from shardpost.lag.own_readers import OWN, own_positions
-from shardpost.lag.partition_sizes import partition_sizes
-from shardpost.lag.partitions import growth, partitions_now
+from shardpost.lag.partitions import partitions_now
+from shardpost.lag.sized_partitions import SizeLook, with_sizes
 from shardpost.lag.unread_records import with_unread
 from shardpost.settings import Settings
 
 NO_TOPIC = "Kafka has no such partition"
-# {(group, partition): below that offset an earlier look found nothing that was unread}
-Clear = Mapping[tuple[str, TopicPartition], int]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Only groups and topics of these names; all where there are none."""
-
-    groups: Collection[str] = ()
-    topics: Collection[str] = ()
-
-    def has(self, topic: str) -> bool:
-        """Tell whether a topic is wanted."""
-        return not self.topics or topic in self.topics
-
-
-@dataclass(frozen=True)
-class Lag:
-    """What was found: rows, what is lost first first; and what could not be asked for.
-
-    `left_out` are groups that commit no offsets as consumer groups do.
-    """
-
-    rows: Sequence[LagRow]
-    problems: Sequence[str] = field(default_factory=list)
-    left_out: Sequence[str] = field(default_factory=list)
-
-    def clear(self) -> dict[tuple[str, TopicPartition], int]:
-        """Return up to which offsets nothing was unread, for a later measurement.
-
-        What is deleted below them was no record: markers, and records that were aborted.
-        """
-        return {
-            (row.group, TopicPartition(row.topic, row.partition)): row.end
-            for row in self.rows
-            if row.records_behind == 0 and row.end is not None
-        }
-
-    def exit_code(self, warning: float) -> int:
-        """Return NEEDS_ATTENTION if data is lost, or will be within so many seconds."""
-        if any(row.loses_within(warning) for row in self.rows):
-            return NEEDS_ATTENTION
-        return COULD_NOT if self.problems else DONE
 
 
 def measure(
@@ -88,10 +46,10 @@ def measure(
     positions = [_with_clear(position, clear or {}) for position in positions]
     failed: dict[TopicPartition, str] = {}
     there = {position.partition for position in positions if _exists(position, counts)}
-    partitions = partitions_now(settings, there, failed)
+    partitions, measured = partitions_now(settings, there, failed), time.monotonic()
     partitions = with_unread(settings, partitions, _offsets(positions, partitions))
-    partitions = _with_sizes(settings, partitions, positions, now_ms, problems)
-    partitions = {at: _with_rate(found, (rates or {}).get(at)) for at, found in partitions.items()}
+    look = SizeLook(now_ms, measured, rates or {})
+    partitions = with_sizes(settings, partitions, positions, look, problems)
     problems += _unanswered(failed)
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
     problems += _unread(rows)
@@ -154,45 +112,6 @@ def _offsets(
             is_beyond = position.committed > there.high
             found[position.partition].add(there.low if is_beyond else position.committed)
     return found
-
-
-def _with_sizes(
-    settings: Settings,
-    partitions: Mapping[TopicPartition, Partition],
-    positions: Collection[Position],
-    now_ms: int,
-    problems: list[str],
-) -> dict[TopicPartition, Partition]:
-    """Return the partitions, those with a limit of their size and an unread record with theirs."""
-    limited = {
-        position.partition: found
-        for position in positions
-        if (found := partitions.get(position.partition)) is not None
-        and found.retention.size is not None
-        and position.committed is not None
-        and found.unread(position.committed).first is not None
-    }
-    if not limited:
-        return dict(partitions)
-    try:
-        sizes = partition_sizes(settings, limited)
-    except ShardpostError as error:
-        problems.append(f"{error}; what retention.bytes deletes is left out")
-        return dict(partitions)
-    if missing := limited.keys() - sizes.keys():
-        named = ", ".join(map(str, sorted(missing)))
-        problems.append(f"the sizes of {named} are not known: what their retention.bytes deletes")
-    rates = growth(settings, limited, now_ms)
-    return {
-        at: replace(found, size=sizes.get(at), growth=rates.get(at)) if at in limited else found
-        for at, found in partitions.items()
-    }
-
-
-def _with_rate(partition: Partition, rate: float | None) -> Partition:
-    if rate is None:
-        return partition
-    return replace(partition, growth=max(rate, partition.growth or 0.0))
 
 
 def _row(

@@ -1,18 +1,14 @@
-"""Partitions as they are now: their ends, what is deleted of them, how they grow."""
+"""Partitions as they are now: their ends, and what is deleted of them."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.listed_offsets import Listed, beginnings, endings, first_since
+from shardpost.kafka.listed_offsets import Listed, beginnings, endings
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.retention import Retention, retention_of
 from shardpost.settings import Settings
-
-# The fastest growth within these spans counts, seconds.
-SPANS = (60, 600, 3600)
-LEAST_SPAN_MS = 500
 
 
 def partitions_now(
@@ -34,22 +30,6 @@ def partitions_now(
         partition: Partition(low, stable, high, retentions[partition.topic])
         for partition, (low, stable, high) in found.items()
     }
-
-
-def growth(
-    settings: Settings, partitions: Mapping[TopicPartition, Partition], now_ms: int
-) -> dict[TopicPartition, float]:
-    """Return by how many offsets a second each partition grows at most, by Kafka's time index."""
-    found = dict.fromkeys(partitions, 0.0)
-    for span in SPANS:
-        for partition, since in first_since(
-            settings, partitions, now_ms - 1000 * span
-        ).found.items():
-            if since.offset >= 0:
-                milliseconds = max(LEAST_SPAN_MS, now_ms - since.timestamp)
-                rate = 1000 * (partitions[partition].high - since.offset) / milliseconds
-                found[partition] = max(found[partition], rate)
-    return found
 
 
 def _all_or_failed(
