@@ -12,7 +12,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.sql import text_literal
-from shardpost.measurements.model.metrics import Measure
+from shardpost.measurements.model.metrics import METRICS, Measure
 from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings
 
@@ -26,6 +26,7 @@ def add(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
     found = [
         {"run": run, "at": at, "name": one.name, "labels": _labels(one), "value": one.value}
         for one in measures
+        if METRICS[one.name].is_kept
     ]
     oldest = int((at - timedelta(days=settings.watch_days)).timestamp())
     too_old = int((at - timedelta(days=settings.watch_days + 1)).timestamp())
@@ -55,6 +56,26 @@ def values(
         f" AND name = {text_literal(name)} AND labels = {wanted} ORDER BY run"
     )
     return [(row["at"], row["value"]) for row in rows(settings, sql, {MEASUREMENTS: None})]
+
+
+def last_values(settings: Settings, source: str, name: str) -> list[tuple[dict[str, str], float]]:
+    """Return (labels, value) of a metric, as of the last look that could measure its source."""
+    if not exists(settings, MEASUREMENTS):
+        return []
+    up = text_literal(json.dumps({"source": source}))
+    runs = (
+        "SELECT max(run) AS run FROM measurements"  # noqa: S608
+        f" WHERE name = 'source_up' AND labels = {up} AND value = 1"
+    )
+    [last] = rows(settings, runs, {MEASUREMENTS: None})
+    if last["run"] is None:
+        return []
+    sql = (
+        f"SELECT labels, value FROM measurements WHERE run = {last['run']}"  # noqa: S608
+        f" AND name = {text_literal(name)}"
+    )
+    found = rows(settings, sql, {MEASUREMENTS: None})
+    return [(json.loads(row["labels"]), row["value"]) for row in found]
 
 
 def _labels(measure: Measure) -> str:

@@ -9,10 +9,11 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.watch.model import rules
 from shardpost.watch.model.found import Found, Source
-from shardpost.watch.sources import emails, kafka, letters, runs, sizes, snapshot
+from shardpost.watch.sources import emails, kafka, lag, letters, runs, sizes, snapshot
 
 SOURCES: tuple[Source[Settings], ...] = (
     Source("kafka", kafka.look),
+    Source(lag.NAME, lag.look),
     Source("snapshot", snapshot.look),
     Source("letters", letters.look),
     Source("emails", emails.look),

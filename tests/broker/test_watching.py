@@ -4,16 +4,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from shardpost.alerts.model.alert import AlertState
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.watch import looking
 from shardpost.watch.looking import SOURCES
 from shardpost.watch.model.found import Found
+from shardpost.watch.watch import watch
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
-from tests.support import written_weeks
+from tests.support import short_retentions, written_weeks
 from tests.support.command_line import CommandLine
+from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import (
     START,
     apply_topics_with_given_times,
@@ -146,3 +151,39 @@ def test_the_command_prints_open_metrics(ready: Settings, shardpost: CommandLine
     families = metric_families(shardpost("metrics"))
     assert {one.value for one in families["shardpost_source_up"].samples} == {1}
     assert families["shardpost_letters"].samples
+
+
+def of_group(settings: Settings, group: str, now: datetime) -> list[tuple[str, str]]:
+    """Return the rules and subjects of what is found of a group."""
+    sources = tuple(one for one in SOURCES if one.name == "lag")
+    found = looking.look(settings, now, sources)
+    return [
+        (one.rule, one.subject) for one in found.conditions if one.subject.startswith(f"{group} ")
+    ]
+
+
+def test_a_reader_that_loses_data_is_found_before_and_after(ready: Settings) -> None:
+    topic = ready.topic("run-requests")
+    group, at_first = f"group-of-{topic}", TopicPartition(topic, partition_of("k", 2))
+    configure_topic(ready, topic, {"retention.ms": str(24 * 3_600_000)})
+    put(ready, [Outgoing(topic, b"k", b"%d" % number, []) for number in range(5)])
+    short_retentions.commit(ready, (group, at_first, 0))
+    now = datetime.now(UTC)
+    assert of_group(ready, group, now) == []
+    later = now + 13 * HOUR  # of the day that it is kept, less than twelve hours are left
+    assert of_group(ready, group, later) == [("time-to-loss", f"{group} {topic}")]
+    assert of_group(ready, group, later + 12 * HOUR) == [("data-lost", f"{group} {topic}")]
+    short_retentions.commit(ready, (group, at_first, 5))
+    assert of_group(ready, group, later) == []
+
+
+def test_the_watch_measures_kafka_itself_and_its_readers(ready: Settings) -> None:
+    watched = watch(ready, datetime.now(UTC))
+    assert watched.found.unmeasured == set()
+    found = {one.rule for one in watched.found.conditions}
+    assert "few-brokers" in found
+    assert "not-measured" not in found
+    assert values(watched.found, "audit_findings")["risk"] >= 1
+    again = watch(ready, datetime.now(UTC))
+    told = {one.condition.rule for one in again.alerts if one.state is AlertState.FIRING}
+    assert "few-brokers" not in told

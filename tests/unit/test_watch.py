@@ -184,6 +184,38 @@ def test_values_are_found_by_their_labels(settings: Settings) -> None:
     assert history.values(settings, "letters", T0 + QUARTER, {"state": "parked"}) == []
 
 
+def test_the_last_values_are_of_the_last_look_that_measured_their_source(
+    settings: Settings,
+) -> None:
+    def look(number: int, is_up: bool, *offsets: int) -> None:
+        place = {"group": "g", "topic": "t"}
+        found = [
+            Measure("read_until_offset", offset, place | {"partition": str(partition)})
+            for partition, offset in enumerate(offsets)
+        ]
+        up = Measure("source_up", is_up, {"source": "lag"})
+        history.add(settings, [*found, up], T0 + number * QUARTER)
+
+    def last() -> list[float]:
+        found = history.last_values(settings, "lag", "read_until_offset")
+        return sorted(value for _, value in found)
+
+    assert last() == []
+    look(0, False)
+    assert last() == []
+    look(1, True, 7, 8)
+    look(2, False)
+    assert last() == [7, 8]
+    look(3, True)
+    assert last() == []
+
+
+def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
+    place = {"group": "g", "topic": "t", "partition": "0"}
+    history.add(settings, [Measure("time_to_loss_seconds", 7, place)], T0)
+    assert history.values(settings, "time_to_loss_seconds", T0, place) == []
+
+
 def test_metrics_are_open_metrics() -> None:
     hostile = 'a"b\\c\nd'
     measures = [

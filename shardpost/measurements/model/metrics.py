@@ -7,21 +7,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 PREFIX = "shardpost_"
+GROUP_TOPIC = ("group", "topic")
+GROUP_PARTITION = (*GROUP_TOPIC, "partition")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric; `unit` is the last word of its name, "" where it counts things."""
+    """One metric; `unit` is the last word of its name, "" where it counts things.
+
+    The history has those that are kept.
+    """
 
     name: str
     meaning: str
     labels: tuple[str, ...] = ()
     unit: str = ""
+    is_kept: bool = True
 
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
+        Metric(
+            "time_to_loss_seconds",
+            "Until the next unread record can be deleted; nothing where none can be",
+            GROUP_PARTITION,
+            unit="seconds",
+            is_kept=False,
+        ),
+        Metric(
+            "least_time_to_loss_seconds",
+            "The least time to loss of all partitions of a topic",
+            GROUP_TOPIC,
+            unit="seconds",
+        ),
+        Metric("records_behind", "Records that a group has not read", GROUP_TOPIC),
+        Metric(
+            "behind_seconds",
+            "Age of the oldest record that a group has not read",
+            GROUP_TOPIC,
+            unit="seconds",
+        ),
+        Metric(
+            "read_until_offset",
+            "Up to this offset a group has read all, though it has committed a lower one",
+            GROUP_PARTITION,
+        ),
         Metric("audit_findings", "What the audit of Kafka found", ("severity",)),
         Metric(
             "snapshot_age_seconds",

@@ -18,6 +18,17 @@ class Rule:
         return Condition(self.name, subject, self.severity, text, self.meaning)
 
 
+DATA_LOST = Rule(
+    "data-lost",
+    Severity.LOSS,
+    "records were deleted before this reader read them, or may be at any moment: what it makes of"
+    " them is wrong from then on",
+)
+TIME_TO_LOSS = Rule(
+    "time-to-loss",
+    Severity.RISK,
+    "records will be deleted before this reader has read them, unless it reads on",
+)
 SNAPSHOT_AGE = Rule(
     "snapshot-age",
     Severity.RISK,
