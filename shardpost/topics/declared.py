@@ -91,15 +91,10 @@ RETRIES = TopicSpec(
 PARTITIONS_AS = {SHARE_HOLDERS.name: POSITIONS.name, RUN_COMMANDS.name: RUN_REQUESTS.name}
 # Each of these is created with as many partitions as the largest topic that letters come from.
 PARTITIONS_AS_LARGEST_ORIGIN = frozenset({DEAD_LETTERS.name})
-# Shardpost alone writes them, always with keys, and of each key only the last record matters.
-STORES = frozenset(
-    {
-        SHARE_HOLDERS.name,
-        WEEKLY_EMAILS.name,
-        DEAD_LETTERS.name,
-        PARKING_LOT.name,
-        RUN_COMMANDS.name,
-    }
+# Shardpost alone writes them, always with keys, and of each key only the last record matters: they
+# can be compacted at any time. Not so the dead letters: consumers write them, some without a key.
+OWN_STORES = frozenset(
+    {SHARE_HOLDERS.name, WEEKLY_EMAILS.name, PARKING_LOT.name, RUN_COMMANDS.name}
 )
 INPUTS = (POSITIONS, CLIENTS, EXCHANGES)
 LETTER_TOPICS = (DEAD_LETTERS, RETRIES, PARKING_LOT, DECISIONS)

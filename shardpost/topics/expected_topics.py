@@ -5,9 +5,9 @@ from shardpost.settings import Settings
 from shardpost.topics.declared import (
     DECLARED,
     INPUTS,
+    OWN_STORES,
     PARTITIONS_AS,
     PARTITIONS_AS_LARGEST_ORIGIN,
-    STORES,
     TopicSpec,
 )
 from shardpost.topics.model.changes import POLICY, policies
@@ -39,7 +39,7 @@ def _of_product(settings: Settings, file: TopicsFile, spec: TopicSpec) -> Expect
         given.partitions,
         _partitions_as(settings, spec),
         product=spec.name,
-        is_store=spec.name in STORES,
+        is_own_store=spec.name in OWN_STORES,
     )
 
 

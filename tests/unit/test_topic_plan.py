@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.topics.declared import DECLARED, STORES
+from shardpost.topics.declared import DECLARED, OWN_STORES
 from shardpost.topics.model.changes import AT_LEAST, POLICY, departures, is_as_declared, policies
 from shardpost.topics.model.expected import IN_SYNC, Expected, with_in_sync
 from shardpost.topics.model.found import Cluster, FoundTopic
@@ -50,7 +50,7 @@ def why(expected: Expected, found: FoundTopic) -> str:
 def test_each_departure_is_changed_or_refused_and_a_second_plan_changes_nothing(
     wanted: dict[str, str], there: dict[str, str], replicas: tuple[int, ...], is_store: bool
 ) -> None:
-    expected = Expected("t", wanted, 1, is_store=is_store)
+    expected = Expected("t", wanted, 1, is_own_store=is_store)
     found = topic(there, replicas=replicas)
     first = planned(expected, found)
     named = [one.setting for one in first.changes] + [one.setting for one in first.refusals]
@@ -67,7 +67,7 @@ def test_each_departure_is_changed_or_refused_and_a_second_plan_changes_nothing(
 def test_no_change_keeps_less_takes_less_or_deletes_what_was_not_deleted(
     wanted: dict[str, str], there: dict[str, str], replicas: tuple[int, ...], is_store: bool
 ) -> None:
-    made = planned(Expected("t", wanted, 1, is_store=is_store), topic(there, replicas=replicas))
+    made = planned(Expected("t", wanted, 1, is_own_store=is_store), topic(there, replicas=replicas))
     for one in made.changes:
         if one.setting in AT_LEAST:
             assert int(one.to) == -1 or -1 < int(one.found) < int(one.to)
@@ -94,7 +94,9 @@ def test_no_change_keeps_less_takes_less_or_deletes_what_was_not_deleted(
 def test_a_policy_is_changed_only_towards_less_that_is_removed(
     found: str, wanted: str, is_store: bool, is_changed: bool
 ) -> None:
-    made = planned(Expected("t", {POLICY: wanted}, 1, is_store=is_store), topic({POLICY: found}))
+    made = planned(
+        Expected("t", {POLICY: wanted}, 1, is_own_store=is_store), topic({POLICY: found})
+    )
     assert bool(made.changes) is is_changed
     assert bool(made.refusals) is not is_changed
 
@@ -161,5 +163,6 @@ def test_three_replicas_are_declared_with_two_in_sync() -> None:
     assert with_in_sync({IN_SYNC: "3"}, 5) == {IN_SYNC: "3"}
 
 
-def test_all_stores_are_compacted() -> None:
-    assert {spec.config[POLICY] for spec in DECLARED if spec.name in STORES} == {"compact"}
+def test_what_shardpost_alone_writes_is_compacted_and_dead_letters_are_of_others() -> None:
+    assert {spec.config[POLICY] for spec in DECLARED if spec.name in OWN_STORES} == {"compact"}
+    assert "dead-letters" not in OWN_STORES

@@ -76,7 +76,9 @@ def why_unsafe(setting: str, expected: Expected, found: FoundTopic) -> str | Non
     """
     value, wanted = str(found.value(setting)), expected.config[setting]
     if setting == POLICY:
-        return _why_not_policy(policies(value), policies(wanted), is_store=expected.is_store)
+        return _why_not_policy(
+            policies(value), policies(wanted), is_own_store=expected.is_own_store
+        )
     if setting == IN_SYNC:
         return _why_not_in_sync(int(wanted), found)
     if setting == UNCLEAN:
@@ -93,13 +95,15 @@ def policies(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
-def _why_not_policy(found: frozenset[str], wanted: frozenset[str], *, is_store: bool) -> str | None:
+def _why_not_policy(
+    found: frozenset[str], wanted: frozenset[str], *, is_own_store: bool
+) -> str | None:
     if wanted < found:  # one way less in which records go
         return None
     if wanted == {"compact"}:
         return (
             None
-            if is_store
+            if is_own_store
             else "Kafka would remove records without a key, and all but the last of each key: other"
             " readers may need them"
         )

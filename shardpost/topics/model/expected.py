@@ -18,7 +18,8 @@ class Expected:
 
     `partitions` is None where nothing was declared: then a new topic gets as many as the largest of
     `partitions_as` has, or else the default. `product` is its name in the contract; None for a
-    topic of the user's own. `is_store`: only its keys' last records matter, and all have keys.
+    topic of the user's own. `is_own_store`: Shardpost alone writes it, always with keys, of which
+    only the last record matters.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Expected:
     partitions_as: Collection[str] = ()
     keyed: bool = True
     product: TopicName | None = None
-    is_store: bool = False
+    is_own_store: bool = False
     is_internal: bool = False
 
     @property
