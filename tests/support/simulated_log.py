@@ -37,7 +37,10 @@ class Segment:
 
 @dataclass
 class SimulatedLog:
-    """One partition; `low` and `high` are its watermarks, `deleted` and `expired` what it lost."""
+    """One partition; `low` and `high` are its watermarks, `deleted` and `expired` what it lost.
+
+    What compaction removes because a later record of the key is there is in neither.
+    """
 
     segment_ms: int
     segment_bytes: int
@@ -50,6 +53,7 @@ class SimulatedLog:
     high: int = 0
     segments: list[Segment] = field(default_factory=list)
     horizons: dict[int, int] = field(default_factory=dict)
+    deleted: dict[int, int] = field(default_factory=dict)  # {offset of a record: when}
     expired: dict[int, int] = field(default_factory=dict)  # {offset of a tombstone: when}
 
     def append(self, now: int, timestamp: int, key: int, *, tombstone: bool = False) -> None:
@@ -79,7 +83,8 @@ class SimulatedLog:
     def delete(self, now: int) -> None:
         """Do what the retention thread does."""
         while self.segments and self._is_deletable(self.segments[0], now):
-            self.segments.pop(0)
+            gone = self.segments.pop(0)
+            self.deleted |= {one.offset: now for one in gone.records}
             rest = self.records
             self.low = rest[0].offset if rest else self.high
 

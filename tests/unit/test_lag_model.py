@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -256,7 +257,7 @@ PLANS = st.builds(
     Plan,
     policy=st.sampled_from(["time", "size", "compact", "both"]),
     steps=st.lists(
-        st.tuples(st.integers(0, 4), st.integers(0, 20), st.booleans(), st.booleans()),
+        st.tuples(st.integers(0, 40), st.integers(0, 20), st.booleans(), st.booleans()),
         min_size=60,
         max_size=100,
     ),
@@ -298,7 +299,7 @@ def advance(log: SimulatedLog, plan: Plan, step: int) -> None:
         log.delete(now)
 
 
-def looked_at(log: SimulatedLog, plan: Plan, config: dict[str, str]) -> tuple[int, LagRow]:
+def look_at(log: SimulatedLog, plan: Plan, config: dict[str, str]) -> tuple[int, LagRow]:
     committed = int(plan.committed * log.high)
     start = max(log.low, committed)
     seen = [
@@ -321,16 +322,37 @@ def test_the_warning_is_never_later_than_the_loss(plan: Plan) -> None:
     log, config = new_log(plan.policy)
     for step in range(plan.looked_at):
         advance(log, plan, step)
-    start, row = looked_at(log, plan, config)
+    start, row = look_at(log, plan, config)
     if row.reason.startswith("not known"):
         return
     unread = [one for one in log.records if one.offset >= start]
     for step in range(plan.looked_at, len(plan.steps)):
-        there, low = {one.offset for one in log.records}, log.low
         advance(log, plan, step)
-        deleted = [one for one in unread if low <= one.offset < log.low and one.offset in there]
-        expired = [one for one in unread if log.expired.get(one.offset) == step * 1000]
-        if deleted or expired:
-            assert row.seconds_to_loss is not None, (row, deleted, expired)
-            assert plan.now + 1000 * row.seconds_to_loss <= step * 1000, row
+        gone = log.deleted | log.expired
+        if lost := [one for one in unread if gone.get(one.offset) == step * 1000]:
+            assert row.seconds_to_loss is not None, (row, lost)
+            assert plan.now + 1000 * row.seconds_to_loss <= step * 1000, (row, lost)
             return
+
+
+SEGMENT_SECONDS = 5
+
+
+@pytest.mark.parametrize("policy", ["time", "size", "compact"])
+@pytest.mark.parametrize("looked_at", range(5, 30))
+def test_where_kafka_is_quick_the_loss_follows_within_a_segment(
+    policy: str, looked_at: int
+) -> None:
+    steps = [(key, 0, True, True) for key in range(80)]
+    plan = Plan(policy, steps, looked_at, committed=0.999, read=60, rate=1, marks=False)
+    log, config = new_log(policy)
+    for step in range(looked_at):
+        advance(log, plan, step)
+    start, row = look_at(log, plan, config)
+    for step in range(looked_at, len(steps)):
+        advance(log, plan, step)
+        if start in log.deleted or start in log.expired:
+            break
+    assert row.seconds_to_loss is not None
+    late = step - (plan.now / 1000 + row.seconds_to_loss)
+    assert 0 <= late <= SEGMENT_SECONDS + 2

@@ -5,6 +5,7 @@ GroupMetadataKey and GroupMetadataValue (versions 0 to 4).
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from shardpost.kafka.coordinates import TopicPartition
 
@@ -53,6 +54,7 @@ class OffsetCommits:
         return _state_time(_Reader(value)) if value else None
 
 
+@lru_cache(maxsize=4096)  # the same groups and topics again and again
 def _string(text: str) -> bytes:
     data = text.encode()
     return len(data).to_bytes(2) + data
