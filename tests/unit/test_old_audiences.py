@@ -15,7 +15,6 @@ from shardpost.commands.emails import group
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import audience_files, frozen_weeks, old_audiences
 from shardpost.weekly_email.arguments import parser, request_of
 from shardpost.weekly_email.checks import check
@@ -27,30 +26,21 @@ from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
 from shardpost.weekly_email.old_audiences import erase_old
 from shardpost.weekly_email.shard_locks import locked
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
-from tests.support.written_weeks import begin, freeze, look, record
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.mailed_home import CLIENTS, mailed_home
+from tests.support.memory_kafka import MemoryKafka
+from tests.support.written_weeks import freeze, look, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
 LAST = NEW.next
 NOW = LAST.end + timedelta(hours=8)
-CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
 STEPS = ("mark 2024-W30", "commit", "remove files", "reduce log", "erased")
-
-
-class Killed(BaseException):
-    """What a test raises where a process is killed."""
 
 
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
+    with mailed_home(tmp_path, (OLD, NEW, LAST), CLIENTS[:3]) as kafka:
         look(kafka.settings, NOW)
-        for week in (OLD, NEW, LAST):
-            begin(kafka.settings, week, week.end)
-            freeze(kafka.settings, week, CLIENTS, week.end)
-            for client in CLIENTS[:3]:
-                record(kafka.settings, week, client, DeliveryState.SENT)
         yield kafka
 
 
@@ -132,14 +122,9 @@ def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -
 def test_killed_at_any_step_and_run_again_it_is_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    def step(name: str) -> None:
-        if name == killed_at:
-            raise Killed
-
-    monkeypatch.setattr(old_audiences, "step", step)
+    at_step(monkeypatch, old_audiences)(killed_at, killed)
     with pytest.raises(Killed):
         erase_old(at, NOW)
-    monkeypatch.undo()
     assert is_complete(at, NEW)
     assert is_complete(at, LAST)
     erase_old(at, NOW)

@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -38,13 +38,14 @@ from shardpost.weekly_email.model.tables import (
 )
 from shardpost.weekly_email.old_audiences import erase_old
 from shardpost.weekly_email.old_weeks import close_old
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import begin, freeze, look, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
 LAST = NEW.next
 NOW = LAST.end + timedelta(hours=8)
-CLIENTS = ("c0", "c4", "c1", "c2")  # two in shard 0, two in shard 1
 LEDGER = "weekly-emails"
 STEPS = (
     "close 2024-W30 shard 0",
@@ -57,20 +58,10 @@ STEPS = (
 CLOSED = "2024-W30 was closed on 2026-11-23"
 
 
-class Killed(BaseException):
-    """What a test raises where a process is killed."""
-
-
 @pytest.fixture
 def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
+    with mailed_home(tmp_path, (OLD, NEW, LAST), CLIENTS[:3]) as kafka:
         look(kafka.settings, NOW)
-        for week in (OLD, NEW, LAST):
-            begin(kafka.settings, week, week.end)
-            freeze(kafka.settings, week, CLIENTS, week.end)
-            for client in CLIENTS[:3]:
-                record(kafka.settings, week, client, DeliveryState.SENT)
         record(kafka.settings, OLD, "c2", DeliveryState.UNKNOWN)
         yield kafka
 
@@ -80,24 +71,6 @@ def at(kafka: MemoryKafka) -> Settings:
     """Give the settings of a home whose old audience is erased already."""
     erase_old(kafka.settings, NOW)
     return kafka.settings
-
-
-@pytest.fixture
-def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], None]:
-    def hook(wanted: str, does: Callable[[], None]) -> None:
-        pending = [does]
-
-        def step(name: str) -> None:
-            if name == wanted and pending:
-                pending.pop()()
-
-        monkeypatch.setattr(old_weeks, "step", step)
-
-    return hook
-
-
-def killed() -> None:
-    raise Killed
 
 
 def request(*arguments: str) -> EmailRequest:
@@ -160,10 +133,10 @@ def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
 @pytest.mark.parametrize("killed_at", STEPS)
 def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
     at: Settings,
-    at_step: Callable[[str, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
     killed_at: str,
 ) -> None:
-    at_step(killed_at, killed)
+    at_step(monkeypatch, old_weeks)(killed_at, killed)
     with pytest.raises(Killed):
         close_old(at, NOW)
     assert mailed_again(at) == []
@@ -174,11 +147,11 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
 @pytest.mark.parametrize("begins_at", STEPS)
 def test_a_sender_that_begins_at_any_step_mails_nobody_again(
     at: Settings,
-    at_step: Callable[[str, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
     begins_at: str,
 ) -> None:
     found: list[list[str]] = []
-    at_step(begins_at, lambda: found.append(mailed_again(at)))
+    at_step(monkeypatch, old_weeks)(begins_at, lambda: found.append(mailed_again(at)))
     close_old(at, NOW)
     assert found == [[]]
     close_old(at, NOW)
@@ -196,7 +169,6 @@ def test_a_sender_that_began_before_can_commit_nothing_any_more(at: Settings) ->
 
 def test_a_sender_on_another_machine_that_takes_over_a_shard_stops_the_close(
     at: Settings,
-    at_step: Callable[[str, Callable[[], None]], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fence = Ledger.fence
@@ -217,10 +189,10 @@ def test_a_sender_on_another_machine_that_takes_over_a_shard_stops_the_close(
 
 @pytest.mark.parametrize("begins_at", STEPS)
 def test_two_at_once_close_it_once(
-    at: Settings, at_step: Callable[[str, Callable[[], None]], None], begins_at: str
+    at: Settings, monkeypatch: pytest.MonkeyPatch, begins_at: str
 ) -> None:
     second = []
-    at_step(begins_at, lambda: second.append(close_old(at, NOW)))
+    at_step(monkeypatch, old_weeks)(begins_at, lambda: second.append(close_old(at, NOW)))
     assert close_old(at, NOW).weeks == [str(OLD)]
     assert "is already running" in second[0].postponed[str(OLD)]
     assert is_closed(at)
