@@ -17,7 +17,7 @@ from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
-from shardpost.holders.spark.restore_tables import restore_table
+from shardpost.holders.restore_tables import restore_table
 from shardpost.settings import Settings
 
 # In the future: files were written long before, by the clock of the file system.

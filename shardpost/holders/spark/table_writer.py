@@ -14,7 +14,7 @@ from shardpost.delta.layers import Version, layered
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import VIEW
-from shardpost.holders.spark.restore_tables import restore_table
+from shardpost.holders.restore_tables import restore_table
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 
