@@ -18,11 +18,11 @@ from shardpost.settings import load
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
 @AS_JSON
 def command(client: str, why: str, by: str | None, dry_run: bool, as_json: bool) -> int:
-    """Erase a client: from the audiences of all weeks, and its id from the ledger.
+    """Erase a client: its contact from tables and audiences, its id from the ledger.
 
     What stays, what is not erased, and what others must do is printed. The ledger keeps under a
     hash of the client that it was mailed, so that it is not mailed again. Exit code 3: done, and
-    tables of snapshots still have its contact; 1: a week could not be erased: it is being mailed.
+    the tables have its contact (again); 1: something could not be erased, since it is in use.
     """
     from shardpost.erasure.erase import ErasureRequest, erase
 
@@ -38,7 +38,7 @@ def command(client: str, why: str, by: str | None, dry_run: bool, as_json: bool)
         for line in result.lines():
             click.echo(one_line(line))
     if result.postponed:
-        weeks = ", ".join(result.postponed)
-        click.echo(f"shardpost: not erased: {weeks}; run again when they are mailed", err=True)
+        parts = ", ".join(result.postponed)
+        click.echo(f"shardpost: not erased: {parts}; run again", err=True)
         return COULD_NOT
-    return DONE if result.is_complete else NEEDS_ATTENTION
+    return DONE if dry_run or result.is_complete else NEEDS_ATTENTION

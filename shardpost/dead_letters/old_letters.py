@@ -113,20 +113,19 @@ def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []
     for path in _paths(opened, horizon):
-        found = parquet_files.read_columns(settings, DEAD_LETTERS, path, ("id", "attempt"))
-        count = pc.sum(gone.mask(found)).as_py() or 0
+        rows_there, count = _counted(settings, path, gone)
         if not count:
             continue
         result.files += 1
         result.rows += count
         removed.append(path)
-        if count < found.num_rows and not result.dry_run:
+        if count < rows_there and not result.dry_run:
             step("write the letters that stay")
             added.append(_rewritten(settings, path, f"{folder}/{result.files}.parquet", gone))
     result.letters = len(gone.letters)
     if removed and not result.dry_run:
         step("remove letters")
-        table_log.commit(settings, DEAD_LETTERS, version, added, removed)
+        table_log.commit(settings, DEAD_LETTERS, version, filter(None, added), removed)
         step("removed letters")
     return result
 
@@ -211,7 +210,16 @@ def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
     return [path for path, at in zip(paths, firsts, strict=True) if at is None or at < limit]
 
 
-def _rewritten(settings: Settings, path: str, target: str, gone: _Gone) -> AddAction:
+def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:
+    """Return how many rows a file has, and how many of them go."""
+    there = going = 0
+    for part in parquet_files.parts(settings, DEAD_LETTERS, path, ("id", "attempt")):
+        there += part.num_rows
+        going += pc.sum(gone.mask(part)).as_py() or 0
+    return there, going
+
+
+def _rewritten(settings: Settings, path: str, target: str, gone: _Gone) -> AddAction | None:
     def keep(found: pa.Table) -> pa.Table:
         return found.filter(pc.invert(gone.mask(found)))
 

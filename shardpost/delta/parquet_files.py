@@ -1,6 +1,7 @@
 """Parquet files of a table that this process writes itself: rows that it has, and files merged."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,9 @@ from shardpost.settings import Settings
 # Row groups of files that were merged have about so many bytes in memory, and no more rows.
 GROUP_BYTES = 64 << 20
 GROUP_ROWS = 1 << 20
+
+# Rows of a table in, rows of it out.
+Change = Callable[[pa.Table], pa.Table]
 
 
 def read(settings: Settings, table: Table, path: str) -> pa.Table:
@@ -42,20 +46,29 @@ def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -
     return _write(settings, table, target, _grouped(parts))
 
 
-def read_columns(settings: Settings, table: Table, path: str, columns: Sequence[str]) -> pa.Table:
-    """Return some columns of one file, which it has."""
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    with system.open_input_file(f"{root}/{path}") as source:
-        return pq.ParquetFile(source).read([*columns], use_threads=False)
-
-
 def rewrite(
-    settings: Settings, table: Table, path: str, target: str, keep: Callable[[pa.Table], pa.Table]
-) -> AddAction:
-    """Write what `keep` leaves of each row group of a file as a new one; return its add action."""
+    settings: Settings, table: Table, path: str, target: str, change: Change
+) -> AddAction | None:
+    """Write the changed rows of a file as a new file; return its add action, None without rows.
+
+    In memory is one row group of the old file and one of the new file at a time.
+    """
+    action = _write(settings, table, target, _grouped(map(change, parts(settings, table, path))))
+    if json.loads(action.stats)["numRecords"]:
+        return action
+    delete(settings, table, [target])
+    return None
+
+
+def parts(
+    settings: Settings, table: Table, path: str, columns: Collection[str] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of a file, a row group at a time, with all columns of the table or some."""
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    parts = map(keep, _rows(system, f"{root}/{path}", arrow_schema(table)))
-    return _write(settings, table, target, _grouped(part for part in parts if part.num_rows))
+    schema = arrow_schema(table)
+    if columns is not None:
+        schema = pa.schema([field for field in schema if field.name in columns])
+    yield from _rows(system, f"{root}/{path}", schema)
 
 
 def merge_small(
@@ -105,7 +118,7 @@ def _rows(system: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.Ta
     """Yield the row groups of a file in the form of a schema; columns that it lacks are null."""
     with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
         for group in range(file.num_row_groups):
-            found = file.read_row_group(group, use_threads=False)
+            found = file.read_row_group(group, columns=schema.names, use_threads=False)
             columns = [
                 found[field.name].cast(field.type)
                 if field.name in found.column_names

@@ -36,7 +36,15 @@ def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, Version]:
 
 
 def version_at(snapshot: Snapshot, table: Table) -> Version:
-    """Return the version of a table at a snapshot."""
+    """Return the version of a table at a snapshot; ShardpostError if it may not be read any more.
+
+    That is the case for a table with contacts, if a client was erased since.
+    """
+    if table.contacts and not snapshot.has_contacts:
+        raise ShardpostError(
+            f"table {table.name} cannot be read at snapshot {snapshot.number}: a client was erased"
+            f" in snapshot {snapshot.erased_in}; ask for that one or a newer one"
+        )
     folded = snapshot.folded_up_to(table.name)
     if table.layer is None or folded >= snapshot.number:
         return snapshot.tables[table.name]

@@ -65,6 +65,8 @@ class Snapshot:
     not. `incomplete` is the look after that, if it found records that could not be read.
     `folded` is {name: snapshot} of the tables whose files are folded up to that snapshot only
     (layers.py); those of all others have all of this one.
+    `erased_in` is the number of the snapshot in which a client was erased for the last time, as
+    far as is known: earlier versions of the tables with contacts (`Table.contacts`) have its own.
     """
 
     number: int
@@ -81,6 +83,12 @@ class Snapshot:
     generations: Mapping[str, int] = field(default_factory=dict)
     incomplete: IncompleteLook | None = None
     folded: Mapping[str, int] = field(default_factory=dict)
+    erased_in: int | None = None
+
+    @property
+    def has_contacts(self) -> bool:
+        """Whether its tables with contacts may be read: no client was erased since."""
+        return self.erased_in is None or self.erased_in <= self.number
 
     def folded_up_to(self, table: str) -> int:
         """Return the number of the snapshot up to which a table's files are folded."""

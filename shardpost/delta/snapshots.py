@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +27,19 @@ if TYPE_CHECKING:
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
 # number of partitions of share-holders. `topic_ids`, `generations`, `incomplete_look` and `folded`
 # are JSON objects too, null in rows of versions that did not know them; `incomplete_look` also if
-# all was read.
+# all was read. `erased_in` is null if no client was erased.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
     " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
-    " generations STRING, incomplete_look STRING, folded STRING",
+    " generations STRING, incomplete_look STRING, folded STRING, erased_in BIGINT",
     added=(
         ("topic_ids", "STRING"),
         ("generations", "STRING"),
         ("incomplete_look", "STRING"),
         ("folded", "STRING"),
+        ("erased_in", "BIGINT"),
     ),
 )
 
@@ -82,7 +84,16 @@ def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
             f" {settings.snapshot_days}, {snapshot_retention.IN_WORDS};"
             f" the nearest that are: {_nearest(kept, number)}"
         )
-    return found[number]
+    return replace(found[number], erased_in=found[newest].erased_in)
+
+
+def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
+    """Refuse a snapshot that a run has begun with, if a client was erased since."""
+    found = newest(settings)
+    if found and not replace(snapshot, erased_in=found.erased_in).has_contacts:
+        raise ShardpostError(
+            f"a client was erased since this run began with snapshot {snapshot.number}: run again"
+        )
 
 
 def current(settings: Settings) -> Snapshot:
@@ -203,6 +214,7 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
         "generations": json.dumps(dict(snapshot.generations)),
         "incomplete_look": _look_text(snapshot.incomplete),
         "folded": json.dumps(dict(snapshot.folded)),
+        "erased_in": snapshot.erased_in,
     }
 
 
@@ -222,6 +234,7 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         generations=json.loads(row["generations"] or "{}"),
         incomplete=_look(row["incomplete_look"]),
         folded=json.loads(row["folded"] or "{}"),
+        erased_in=row["erased_in"],
     )
 
 

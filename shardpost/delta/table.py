@@ -29,7 +29,9 @@ class Table:
     other files. Columns of `not_in_dictionaries` are written without Parquet's dictionaries, since
     their values seldom repeat. A table that was created before a column of `added` lacks it: it
     reads as null, until the next compaction adds it. Where a snapshot says that its files are
-    folded up to an earlier one, its rows are what `layer` says.
+    folded up to an earlier one, its rows are what `layer` says. Columns of `contacts` may have
+    names and addresses: the log of the table has no bounds of them, and what they have of a client
+    goes when it is erased.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Table:
     not_in_dictionaries: tuple[str, ...] = ()
     added: Columns = ()
     layer: Layer | None = None
+    contacts: tuple[str, ...] = ()
 
     @property
     def layer_source(self) -> "Table":

@@ -8,7 +8,7 @@ is for exactly one version: it fails if another writer took that one first, on a
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -157,6 +157,28 @@ def files_after(settings: Settings, table: Table, version: int, snapshot: int) -
     return {path: rows or 0 for path, rows, at in files if at is None or at > snapshot}
 
 
+def files_with(
+    settings: Settings, table: Table, version: int, column: str, value: str
+) -> list[str]:
+    """Return the files that may have rows with that text in a column, by statistics."""
+    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
+    actions = pa.table(found)
+    names = (f"min.{column}", f"max.{column}")
+    if not {*names} <= {*actions.column_names}:
+        return list(actions["path"].to_pylist())
+    files = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
+    return [
+        path
+        for path, low, high in files
+        if (low is None or low <= value) and (high is None or value <= high)
+    ]
+
+
+def write_checkpoint(settings: Settings, table: Table, version: int) -> None:
+    """Write a checkpoint of a version, from which on the log before it need not be read."""
+    DeltaTable(path_of(settings, table), version=version).create_checkpoint()
+
+
 def commit(
     settings: Settings,
     table: Table,
@@ -202,7 +224,7 @@ def add_actions(settings: Settings, table: Table, folder: str) -> list[AddAction
             if not info.base_name.endswith(".parquet") or info.base_name.startswith(("_", ".")):
                 continue
             path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
-            action, rows = _add_action(system, info, path)
+            action, rows = _add_action(system, table, info, path)
             if rows:
                 found.append(action)
     return found
@@ -211,22 +233,27 @@ def add_actions(settings: Settings, table: Table, folder: str) -> list[AddAction
 def add_action(settings: Settings, table: Table, path: str) -> AddAction:
     """Return the add action of one Parquet file of the table."""
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    return _add_action(system, system.get_file_info(f"{root}/{path}"), path)[0]
+    return _add_action(system, table, system.get_file_info(f"{root}/{path}"), path)[0]
 
 
-def _add_action(system: fs.FileSystem, info: fs.FileInfo, path: str) -> tuple[AddAction, int]:
+def _add_action(
+    system: fs.FileSystem, table: Table, info: fs.FileInfo, path: str
+) -> tuple[AddAction, int]:
     """Return the add action of a file, and how many rows it has."""
     with system.open_input_file(info.path) as file:
         metadata = pq.ParquetFile(file).metadata
-    at, statistics = int(info.mtime.timestamp() * 1000), json.dumps(_statistics(metadata))
+    at = int(info.mtime.timestamp() * 1000)
+    statistics = json.dumps(_statistics(metadata, without_bounds=table.contacts))
     return AddAction(path, info.size, {}, at, True, statistics), metadata.num_rows
 
 
-def _statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
+def _statistics(
+    metadata: pq.FileMetaData, *, without_bounds: Collection[str] = ()
+) -> dict[str, Any]:
     """Return a file's statistics as Delta has them: rows, and bounds and nulls of flat columns."""
     bounds: Bounds = {}
     nulls: Counter[str] = Counter()
-    unbounded: set[str] = set()
+    unbounded: set[str] = {*without_bounds}
     uncounted: set[str] = set()
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):

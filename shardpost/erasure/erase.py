@@ -1,4 +1,4 @@
-"""One client is erased: from the ledger, then from the audiences, then that is put on record.
+"""One client is erased: from ledger, audiences and tables, and then that is put on record.
 
 The ledger goes first: a client that is in an audience is not mailed any more from then on, whatever
 becomes of the rest. Each step may be the last before a crash; to erase the client again goes on.
@@ -8,12 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
+from shardpost.dead_letters import erased_contacts as letters
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.delta.table_errors import table_errors
-from shardpost.erasure.contacts import rows_with_contact
 from shardpost.erasure.model.erased_client import ErasedClient, others
 from shardpost.errors import ShardpostError
+from shardpost.holders import erased_contacts
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
@@ -48,9 +50,11 @@ class ErasureRequest:
 
 
 def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False) -> ErasedClient:
-    """Erase a client; weeks that are being mailed are postponed, and then nothing is on record.
+    """Erase a client; what is in use is postponed, and then nothing is on record.
 
-    LockedError beside a freeze; ShardpostError for a ledger that may lose records by itself.
+    That are weeks that are being mailed, and tables beside a run that goes on for longer than
+    `lock_wait`. No week is frozen meanwhile: its audience would have the contact again. LockedError
+    beside a freeze; ShardpostError for a ledger that may lose records by itself.
     """
     topics = {name: settings.topic(name) for name in _TOPICS}
     client = request.client
@@ -71,11 +75,42 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
                 _erase_week(settings, known, week, own, ledger.partitions, result)
         if not dry_run:
             client_audiences.reduce_log(settings)
-        result.left = rows_with_contact(settings, client)
+            _erase_rows(settings, request, result)
+        result.left = _rows_with_contact(settings, client)
     if not dry_run and not result.postponed:
         step("decision")
         _record(settings, request, result)
     return result
+
+
+def _topics_of_letters(settings: Settings) -> set[str]:
+    """Return the topics of which letters under the client's key may have its contact.
+
+    A retry whose headers do not tell its origin makes a letter of its own topic.
+    """
+    topic = settings.topic("clients")
+    return {topic, settings.retry_rules.retry_topic(topic)}
+
+
+def _rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
+    of_letters = letters.rows_with_contact(settings, _topics_of_letters(settings), client)
+    found = erased_contacts.rows_with_contact(settings, client)
+    return found | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
+
+
+def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:
+    """Erase the contact in the newest snapshot's tables, and in the table of dead letters."""
+    of_letters = _topics_of_letters(settings)
+    try:
+        step("tables")
+        result.tables |= erased_contacts.erase_contact(settings, request.client, request.when)
+        step("letters")
+        if count := letters.erase_contact(settings, of_letters, request.client):
+            result.tables[DEAD_LETTERS.name] = count
+    except LockedError as error:
+        result.postponed["tables"] = error.holder
+    except ShardpostError as error:
+        result.postponed["tables"] = str(error)
 
 
 def _erase_week(
@@ -117,8 +152,12 @@ def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -
     """Put the erasure on record, the client under its hash."""
     about = result.name.encode()
     decision = Decision(about, Kind.ERASED, request.who, request.when, request.why)
-    weeks = {"audiences": ",".join(result.audiences), "ledger": ",".join(result.ledger)}
-    headers = {name: text.encode() for name, text in weeks.items()}
+    erased = {
+        "audiences": result.audiences,
+        "ledger": result.ledger,
+        "tables": [*result.tables],
+    }
+    headers = {name: ",".join(parts).encode() for name, parts in erased.items()}
     with closing(
         Transactions(
             settings,

@@ -10,9 +10,12 @@ from shardpost.settings import Settings
 
 
 def knows_client(settings: Settings, snapshot: Snapshot, client: str) -> bool:
-    """Tell whether the snapshot has a decodable record of a client, or of a position of it."""
-    return _has(settings, snapshot, CLIENT_EVENTS, "key", client) or _has(
-        settings, snapshot, POSITION_EVENTS, "client", client
+    """Tell whether the snapshot has a decodable record of a client, or of a position of it.
+
+    Of one before the last erasure only the positions are known.
+    """
+    return _has(settings, snapshot, POSITION_EVENTS, "client", client) or (
+        snapshot.has_contacts and _has(settings, snapshot, CLIENT_EVENTS, "key", client)
     )
 
 

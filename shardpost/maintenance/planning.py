@@ -79,8 +79,9 @@ def _planned(
     if opened is None:
         return None
     files = stored_files(settings, table)
-    named = tables.kept_versions(table, kept, {week: v for week, (_, v) in frozen.items()})
     newest = max(kept, key=lambda one: one.number, default=None)
+    kept = tables.since_erasure(kept, now) if table.contacts else kept
+    named = tables.kept_versions(table, kept, {week: v for week, (_, v) in frozen.items()})
     if table in VIEW and (newest is None or table.name not in newest.tables):
         return TablePlan(table.name)  # whatever is there belongs to a run that did not commit yet
     try:

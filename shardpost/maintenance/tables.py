@@ -12,6 +12,7 @@ from shardpost.dead_letters.model.tables import DEAD_LETTERS
 from shardpost.delta import table_log
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.stored_file import StoredFile
 from shardpost.delta.table import Table
@@ -36,6 +37,20 @@ def kept_versions(
     if table == AUDIENCES:
         return set(audiences.values())
     return {one.tables[table.name] for one in kept if table.name in one.tables}
+
+
+def since_erasure(kept: Collection[Snapshot], now: datetime) -> list[Snapshot]:
+    """Return the snapshots whose tables with contacts are kept.
+
+    Of those before the one in which a client was erased they are kept for an hour, for who had
+    begun to read them: nobody else may.
+    """
+    newest = max(kept, key=lambda one: one.number, default=None)
+    erased_in = (newest and newest.erased_in) or 0
+    since = [one for one in kept if one.number >= erased_in]
+    oldest = min(since, key=lambda one: one.number, default=None)
+    is_over = oldest is not None and now - oldest.committed_at >= GRACE
+    return since if is_over else [*kept]
 
 
 def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:

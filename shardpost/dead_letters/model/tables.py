@@ -14,4 +14,5 @@ DEAD_LETTERS = Table(
     None,
     ("id", "offset", "origin_offset"),
     (("generation", "INT"), ("key", "STRING")),
+    contacts=("error",),
 )

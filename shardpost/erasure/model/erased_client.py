@@ -19,15 +19,18 @@ def others(client: str, topics: Mapping[TopicName, str]) -> tuple[str, ...]:
     """Return what the command cannot do; `topics` are the names of this installation's topics."""
     return (
         f"topic {topics['clients']}: its owner writes a tombstone (key {client}, null value), then"
-        " `shardpost compact`; until then the next weeks' mails have name and address again",
+        " `shardpost compact`; until then Kafka has name and address, and so has whatever is made"
+        " of the topic anew",
         f"topic {topics['weekly-emails']}: Kafka removes the records that were replaced when it"
         " compacts the topic",
-        f"topics {topics['dead-letters']}, {topics['retries']}, {topics['parking-lot']}: values of"
-        " its letters, until they are dealt with and compacted: `shardpost letters list`",
+        f"topics {topics['dead-letters']}, {topics['retries']}, {topics['parking-lot']}: values and"
+        " errors of its letters, until they are dealt with and compacted: `shardpost letters list`;"
+        " an open one that is retried or parked brings them back: discard it first",
         f"topic {topics['decisions']}: decisions about its mails, under its id, for a year",
-        "tables clients and client_events: the files of older snapshots, until these are no longer"
-        " kept and their files removed; the tables' logs have bounds of names and addresses",
-        "tables rejected_records and dead_letters: records of it that could not be decoded",
+        "tables: `shardpost tables maintain` removes the files of older snapshots, and bounds of"
+        " names and addresses in the tables' logs, from an hour after this on (of dead_letters from"
+        " a day on); the DAG maintain_tables does it weekly",
+        "records under another key than its id, or none",
         "logs, backups, the mail server, and the mails that it has got",
     )
 
@@ -37,8 +40,9 @@ class ErasedClient:
     """What was erased, or with `dry_run` would be.
 
     `ledger` are the weeks in which the ledger has it under its hash now, `audiences` those whose
-    audience has lost it. `left` counts by table the rows that still have its contact, which this
-    command does not erase. `postponed` says of each week why nothing was erased of it.
+    audience has lost it; `tables` counts by table the rows whose contact is gone, `left` those that
+    have it (still, or by a record that came meanwhile). `postponed` says of each week, and of
+    `tables`, why nothing was erased of it.
     """
 
     client: str
@@ -47,6 +51,7 @@ class ErasedClient:
     others: tuple[str, ...]
     ledger: list[str] = field(default_factory=list)
     audiences: list[str] = field(default_factory=list)
+    tables: dict[str, int] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     postponed: dict[str, str] = field(default_factory=dict)
 
@@ -61,7 +66,11 @@ class ErasedClient:
             "client": self.client,
             "hash": self.name,
             "dry_run": self.dry_run,
-            "erased": {"ledger": self.ledger, "audiences": self.audiences},
+            "erased": {
+                "ledger": self.ledger,
+                "audiences": self.audiences,
+                "tables": self.tables,
+            },
             "not_erased": self.left,
             "postponed": self.postponed,
             "stays": list(STAYS),
@@ -72,20 +81,25 @@ class ErasedClient:
     def lines(self) -> list[str]:
         """Return it in words."""
         verb = "would be erased" if self.dry_run else "erased"
+        # A dry run erases nothing: what is there would be.
+        tables, left = (self.left, {}) if self.dry_run else (self.tables, self.left)
         return [
             f"{self.client}: from now on {self.name}",
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",
+            f"{verb} from tables (name, address, values and errors of records): {_counted(tables)}",
             *(f"NOT erased: {week}: {why}" for week, why in self.postponed.items()),
             *(
-                f"NOT erased: {count} rows of table {table} have its contact, or had it in kept"
-                " snapshots: this command does not change the tables of snapshots"
-                for table, count in self.left.items()
-                if count
+                f"NOT erased: {count} rows of table {table} have its contact"
+                for table, count in left.items()
             ),
             *(f"stays: {what}" for what in STAYS),
             *(f"to be done by others: {what}" for what in self.others),
         ]
+
+
+def _counted(tables: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} rows of {table}" for table, count in tables.items()) or "nothing"
 
 
 def _named(weeks: list[str]) -> str:

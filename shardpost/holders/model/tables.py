@@ -47,6 +47,9 @@ _HISTORY: Columns = (
 )
 # A tombstone keeps its row, with is_open false and null columns.
 _LATEST: Columns = (*_RECORD, RETRY_OFFSET, ("is_open", "BOOLEAN"))
+_CONTACT = ("name", "email")
+# What a rejected record has, and the reason may quote.
+_REJECTED = ("value", "headers", "reason")
 _SELDOM_REPEATED = ("key", "offset", "seq", "timestamp", "client", "amount", "name", "email")
 
 
@@ -66,17 +69,21 @@ def _ddl(columns: Columns) -> str:
     return ", ".join(" ".join(column) for column in columns)
 
 
-def _history(name: str, fields: tuple[Field, ...]) -> Table:
+def _history(name: str, fields: tuple[Field, ...], contacts: tuple[str, ...] = ()) -> Table:
     ddl = _ddl((*_HISTORY, *columns_of(fields)))
-    return Table(name, ddl, None, (*_SELDOM_REPEATED, "value"), RETRY)
+    return Table(name, ddl, None, (*_SELDOM_REPEATED, "value"), RETRY, contacts=contacts)
 
 
 def _latest(
-    name: str, history: Table, fields: tuple[Field, ...], not_in_dictionaries: tuple[str, ...]
+    name: str,
+    history: Table,
+    fields: tuple[Field, ...],
+    not_in_dictionaries: tuple[str, ...],
+    contacts: tuple[str, ...] = (),
 ) -> Table:
     columns = (*_LATEST, *columns_of(fields))
     layer = history_layer(history, _names(columns))
-    return Table(name, _ddl(columns), None, not_in_dictionaries, (RETRY_OFFSET,), layer)
+    return Table(name, _ddl(columns), None, not_in_dictionaries, (RETRY_OFFSET,), layer, contacts)
 
 
 def _names(columns: Columns) -> list[str]:
@@ -84,10 +91,10 @@ def _names(columns: Columns) -> list[str]:
 
 
 POSITION_EVENTS = _history("position_events", POSITION_FIELDS)
-CLIENT_EVENTS = _history("client_events", CLIENT_FIELDS)
+CLIENT_EVENTS = _history("client_events", CLIENT_FIELDS, (*_CONTACT, *_REJECTED))
 EXCHANGE_EVENTS = _history("exchange_events", EXCHANGE_FIELDS)
 POSITIONS = _latest("positions", POSITION_EVENTS, POSITION_FIELDS, _SELDOM_REPEATED)
-CLIENTS = _latest("clients", CLIENT_EVENTS, CLIENT_FIELDS, _SELDOM_REPEATED)
+CLIENTS = _latest("clients", CLIENT_EVENTS, CLIENT_FIELDS, _SELDOM_REPEATED, _CONTACT)
 EXCHANGES = _latest("exchanges", EXCHANGE_EVENTS, EXCHANGE_FIELDS, ())
 
 INPUTS: dict[TopicName, InputTables] = {
@@ -123,6 +130,7 @@ REJECTED_RECORDS = Table(
             ("snapshot", "BIGINT"),
         )
     ),
+    contacts=_REJECTED,
 )
 
 VIEW = (
@@ -135,3 +143,5 @@ VIEW = (
     SHARE_HOLDERS,
     REJECTED_RECORDS,
 )
+# Those that have contacts of clients.
+OF_CONTACTS = tuple(table for table in VIEW if table.contacts)

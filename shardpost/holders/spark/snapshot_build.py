@@ -123,6 +123,7 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         generations=unread.generations,
         incomplete=incomplete,
         folded=run.tables.folded,
+        erased_in=run.last.erased_in if run.last else None,
     )
     return BuiltSnapshot(snapshot, done)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.delta import log_statistics, table_log
+from shardpost.delta import log_statistics, snapshots, table_log
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import write
@@ -32,6 +32,7 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
     with exclusive(settings, "freeze", what, wait=settings.lock_wait):
         frozen = frozen_weeks.find(settings, week.iso_week)
         if frozen is None:
+            snapshots.require_contacts(settings, week.snapshot)
             version = _write(settings, week, computed(spark, settings, week))
             frozen = _row(settings, week, version, now)
             frozen_weeks.commit(settings, frozen)

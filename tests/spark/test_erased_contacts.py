@@ -1,0 +1,130 @@
+"""Compactions before, beside and after an erasure; histories that are folded, and that are not."""
+
+import json
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Event
+
+import pytest
+from pyspark.sql import SparkSession
+
+from shardpost import locks
+from shardpost.delta import snapshots
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.erasure.erase import ErasureRequest, erase
+from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.holders import rewritten_snapshot
+from shardpost.holders.model.tables import CLIENTS, OF_CONTACTS
+from shardpost.holders.spark.held_positions import contacts
+from shardpost.settings import Settings
+from tests.support.at_step import at_step
+from tests.support.compacting import agree, run, starter
+from tests.support.reference import Fold, Raw, position, produce
+
+Home = tuple[Settings, Fold]
+
+
+def client(key: str, name: str) -> Raw:
+    form = {"Client": key, "Name": name, "Email": f"{name}@x.example", "Subscribed": True}
+    return Raw("clients", key.encode(), json.dumps(form).encode())
+
+
+def bad(key: str, name: str) -> Raw:
+    return Raw("clients", key.encode(), json.dumps([name]).encode())
+
+
+@pytest.fixture(params=[1, 100], ids=["folded", "layered"])
+def home(fresh: Callable[[], Settings], request: pytest.FixtureRequest) -> Home:
+    """Give a home of two snapshots, in which `c1` has a contact and a rejected record."""
+    settings = fresh().model_copy(update={"fold_runs": request.param})
+    fold = Fold()
+    fold.add(starter())
+    compacted(settings, fold, client("c1", "quine"), position("1", "c1", "NASDAQ"))
+    compacted(settings, fold, client("c1", "quine2"), bad("c1", "quine3"), client("c2", "bob"))
+    return settings, fold
+
+
+def compacted(settings: Settings, fold: Fold, *new: Raw) -> None:
+    produce(settings, list(new))
+    fold.add(new)
+    run(settings)
+    agree(settings, fold)
+
+
+def erased(settings: Settings) -> ErasedClient:
+    request = ErasureRequest("c1", "anna", "it asked for it", datetime.now(UTC))
+    return erase(settings, request)
+
+
+def told(settings: Settings) -> str:
+    """Return all that the tables with contacts have at the newest snapshot."""
+    newest = snapshots.current(settings)
+    queries = {t: f"SELECT * FROM {t.name}" for t in OF_CONTACTS}  # noqa: S608
+    return str([rows(settings, sql, at_snapshot(newest, t)) for t, sql in queries.items()])
+
+
+def known(spark: SparkSession, settings: Settings) -> set[tuple[str, str | None]]:
+    """Return (client, e-mail) as Spark reads them, and hold DataFusion against it."""
+    newest = snapshots.current(settings)
+    found = contacts(spark, settings, newest).select("client", "email").collect()
+    sql = "SELECT key, email FROM clients WHERE is_open"
+    ours = rows(settings, sql, at_snapshot(newest, CLIENTS))
+    assert {(row["key"], row["email"]) for row in ours} == {tuple(row) for row in found}
+    return {tuple(row) for row in found}
+
+
+def test_compactions_go_on_after_an_erasure_as_after_any_snapshot(
+    spark: SparkSession, home: Home
+) -> None:
+    settings, fold = home
+    result = erased(settings)
+    assert (result.left, result.postponed) == ({}, {})
+    assert result.tables["client_events"] == 3
+    assert "quine" not in told(settings)
+    agree(settings, fold)
+    assert known(spark, settings) == {("c1", None), ("c2", "bob@x.example")}
+
+    produce(settings, [client("c2", "bobby")])
+    run(settings)
+    agree(settings, fold)
+    newest = snapshots.current(settings)
+    assert (newest.number, newest.erased_in) == (4, 3)
+    assert "quine" not in told(settings)
+    assert known(spark, settings) == {("c1", None), ("c2", "bobby@x.example")}
+
+    compacted(settings, fold, client("c1", "new"))  # it comes back by a record of its own
+    assert known(spark, settings) == {("c1", "new@x.example"), ("c2", "bobby@x.example")}
+
+
+def test_a_reconciliation_brings_nothing_back(home: Home) -> None:
+    settings, fold = home
+    erased(settings)
+    run(settings, reconcile=True)
+    agree(settings, fold)
+    assert "quine" not in told(settings)
+
+
+def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, fold = home
+    produce(settings, [client("c2", "bobby")])
+    waits = Event()
+    log = logging.getLogger(locks.__name__)
+    monkeypatch.setattr(log, "info", lambda *_said: waits.set())
+    with ThreadPoolExecutor(1) as pool:
+        beside = []
+
+        def compact_beside() -> None:
+            beside.append(pool.submit(run, settings))
+            assert waits.wait(60)
+
+        at_step(monkeypatch, rewritten_snapshot)("commit snapshot", compact_beside)
+        erased(settings)
+        beside[0].result(120)
+    newest = snapshots.current(settings)
+    assert (newest.number, newest.erased_in) == (4, 3)
+    assert "quine" not in told(settings)
+    agree(settings, fold)

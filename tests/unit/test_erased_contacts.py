@@ -1,0 +1,294 @@
+"""The contact of an erased client leaves the tables of snapshots, and nothing else does."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardpost.cli import run as shardpost
+from shardpost.commands import erase as command
+from shardpost.dead_letters import letters_table
+from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.decisions import decisions_topic
+from shardpost.delta import rewritten_files, snapshots, table_log
+from shardpost.delta.query import at_snapshot, path_of, rows
+from shardpost.delta.snapshot_retention import GRACE
+from shardpost.delta.table import Table
+from shardpost.erasure import erase as erasure
+from shardpost.erasure.erase import ErasureRequest, erase
+from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.errors import ShardpostError
+from shardpost.holders import known, rewritten_snapshot
+from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
+from shardpost.kafka import clients
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.reading import read_to_end
+from shardpost.locks import exclusive
+from shardpost.maintenance import planning
+from shardpost.maintenance.maintain import maintain
+from shardpost.settings import Settings
+from shardpost.tables import rejected
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.contact_tables import (
+    AT,
+    NAME_OF_WHO,
+    OTHER,
+    WHO,
+    on_disk,
+    rejected_rows,
+    write,
+)
+from tests.support.letter_world import failed, original
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+STEPS = (
+    "tables",
+    "restore tables",
+    *(
+        f"{name} {table.name}"
+        for table in (CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, DEAD_LETTERS)
+        for name in ("write", "commit", "checkpoint")
+    ),
+    "commit snapshot",
+    "letters",
+    "decision",
+)
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, lock_wait=0.1) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+@pytest.fixture(params=[False, True], ids=["layered", "folded"])
+def at(kafka: MemoryKafka, request: pytest.FixtureRequest) -> Settings:
+    write(kafka.settings, folded=request.param, older=True)
+    fail(kafka.settings)
+    return kafka.settings
+
+
+def fail(settings: Settings) -> None:
+    """Have letters of the client, of another, and of a position with its id; one is not read."""
+    topic = settings.topic("clients")
+    told = f'ValueError: "{NAME_OF_WHO}" is no address'
+    of_who = original(1, WHO.encode(), topic=topic)
+    send(settings, failed(settings, of_who, told))
+    send(settings, failed(settings, original(2, OTHER.encode(), topic=topic), "ValueError: bob"))
+    send(settings, failed(settings, original(3, WHO.encode()), "ValueError: bob"))
+    table = letters_table.open_table(settings)
+    letters_table.append(settings, table, read_progress(settings, table))
+    send(settings, failed(settings, original(4, WHO.encode(), topic=topic), told))
+
+
+def send(settings: Settings, letter: Any) -> None:
+    producer = clients.producer(settings)
+    producer.produce(**letter._asdict())
+    assert producer.flush(1) == 0
+
+
+def erased(settings: Settings, *, dry_run: bool = False) -> ErasedClient:
+    request = ErasureRequest(WHO, "anna", "it asked for it", datetime.now(UTC))
+    return erase(settings, request, dry_run=dry_run)
+
+
+def current(settings: Settings, *tables: Table) -> list[dict[str, Any]]:
+    """Return all rows of tables at the newest snapshot."""
+    newest = snapshots.current(settings)
+    found = (
+        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(newest, table))  # noqa: S608
+        for table in tables
+    )
+    return sorted((row for part in found for row in part), key=str)
+
+
+def letters(settings: Settings) -> list[dict[str, Any]]:
+    sql = "SELECT origin_topic, origin_offset, error FROM dead_letters"
+    return rows(settings, sql, {DEAD_LETTERS: None})
+
+
+def without(row: dict[str, Any], table: Table) -> str:
+    return str({name: value for name, value in row.items() if name not in table.contacts})
+
+
+def is_erased(settings: Settings) -> bool:
+    assert NAME_OF_WHO not in str(current(settings, *OF_CONTACTS))
+    assert NAME_OF_WHO not in str(letters(settings))
+    assert snapshots.current(settings).erased_in is not None
+    own = {"clients": {1, 3, 4}, "retries": {8}}
+    for row in letters(settings):
+        is_own = row["origin_offset"] in own.get(row["origin_topic"], ())
+        assert row["error"] == "erased" if is_own else "bob" in row["error"], row
+    return True
+
+
+def test_its_contact_goes_and_all_else_stays(at: Settings) -> None:
+    before = {table: current(at, table) for table in OF_CONTACTS}
+    looked_at = snapshots.current(at).looked_at
+    result = erased(at)
+    folded = not snapshots.current(at).folded
+    assert result.tables == {
+        "client_events": 3,
+        "clients": 1,
+        "rejected_records": 2,
+        "dead_letters": 4,
+    }
+    assert (result.left, result.is_complete) == ({}, True)
+    assert is_erased(at)
+    for table in OF_CONTACTS:
+        own = [row for row in before[table] if NAME_OF_WHO in str(row)]
+        others = [row for row in before[table] if NAME_OF_WHO not in str(row)]
+        now = current(at, table)
+        assert {str(row) for row in others} <= {str(row) for row in now}
+        assert {without(row, table) for row in before[table]} == {
+            without(row, table) for row in now
+        }
+        assert len(own) == len(now) - len(others)
+    newest = snapshots.current(at)
+    assert (newest.number, newest.looked_at) == (3, looked_at)
+    assert newest.folded == ({} if folded else {"clients": 1})
+    assert erased(at).tables == {}
+    assert snapshots.current(at) == newest
+
+
+def test_only_files_that_have_it_are_written_anew(at: Settings) -> None:
+    before = {t: table_log.sizes(at, t, snapshots.current(at).tables[t.name]) for t in OF_CONTACTS}
+    erased(at)
+    after = {t: table_log.sizes(at, t, snapshots.current(at).tables[t.name]) for t in OF_CONTACTS}
+    kept = {t.name: len({*before[t]} & {*after[t]}) for t in OF_CONTACTS}
+    assert kept == {"client_events": 1, "clients": 0, "rejected_records": 0}
+
+
+def test_what_is_not_contact_is_answered_as_before_and_older_contacts_are_refused(
+    at: Settings,
+) -> None:
+    erased(at)
+    newest = snapshots.current(at)
+    assert known.knows_client(at, newest, WHO)
+    old = snapshots.get(at, 2, now=datetime.now(UTC))
+    assert not known.knows_client(at, old, WHO)  # by its positions, of which it has none
+    for table in OF_CONTACTS:
+        with pytest.raises(ShardpostError, match="a client was erased in snapshot 3"):
+            at_snapshot(old, table)
+    with pytest.raises(ShardpostError, match="ask for that one or a newer one"):
+        rejected(2, at)
+    assert len(rejected(3, at)) == 4
+
+
+def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    frozen_weeks.commit(at, FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
+    erased(at)
+    maintain(at, datetime.now(UTC) + GRACE / 2)
+    old = snapshots.list_all(at)[1]
+    assert NAME_OF_WHO in str(rows(at, "SELECT * FROM clients", at_snapshot(old, CLIENTS)))
+    maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1))
+    assert NAME_OF_WHO not in on_disk(at, *OF_CONTACTS)
+    assert is_erased(at)
+    # What Kafka names, and what a week is of, is there; all but the contacts can be read.
+    assert [one.number for one in snapshots.list_all(at)] == [1, 2, 3]
+    assert maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1)).errors == []
+
+
+def test_the_logs_have_no_bounds_of_contacts(kafka: MemoryKafka) -> None:
+    write(kafka.settings, folded=True)
+    fail(kafka.settings)
+    for table in (*OF_CONTACTS, DEAD_LETTERS):
+        log = Path(path_of(kafka.settings, table), "_delta_log")
+        text = "".join(file.read_text() for file in log.glob("*.json"))
+        assert "numRecords" in text
+        assert NAME_OF_WHO not in text
+        assert "bob" not in text
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(at: Settings) -> None:
+    before = on_disk(at, *OF_CONTACTS, DEAD_LETTERS)
+    result = erased(at, dry_run=True)
+    assert result.left == {
+        "client_events": 3,
+        "clients": 1,
+        "rejected_records": 2,
+        "dead_letters": 1,
+    }
+    assert on_disk(at, *OF_CONTACTS, DEAD_LETTERS) == before
+    said = "would be erased from tables (name, address, values and errors of records): 3 rows of"
+    assert any(line.startswith(said) for line in result.lines())
+
+
+@pytest.mark.parametrize("killed_at", STEPS)
+def test_killed_at_any_step_it_is_there_or_gone_and_the_next_run_finishes(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    before = str(current(at, *OF_CONTACTS))
+    at_step(monkeypatch, erasure, rewritten_files, rewritten_snapshot)(killed_at, killed)
+    with pytest.raises(Killed):
+        erased(at)
+    is_done = snapshots.current(at).erased_in is not None
+    if not is_done:
+        assert str(current(at, *OF_CONTACTS)) == before
+    erased(at)
+    assert is_erased(at)
+    assert snapshots.current(at).number == 3
+    assert len(list(decisions_topic.list_all(at))) == 1
+
+
+def test_beside_a_compaction_that_goes_on_the_tables_are_postponed(at: Settings) -> None:
+    with exclusive(at, COMPACT_POSITIONS.name, "x"):
+        result = erased(at)
+    assert "is already running" in result.postponed["tables"]
+    assert list(decisions_topic.list_all(at)) == []
+    assert snapshots.current(at).erased_in is None
+    assert erased(at).postponed == {}
+    assert is_erased(at)
+
+
+def test_letters_of_what_was_rejected_are_sent_before_it_is_erased(at: Settings) -> None:
+    erased(at)
+    store = at.topic("dead-letters")
+    found = (read_to_end(at, TopicPartition(store, n), committed=True) for n in (0, 1))
+    sent = [message.value() for part in found for message in part]
+    assert len(sent) == 4 + len(rejected_rows(at))
+    assert sum(NAME_OF_WHO in str(value) for value in sent) == 2
+
+
+def test_a_run_that_began_before_freezes_no_contact(at: Settings) -> None:
+    before = snapshots.current(at)
+    snapshots.require_contacts(at, before)
+    erased(at)
+    with pytest.raises(ShardpostError, match="a client was erased since this run began"):
+        snapshots.require_contacts(at, before)
+    snapshots.require_contacts(at, snapshots.current(at))
+
+
+def test_the_command_ends_with_0_and_prints_what_went(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "load", lambda: at)
+    assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["erased"]["tables"]["client_events"] == 3
+    assert (document["not_erased"], document["complete"]) == ({}, True)
+    [(_, headers)] = list(decisions_topic.list_all(at))
+    assert headers["tables"] == b"client_events,clients,rejected_records,dead_letters"
+
+
+def test_a_snapshot_that_keeps_erased_in_is_read_back(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    made = write(settings, folded=True)
+    later = replace(made, number=3, erased_in=2)
+    snapshots.commit(settings, later)
+    assert snapshots.current(settings) == later
+    assert snapshots.get(settings, 2, now=AT).has_contacts
+    assert not snapshots.get(settings, 1, now=AT).has_contacts
