@@ -6,11 +6,13 @@ Once a week, and by hand:
    names, addresses, holdings; **weeks** that are older than `SHARDPOST_LEDGER_DAYS` leave the
    ledger behind a record that closes them for good;
 2. **letters** that were dealt with `SHARDPOST_LETTER_DAYS` ago leave the table of letters;
-3. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
+3. **records** of positions and clients that later ones superseded leave the histories after
+   `SHARDPOST_HISTORY_DAYS`, if that is set: as a snapshot of its own, after a running compaction;
+4. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
    the last of each day for `SHARDPOST_SNAPSHOT_DAYS`; longer, what a frozen week is of, and what
    was published last;
-4. **files** that no kept snapshot needs are removed, also what interrupted runs left;
-5. **entries of the tables' logs** that no kept version needs are removed.
+5. **files** that no kept snapshot needs are removed, also what interrupted runs left;
+6. **entries of the tables' logs** that no kept version needs are removed.
 
 Compactions, sweeps, the weekly e-mail and readers go on meanwhile: what goes has been offered to
 nobody for an hour. A run that is broken off has only kept too much, and the next one removes it.

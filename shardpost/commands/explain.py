@@ -28,6 +28,10 @@ def command(client: str, position: str | None, number: int | None, as_json: bool
 
     snapshot = tables.snapshot(number)
     found = tables.explain(client, position, snapshot.number)
+    if snapshot.history_from is not None:
+        at = snapshot.history_from
+        said = f"records before {at:%Y-%m-%d %H:%M} UTC that later ones superseded were pruned"
+        click.echo(f"{said} (SHARDPOST_HISTORY_DAYS)", err=True)
     if not found:
         click.echo(one_line(_no_record(snapshot, client, position)), err=True)
     if as_json:

@@ -33,7 +33,10 @@ def command(as_json: bool) -> int:
 def _in_words(found: list[Snapshot]) -> str:
     if not found:
         return "no snapshot yet: run `shardpost compact`"
-    return text_table(HEADING, [_row(snapshot) for snapshot in found])
+    table = text_table(HEADING, [_row(snapshot) for snapshot in found])
+    if (at := found[-1].history_from) is None:
+        return table
+    return f"{table}\nthe newest has the whole history from {_minute(at)} on"
 
 
 def _row(snapshot: Snapshot) -> tuple[str, ...]:

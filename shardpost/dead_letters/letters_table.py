@@ -118,6 +118,27 @@ def _chosen(
     return [*_query(settings, chosen), *_query(settings, by_hand)]
 
 
+def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
+    """Return (partition, offset) of the records of a topic of which there ever was a letter.
+
+    By the table and what its topics have after it.
+    """
+    found = set()
+    if exists(settings, DEAD_LETTERS):
+        sql = (
+            "SELECT DISTINCT origin_partition, origin_offset FROM dead_letters"  # noqa: S608
+            f" WHERE origin_topic = {text_literal(topic)}"
+            " AND origin_partition IS NOT NULL AND origin_offset IS NOT NULL"
+        )
+        table = rows(settings, sql, {DEAD_LETTERS: None})
+        found = {(row["origin_partition"], row["origin_offset"]) for row in table}
+    for step in _not_in_table(settings, read_progress(settings)):
+        partition, offset = step.origin_partition, step.origin_offset
+        if step.origin_topic == topic and partition is not None and offset is not None:
+            found.add((partition, offset))
+    return found
+
+
 def life(settings: Settings, letter_id: str) -> list[Step]:
     """Return the steps of one letter, in the order of its life."""
     columns = f"{_STEP}, origin_offset, origin_key"

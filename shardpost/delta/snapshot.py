@@ -67,6 +67,8 @@ class Snapshot:
     (layers.py); those of all others have all of this one.
     `erased_in` is the number of the snapshot in which a client was erased for the last time, as
     far as is known: earlier versions of the tables with contacts (`Table.contacts`) have its own.
+    `history_from` is the time from which on the histories have all, None if they always do: of the
+    records before it, each key has its latest.
     """
 
     number: int
@@ -84,6 +86,16 @@ class Snapshot:
     incomplete: IncompleteLook | None = None
     folded: Mapping[str, int] = field(default_factory=dict)
     erased_in: int | None = None
+    history_from: datetime | None = None
+
+    def require_history(self, at: datetime) -> None:
+        """Refuse a time of which the histories do not have all any more."""
+        if self.history_from is not None and at < self.history_from:
+            raise ShardpostError(
+                f"as of {at.isoformat()}: snapshot {self.number} has the whole history from"
+                f" {self.history_from.isoformat()} on: what was superseded before that has left it"
+                " (SHARDPOST_HISTORY_DAYS)"
+            )
 
     @property
     def has_contacts(self) -> bool:

@@ -45,6 +45,19 @@ def kept(
     return found
 
 
+def latest_certain(committed: Iterable[tuple[int, datetime]], now: datetime) -> datetime:
+    """Return the latest time that it is for certain, of (number, when it was committed).
+
+    By each commit and what counts of the time since; so one clock that was right is enough.
+    """
+    certain = elapsed = timedelta(0)
+    after, found = now, now
+    for _, at in sorted(committed, reverse=True):
+        elapsed += min(max(after - at, certain), LONGEST_GAP)
+        found, after = min(found, at + elapsed), at
+    return found
+
+
 def _is_kept(age: timedelta, is_last_of_day: bool, is_last_of_hour: bool) -> bool:
     if age <= ALL_FOR:
         return True

@@ -27,19 +27,22 @@ if TYPE_CHECKING:
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
 # number of partitions of share-holders. `topic_ids`, `generations`, `incomplete_look` and `folded`
 # are JSON objects too, null in rows of versions that did not know them; `incomplete_look` also if
-# all was read. `erased_in` is null if no client was erased.
+# all was read. `erased_in` is null if no client was erased,
+# `history_from` if nothing was pruned.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
     " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
-    " generations STRING, incomplete_look STRING, folded STRING, erased_in BIGINT",
+    " generations STRING, incomplete_look STRING, folded STRING, erased_in BIGINT,"
+    " history_from TIMESTAMP",
     added=(
         ("topic_ids", "STRING"),
         ("generations", "STRING"),
         ("incomplete_look", "STRING"),
         ("folded", "STRING"),
         ("erased_in", "BIGINT"),
+        ("history_from", "TIMESTAMP"),
     ),
 )
 
@@ -215,6 +218,7 @@ def _row(snapshot: Snapshot) -> dict[str, Any]:
         "incomplete_look": _look_text(snapshot.incomplete),
         "folded": json.dumps(dict(snapshot.folded)),
         "erased_in": snapshot.erased_in,
+        "history_from": snapshot.history_from,
     }
 
 
@@ -235,6 +239,7 @@ def _snapshot(row: dict[str, Any]) -> Snapshot:
         incomplete=_look(row["incomplete_look"]),
         folded=json.loads(row["folded"] or "{}"),
         erased_in=row["erased_in"],
+        history_from=row["history_from"],
     )
 
 

@@ -35,7 +35,10 @@ class HoldersQuery:
 
 
 def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
-    """Return who holds, by client; UsageError for a shard that does not exist."""
+    """Return who holds, by client; UsageError for a shard that does not exist.
+
+    ShardpostError for a time of which the history was pruned.
+    """
     shards = snapshot.shards
     if wanted.shard is not None and not 0 <= wanted.shard < shards:
         raise UsageError(f"shard {wanted.shard}: expected 0 to {shards - 1}")
@@ -58,6 +61,7 @@ def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Hol
 
 
 def _as_of(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
+    snapshot.require_history(at)
     condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
     sql = _AS_OF.format(holders=as_of.holders(snapshot.country, at), condition=condition)
     found = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))

@@ -1,4 +1,4 @@
-"""All that is done for the age of a home: audiences, weeks of the ledger, letters, tables."""
+"""All that is done for the age of a home: audiences, weeks, letters, records, and files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from shardpost.dead_letters import old_letters
 from shardpost.errors import ShardpostError
+from shardpost.maintenance import old_records
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.model.plan import Plan
 from shardpost.settings import Settings
@@ -14,7 +15,7 @@ from shardpost.weekly_email import old_audiences, old_weeks
 
 
 class Aged(Protocol):
-    """What was done for the age of one thing, as old_audiences and others return it."""
+    """What was done for the age of one thing, as each of the modules returns it."""
 
     postponed: dict[str, str]
     warning: str | None
@@ -46,7 +47,7 @@ class Maintenance:
 
 
 def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) -> Maintenance:
-    """Erase old audiences, close old weeks, and remove old letters and what no snapshot needs.
+    """Erase old audiences, close old weeks, remove old letters and records, and unneeded files.
 
     One that cannot be done keeps none of the others from being done: `errors` says why.
     """
@@ -64,6 +65,6 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
 
     do("audiences", old_audiences.erase_old)
     do("weeks", old_weeks.close_old)
-    do("letters", old_letters.remove_old)
+    """Erase old audiences, close old weeks, remove old letters and records, and unneeded files.
     tables = maintain(settings, now, dry_run=dry_run)
     return Maintenance(tables, done, [*errors, *tables.errors])

@@ -129,6 +129,11 @@ class Settings(BaseModel):
     snapshot_days: Days = Field(
         90, description="days for which the last snapshot of each day stays readable"
     )
+    history_days: Days | None = Field(
+        None,
+        description="days after which records that later ones superseded leave the histories; kept"
+        " for good if unset",
+    )
     ledger_days: Annotated[int, Field(ge=LEAST_LEDGER_DAYS, le=36_500)] = Field(
         730, description="days after which the records of a week leave the ledger"
     )

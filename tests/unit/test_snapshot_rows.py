@@ -18,7 +18,7 @@ OLD_COLUMNS = pa.schema(
     [
         field
         for field in snapshots.SCHEMA
-        if field.name not in {"topic_ids", "generations", "incomplete_look", "folded"}
+        if field.name not in {name for name, _ in snapshots.SNAPSHOTS.added}
     ]
 )
 
@@ -63,6 +63,17 @@ def test_up_to_where_tables_are_folded_is_read_back(tmp_path: Path) -> None:
     assert new == second
     assert (old.folded_up_to("positions"), new.folded_up_to("positions")) == (1, 1)
     assert new.folded_up_to("clients") == 2
+
+
+def test_what_was_erased_and_pruned_is_read_back(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    write_old_row(settings)
+    second = snapshot(2, erased_in=2, history_from=AT)
+    snapshots.commit(settings, second)
+    old, new = snapshots.list_all(settings)
+    assert new == second
+    assert (old.erased_in, old.history_from) == (None, None)
+    assert not snapshots.get(settings, 1, now=AT).has_contacts
 
 
 def test_a_run_with_nothing_new_adds_the_ids_to_an_older_row(tmp_path: Path) -> None:

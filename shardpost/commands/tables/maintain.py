@@ -17,7 +17,8 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
     """Erase old audiences, close old weeks, remove old letters and files that nothing needs.
 
     SHARDPOST_AUDIENCE_DAYS and SHARDPOST_LEDGER_DAYS say which weeks are old,
-    SHARDPOST_LETTER_DAYS which letters, of those that were dealt with.
+    SHARDPOST_LETTER_DAYS which letters, of those that were dealt with. With
+    SHARDPOST_HISTORY_DAYS, older records that later ones superseded leave the histories.
 
     All snapshots of two days are kept, then the last of each hour for a week, then the last of each
     day for SHARDPOST_SNAPSHOT_DAYS; longer, what a frozen week is of. Compactions, e-mails and

@@ -37,8 +37,9 @@ def held_positions(
     """Return (client, positions) of every client that held stock that counts as of that instant.
 
     `positions` is an array of structs (position, ticker, amount, exchange), all text, in the order
-    of their ids.
+    of their ids. ShardpostError for an instant of which the history was pruned.
     """
+    snapshot.require_history(as_of)
     for table in RELATIONS:
         frame = read(spark, settings, table, version_at(snapshot, table))
         frame.createOrReplaceTempView(table.name)
@@ -74,6 +75,7 @@ def holding_clients(
 
     Of all, or of one; each once, in no order. Without a JVM.
     """
+    snapshot.require_history(as_of)
     condition = "true" if client is None else f"u.client = {text_literal(client)}"
     sql = _HOLDING.format(positions=counted_positions(snapshot.country, as_of), condition=condition)
     return stream(settings, sql.strip(), at_snapshot(snapshot, *RELATIONS, CLIENTS))

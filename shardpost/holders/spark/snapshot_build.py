@@ -124,6 +124,7 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         incomplete=incomplete,
         folded=run.tables.folded,
         erased_in=run.last.erased_in if run.last else None,
+        history_from=run.last.history_from if run.last else None,
     )
     return BuiltSnapshot(snapshot, done)
 

@@ -1,0 +1,84 @@
+"""`tables maintain` with SHARDPOST_HISTORY_DAYS: what it says, and that it does it."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shardpost.cli import run as shardpost
+from shardpost.commands.tables import maintain as command
+from shardpost.delta import snapshots
+from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.locks import exclusive
+from shardpost.maintenance import planning
+from shardpost.maintenance.maintain_all import maintain_all
+from shardpost.maintenance.old_records import prune_old
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from tests.support.appended_histories import AppendedHistories
+from tests.support.histories import START, Batch, country_of, put
+from tests.support.memory_kafka import memory_kafka
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """Give a home of three days, of whose first day one record is superseded."""
+    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    with memory_kafka(home=tmp_path, history_days=1, lock_wait=0.1) as kafka:
+        apply_topics(kafka.settings)
+        world = AppendedHistories(kafka.settings)
+        world.compact(Batch([put("a", "c1", "NASDAQ", 1)], [country_of("NASDAQ", "US")]))
+        world.compact(Batch([put("a", "c2", "NASDAQ", 2)]))
+        world.compact(Batch([put("a", "c3", "NASDAQ", 60)]))
+        yield kafka.settings
+
+
+NOW = START + timedelta(days=3, hours=1)
+
+
+def test_a_dry_run_says_how_much_would_go(at: Settings) -> None:
+    said = prune_old(at, NOW, dry_run=True)
+    assert said.rows == {"position_events": 1}
+    assert said.history_from == NOW - timedelta(days=1)
+    assert said.bytes > 0
+    assert "1 of position_events would leave the histories, superseded before" in said.lines()[0]
+    assert snapshots.current(at).number == 3
+
+
+def test_it_is_pruned_once_and_the_snapshot_says_from_when(at: Settings) -> None:
+    done = maintain_all(at, NOW)
+    assert done.errors == []
+    assert json.loads(json.dumps(done.as_json()))["records"]["rows"] == {"position_events": 1}
+    newest = snapshots.current(at)
+    assert (newest.number, newest.history_from) == (4, NOW - timedelta(days=1))
+    assert maintain_all(at, NOW).lines(90)[-1]
+    assert snapshots.current(at) == newest
+
+
+def test_beside_a_compaction_that_goes_on_it_is_left_to_the_next_time(at: Settings) -> None:
+    with exclusive(at, COMPACT_POSITIONS.name, "x"):
+        done = maintain_all(at, NOW)
+    assert "is already running" in done.errors[0]
+    assert snapshots.current(at).number == 3
+
+
+def test_a_clock_that_is_ahead_prunes_no_more_than_a_day_of_it(at: Settings) -> None:
+    said = prune_old(at, NOW + timedelta(days=3650), dry_run=True)
+    assert said.history_from == START + timedelta(days=3)
+
+
+def test_unless_it_is_told_nothing_goes(at: Settings) -> None:
+    for_good = at.model_copy(update={"history_days": None})
+    assert "records" not in maintain_all(for_good, NOW).as_json()
+    assert snapshots.current(at).history_from is None
+
+
+def test_the_command_prints_it(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "load", lambda: at)
+    assert shardpost(["tables", "maintain", "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["records"]) == {"history_from", "rows", "bytes", "postponed"}

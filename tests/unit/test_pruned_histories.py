@@ -1,0 +1,210 @@
+"""Histories without what is superseded and old: as of any time since, the fold is what it was."""
+
+import errno
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import latest_certain
+from shardpost.errors import ShardpostError
+from shardpost.holders import pruned_histories, rewritten_snapshot
+from shardpost.holders.holders_query import HoldersQuery, query_holders
+from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.model.as_of import holders
+from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.pruned_histories import find, prune
+from shardpost.locks import LockedError, exclusive
+from shardpost.settings import Settings
+from tests.support.appended_histories import AppendedHistories
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.histories import (
+    START,
+    Batch,
+    close,
+    country_of,
+    holders_of,
+    put,
+    reject,
+    retry,
+)
+from tests.support.random_histories import LAYERED_BATCHES
+
+NOW = START + timedelta(days=900)
+STEPS = (
+    "restore tables",
+    "write position_events",
+    "commit position_events",
+    "checkpoint position_events",
+    "commit snapshot",
+)
+
+
+def hour(number: int) -> datetime:
+    return START + timedelta(hours=number)
+
+
+def pruned(at: Settings, horizon: datetime) -> Snapshot | None:
+    found = find(at, snapshots.current(at), horizon, {})
+    return prune(at, found, NOW) if found.rows else None
+
+
+def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str]]:
+    found = world.rows(holders("US", as_of))
+    return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
+
+
+@pytest.mark.parametrize("at_once", [3, 1_000_000])
+@settings(max_examples=25)
+@given(LAYERED_BATCHES, strategies.lists(strategies.integers(0, 10), min_size=5, max_size=5))
+def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
+    at_once: int, batches: Sequence[Batch], horizons: Sequence[int]
+) -> None:
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pruned_histories, "RECORDS_AT_ONCE", at_once)
+        world = AppendedHistories(Settings(home=Path(home)))
+        for batch, horizon in zip(batches, horizons, strict=False):
+            world.compact(batch)
+            pruned(world.settings, hour(horizon))
+            known = snapshots.current(world.settings).history_from
+            since = [hour(n) for n in range(11) if known is None or hour(n) >= known]
+            for as_of in (None, *since):
+                assert held(world, as_of) == holders_of(world.history, as_of), as_of
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> AppendedHistories:
+    """Give a home in which two records of four can go: c and the first of a."""
+    made = AppendedHistories(Settings(home=tmp_path, lock_wait=0.1))
+    first = [put("a", "c1", "NASDAQ", 1), put("b", "c1", "NASDAQ", 1), put("c", "c1", "NASDAQ", 1)]
+    made.compact(Batch(first, [country_of("NASDAQ", "US"), country_of("NASDAQ", "GB")]))
+    made.compact(Batch([put("z", "c3", "NASDAQ", 9)], [country_of("NASDAQ", "US", 1)]))
+    made.compact(Batch([put("a", "c2", "NASDAQ", 2), close("c", 3), put("b", "c2", "NASDAQ", 8)]))
+    return made
+
+
+def keys(world: AppendedHistories) -> list[tuple[str, int]]:
+    sql = "SELECT key, seq FROM position_events ORDER BY seq"
+    return [(row["key"], row["seq"]) for row in world.rows(sql)]
+
+
+def paths(world: AppendedHistories) -> set[str]:
+    version = snapshots.current(world.settings).tables[POSITION_EVENTS.name]
+    return {*table_log.sizes(world.settings, POSITION_EVENTS, version)}
+
+
+def test_of_each_key_the_latest_before_the_horizon_stays_and_all_after_it(
+    world: AppendedHistories,
+) -> None:
+    before = paths(world)
+    found = find(world.settings, snapshots.current(world.settings), hour(5), {})
+    assert found.rows == {"position_events": 2}
+    assert 0 < found.bytes < 10_000
+    made = prune(world.settings, found, NOW)
+    assert made is not None
+    assert (made.number, made.history_from) == (4, hour(5))
+    assert keys(world) == [("b", 1), ("z", 3), ("a", 4), ("c", 5), ("b", 6)]
+    assert len(before & paths(world)) == 2  # only the file that loses records is written anew
+    assert len(world.rows("SELECT key FROM exchange_events")) == 3
+    assert pruned(world.settings, hour(5)) is None
+
+
+def test_the_horizon_only_moves_forward(world: AppendedHistories) -> None:
+    pruned(world.settings, hour(5))
+    world.compact(Batch([put("a", "c1", "NASDAQ", 1), put("a", "c1", "NASDAQ", 1)]))
+    made = pruned(world.settings, hour(3))
+    assert made is not None
+    assert made.history_from == hour(5)
+
+
+def test_rejected_records_retries_origins_of_letters_and_the_layer_stay(
+    tmp_path: Path,
+) -> None:
+    world = AppendedHistories(Settings(home=tmp_path))
+    origin = put("a", "c1", "NASDAQ", 1)
+    world.compact(Batch([origin, reject("a", 1), retry(put("a", "c2", "NASDAQ", 1), 1), origin]))
+    layer = frozenset({"positions"})
+    world.compact(Batch([origin, origin], unfolded=layer))
+    newest = snapshots.current(world.settings)
+    assert find(world.settings, newest, hour(5), {"positions": {(0, 0)}}).rows == {
+        "position_events": 1
+    }
+    pruned(world.settings, hour(5))
+    assert [seq for _, seq in keys(world)] == [0, 1, 4, 5]  # 0 is the retry
+
+
+def test_a_time_before_the_horizon_is_refused(world: AppendedHistories) -> None:
+    made = pruned(world.settings, hour(5))
+    assert made is not None
+    with pytest.raises(ShardpostError, match=r"has the whole history from 2026-11-16T05:00:00"):
+        query_holders(world.settings, made, HoldersQuery(as_of=hour(4)))
+    query_holders(world.settings, made, HoldersQuery(as_of=hour(5)))
+    old = snapshots.get(world.settings, 3, now=NOW)
+    query_holders(world.settings, old, HoldersQuery(as_of=hour(4)))
+
+
+@pytest.mark.parametrize("killed_at", STEPS)
+def test_killed_at_any_step_all_is_there_and_the_next_run_goes_on(
+    world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    before = keys(world)
+    at_step(monkeypatch, rewritten_files, rewritten_snapshot)(killed_at, killed)
+    with pytest.raises(Killed):
+        pruned(world.settings, hour(5))
+    assert keys(world) == before
+    assert held(world, hour(2)) == holders_of(world.history, hour(2))
+    pruned(world.settings, hour(5))
+    assert keys(world) == [("b", 1), ("z", 3), ("a", 4), ("c", 5), ("b", 6)]
+    world.compact(Batch([put("q", "c9", "NASDAQ", 9)]))
+    assert held(world, None) == holders_of(world.history)
+
+
+def test_a_full_disk_changes_nothing(
+    world: AppendedHistories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = keys(world)
+
+    def fail(*_given: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_files, "rewrite", fail)
+        with pytest.raises(OSError, match="no space left"):
+            pruned(world.settings, hour(5))
+    assert keys(world) == before
+    assert pruned(world.settings, hour(5)) is not None
+
+
+def test_beside_a_compaction_it_waits_and_what_is_found_stays_true(
+    world: AppendedHistories,
+) -> None:
+    found = find(world.settings, snapshots.current(world.settings), hour(5), {})
+    with (
+        exclusive(world.settings, COMPACT_POSITIONS.name, "x"),
+        pytest.raises(LockedError),
+    ):
+        prune(world.settings, found, NOW)
+    world.compact(Batch([put("a", "c7", "NASDAQ", 1)]))  # a late record, latest before the horizon
+    prune(world.settings, found, NOW)
+    for as_of in (None, hour(5), hour(8), hour(10)):
+        assert held(world, as_of) == holders_of(world.history, as_of)
+
+
+def test_the_latest_certain_time_is_that_of_a_clock_that_did_not_jump() -> None:
+    at = datetime(2026, 11, 16, tzinfo=UTC)
+    right = [(n, at + timedelta(hours=n)) for n in range(1, 11)]
+    now = at + timedelta(hours=11)
+    assert latest_certain(right, now) == now
+    assert latest_certain([], now) == now
+    ahead = timedelta(days=3650)
+    assert latest_certain(right, now + ahead) == right[-1][1] + timedelta(days=1)
+    wrong = [(n, one + ahead) for n, one in right[5:]]
+    certain = latest_certain([*right[:5], *wrong], now + ahead)
+    assert now <= certain <= now + timedelta(days=1)
+    assert latest_certain(right, now - timedelta(days=30)) == now - timedelta(days=30)
