@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -282,13 +281,3 @@ def test_the_command_ends_with_0_and_prints_what_went(
     assert (document["not_erased"], document["complete"]) == ({}, True)
     [(_, headers)] = list(decisions_topic.list_all(at))
     assert headers["tables"] == b"client_events,clients,rejected_records,dead_letters"
-
-
-def test_a_snapshot_that_keeps_erased_in_is_read_back(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
-    made = write(settings, folded=True)
-    later = replace(made, number=3, erased_in=2)
-    snapshots.commit(settings, later)
-    assert snapshots.current(settings) == later
-    assert snapshots.get(settings, 2, now=AT).has_contacts
-    assert not snapshots.get(settings, 1, now=AT).has_contacts

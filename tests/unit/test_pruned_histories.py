@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies
 
+from shardpost import tables
+from shardpost.cli import run as shardpost
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import latest_certain
@@ -147,6 +149,21 @@ def test_a_time_before_the_horizon_is_refused(world: AppendedHistories) -> None:
     query_holders(world.settings, made, HoldersQuery(as_of=hour(5)))
     old = snapshots.get(world.settings, 3, now=NOW)
     query_holders(world.settings, old, HoldersQuery(as_of=hour(4)))
+
+
+def test_the_commands_say_so_and_json_is_what_the_contract_names(
+    world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tables, "load", lambda: world.settings)
+    assert shardpost(["explain", "c2"]) == 0
+    assert "pruned" not in capsys.readouterr().err
+    pruned(world.settings, hour(5))
+    assert shardpost(["explain", "c2"]) == 0
+    assert "records before 2026-11-16 05:00 UTC that later ones" in capsys.readouterr().err
+    assert shardpost(["snapshots"]) == 0
+    said = "the newest has the whole history from 2026-11-16 05:00 UTC on"
+    assert said in capsys.readouterr().out
+    assert "history_from" not in snapshots.current(world.settings).as_json()
 
 
 @pytest.mark.parametrize("killed_at", STEPS)
