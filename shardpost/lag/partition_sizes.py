@@ -1,7 +1,7 @@
 """The sizes of partitions on disk, by the Java client: librdkafka does not ask for them.
 
 DescribeLogDirs (KIP-113) through py4j and the jars that Spark has anyway; a JVM of a second or two,
-started only where a size matters (docs/decisions/0029).
+started only where a size matters (docs/decisions/0028).
 """
 
 import os

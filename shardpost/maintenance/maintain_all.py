@@ -65,6 +65,8 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
 
     do("audiences", old_audiences.erase_old)
     do("weeks", old_weeks.close_old)
-    """Erase old audiences, close old weeks, remove old letters and records, and unneeded files.
+    do("letters", old_letters.remove_old)
+    if settings.history_days is not None:
+        do("records", old_records.prune_old)
     tables = maintain(settings, now, dry_run=dry_run)
     return Maintenance(tables, done, [*errors, *tables.errors])

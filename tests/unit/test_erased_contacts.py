@@ -13,7 +13,6 @@ from shardpost.commands import erase as command
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.tables import DEAD_LETTERS
-from shardpost.decisions import decisions_topic
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot_retention import GRACE
@@ -36,6 +35,7 @@ from shardpost.tables import rejected
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.contact_tables import (
     AT,
@@ -240,14 +240,14 @@ def test_killed_at_any_step_it_is_there_or_gone_and_the_next_run_finishes(
     erased(at)
     assert is_erased(at)
     assert snapshots.current(at).number == 3
-    assert len(list(decisions_topic.list_all(at))) == 1
+    assert len(list(decisions.list_all(at))) == 1
 
 
 def test_beside_a_compaction_that_goes_on_the_tables_are_postponed(at: Settings) -> None:
     with exclusive(at, COMPACT_POSITIONS.name, "x"):
         result = erased(at)
     assert "is already running" in result.postponed["tables"]
-    assert list(decisions_topic.list_all(at)) == []
+    assert list(decisions.list_all(at)) == []
     assert snapshots.current(at).erased_in is None
     assert erased(at).postponed == {}
     assert is_erased(at)
@@ -279,5 +279,5 @@ def test_the_command_ends_with_0_and_prints_what_went(
     document = json.loads(capsys.readouterr().out)
     assert document["erased"]["tables"]["client_events"] == 3
     assert (document["not_erased"], document["complete"]) == ({}, True)
-    [(_, headers)] = list(decisions_topic.list_all(at))
+    [(_, headers)] = list(decisions.list_all(at))
     assert headers["tables"] == b"client_events,clients,rejected_records,dead_letters"
