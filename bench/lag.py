@@ -2,12 +2,12 @@
 
 import os
 import random
-from concurrent.futures import Future
+import time
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench import measured
@@ -64,14 +64,21 @@ def _fill(settings: Settings, topics: dict[str, int]) -> None:
 def _commit(settings: Settings, topics: dict[str, int], groups: int) -> None:
     """Put each group somewhere else in each partition, often at its end."""
     client, places = clients.admin(settings), random.Random(7)  # noqa: S311 - always the same
-    asked: dict[str, Future[Any]] = {}
+    asked = []
     for group in range(groups):
         offsets = [
             TopicPartition(name, partition, places.randint(0, RECORDS))
             for name, count in topics.items()
             for partition in range(count)
         ]
-        request = ConsumerGroupTopicPartitions(f"lag-{group}", offsets)
-        asked |= client.alter_consumer_group_offsets([request])
-    for done in asked.values():
-        done.result(60)
+        asked.append(ConsumerGroupTopicPartitions(f"lag-{group}", offsets))
+    deadline = time.monotonic() + 120
+    while asked := [one for one in asked if not _is_committed(client, one)]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the offsets of {len(asked)} groups were not taken by the broker")
+
+
+def _is_committed(client: AdminClient, asked: ConsumerGroupTopicPartitions) -> bool:
+    """Commit a group's offsets; a broker that has just started takes none of them."""
+    [done] = client.alter_consumer_group_offsets([asked]).values()
+    return all(one.error is None for one in done.result(60).topic_partitions)

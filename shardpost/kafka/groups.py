@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from shardpost.kafka.clients import admin, unreachable
@@ -96,6 +96,8 @@ def _committed(
         except KafkaException as error:
             failed[name] = _text(error)
             continue
+        if errors := {_text(one.error) for one in offsets if one.error is not None}:
+            failed[name] = f"not all of its offsets are known: {'; '.join(sorted(errors))}"
         found[name] = {
             TopicPartition(one.topic, one.partition): int(one.offset)
             for one in offsets
@@ -126,5 +128,5 @@ def _members(
     return found
 
 
-def _text(error: Exception) -> str:
-    return str(error.args[0].str()) if hasattr(error.args[0], "str") else str(error)
+def _text(error: KafkaException | KafkaError) -> str:
+    return str((error.args[0] if isinstance(error, KafkaException) else error).str())

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -55,15 +56,19 @@ def create(settings: Settings, topics: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def commit(settings: Settings, *commits: tuple[str, TopicPartition, int]) -> None:
-    """Commit offsets for groups that have no member."""
+    """Commit offsets for groups that have no member, as soon as their coordinator is ready."""
     client = admin(settings)
-    asked: list[Future[Any]] = []
-    for group, partition, offset in commits:
-        at = [confluent_kafka.TopicPartition(*partition, offset)]
-        request = [ConsumerGroupTopicPartitions(group, at)]
-        asked += client.alter_consumer_group_offsets(request).values()
-    for done in asked:
-        done.result(60)
+    deadline = time.monotonic() + 60
+    left = list(commits)
+    while left:
+        assert time.monotonic() < deadline, left
+        asked: list[tuple[tuple[str, TopicPartition, int], Future[Any]]] = []
+        for one in left:
+            at = [confluent_kafka.TopicPartition(*one[1], one[2])]
+            request = [ConsumerGroupTopicPartitions(one[0], at)]
+            [done] = client.alter_consumer_group_offsets(request).values()
+            asked.append((one, done))
+        left = [one for one, done in asked if done.result(60).topic_partitions[0].error]
 
 
 def put(settings: Settings, *records: tuple[str, str, str | None]) -> None:

@@ -14,6 +14,7 @@ WITH_ARGUMENTS = {
     "erase": [["client1", "--why", "x"]],
     "letters": [["list"], ["show", "x"], ["sweep"], ["redrive"], ["discard"]],
     "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],
+    "alerts": [["test"]],
     "airflow": [["dags", "list"]],
 }
 # `doctor` names them too, among all else that is wrong (test_doctor.py).
