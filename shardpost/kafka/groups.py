@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from shardpost.kafka.clients import admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.group_coordinators import OFFSETS_TOPIC, await_coordinators
 from shardpost.settings import Settings
 
 
@@ -49,6 +50,7 @@ def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
     client, seconds = admin(settings), settings.kafka_timeout
     failed: dict[str, str] = {}
     try:
+        coordinators = await_coordinators(client, seconds)
         listed = client.list_consumer_groups(request_timeout=seconds).result()
     except KafkaException as error:
         raise unreachable(settings, error) from None
@@ -59,7 +61,10 @@ def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
     except KafkaException as error:
         failed["of other kinds"], others = _text(error), set()
     states = {one.group_id: one.state for one in listed.valid}
-    names = [name for name in sorted({*states, *others}) if not only or name in only]
+    if unready := sorted(coordinators.unready):
+        failed["coordinators"] = f"those of {OFFSETS_TOPIC} {unready} are not ready"
+    known = filter(coordinators.is_ready, sorted({*states, *others}))
+    names = [name for name in known if not only or name in only]
     members = _members(client, [n for n in names if _has_members(states.get(n))], seconds, failed)
     committed = _committed(client, names, seconds, failed)
     found = [

@@ -8,6 +8,7 @@ rule as Spark columns, for the tables, is spark/kafka_partitioning.py; a test co
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
+_MOST = 0x7FFFFFFF
 
 
 def murmur2(key: bytes) -> int:
@@ -27,4 +28,16 @@ def murmur2(key: bytes) -> int:
 def partition_of(key: str | bytes, partitions: int) -> int:
     """Return the partition (shard) of a key in a topic of that many partitions."""
     raw = key.encode() if isinstance(key, str) else key
-    return (murmur2(raw) & 0x7FFFFFFF) % partitions
+    return (murmur2(raw) & _MOST) % partitions
+
+
+def partition_of_group(group: str, partitions: int) -> int:
+    """Return the partition of `__consumer_offsets` that a group is in, by Java's hash of its name.
+
+    Source: Kafka's GroupCoordinatorService.partitionFor and Utils.abs.
+    """
+    number = 0
+    raw = group.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(raw), 2):
+        number = 31 * number + int.from_bytes(raw[at : at + 2]) & _MASK
+    return abs(number - (1 << 32) if number > _MOST else number) % (1 << 31) % partitions

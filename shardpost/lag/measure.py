@@ -9,13 +9,14 @@ from confluent_kafka import KafkaException
 
 from shardpost.kafka.clients import FIRST_ANSWER_SECONDS, admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.group_coordinators import OFFSETS_TOPIC
 from shardpost.kafka.groups import Group, groups
 from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.position import Position
 from shardpost.lag.model.report import Clear, Lag, Selection
 from shardpost.lag.model.row import LagRow, by_time_to_loss
-from shardpost.lag.offset_expiry import OFFSETS_TOPIC, offset_expiry
+from shardpost.lag.offset_expiry import offset_expiry
 from shardpost.lag.own_readers import OWN, own_positions
 from shardpost.lag.partitions import partitions_now
 from shardpost.lag.sized_partitions import SizeLook, with_sizes

@@ -14,13 +14,14 @@ from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[a
 from shardpost.kafka.bulk_reading import BulkReading
 from shardpost.kafka.clients import admin
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.group_coordinators import OFFSETS_TOPIC
 from shardpost.kafka.groups import Group
 from shardpost.kafka.listed_offsets import beginnings, endings
 from shardpost.kafka.offset_ranges import OffsetRange
-from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError, partition_of
+from shardpost.kafka.partitioning import partition_of_group
+from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
 from shardpost.settings import Settings
 
-OFFSETS_TOPIC = "__consumer_offsets"
 # Of each of its partitions the newest so many offsets are read.
 MOST_OFFSETS = 500_000
 READ_SECONDS = 20.0
@@ -77,7 +78,7 @@ def _read(
     settings: Settings, groups: Collection[Group], partitions: int
 ) -> tuple[OffsetCommits, bool]:
     """Return the commits of groups, and whether all that there is was read."""
-    numbers = {partition_of(group.name, partitions) for group in groups}
+    numbers = {partition_of_group(group.name, partitions) for group in groups}
     homes = [TopicPartition(OFFSETS_TOPIC, number) for number in sorted(numbers)]
     lows, highs = beginnings(settings, homes), endings(settings, homes, committed=False)
     ranges = {

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from shardpost.embedded import broker
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.listed_offsets import beginnings
@@ -248,3 +250,16 @@ def test_tables_that_cannot_be_read_are_said_beside_what_is_known(quick: Setting
 def test_a_broker_that_is_away_is_one_line() -> None:
     away = CommandLine(environ(bootstrap_servers="127.0.0.1:1"))
     assert "127.0.0.1:1 cannot be reached" in away.refused("lag", "--json", code=1)
+
+
+def test_no_group_is_left_out_while_the_broker_starts(tmp_path: Path) -> None:
+    with quick_broker(tmp_path / "home", expiry_minutes=10_000) as settings:
+        create(settings, {"lag-restart": KEPT})
+        put(settings, ("lag-restart", "k", "x"))
+        names = {f"restart-{number}" for number in range(30)}
+        commit(settings, *((name, at("lag-restart"), 0) for name in names))
+        broker.stop(settings)
+        broker.start(settings)
+        found = lag(settings)
+    assert found.problems == []
+    assert {one.group for one in found.rows} == names

@@ -1,6 +1,7 @@
 """watch_kafka: when it runs, and what its task does; the metrics of the API server."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from shardpost.alerts.channels import Delivery
 from shardpost.alerts.model.alert import Alert, AlertState
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings, loading
-from shardpost.watch import open_metrics
 from shardpost.watch import watch as module
 from shardpost.watch.model.found import Found
 from shardpost.watch.model.rules import SNAPSHOT_AGE
@@ -55,35 +55,40 @@ def client(database: None) -> TestClient:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
-    """Give when everything was measured."""
-    seen: list[datetime] = []
+def names(client: TestClient) -> dict[str, Any]:
+    """Give the names of the module of the app, as Airflow has loaded it."""
+    server: Any = client.app
+    [mounted] = [route for route in server.routes if getattr(route, "path", "") == "/shardpost"]
+    found: dict[str, Any] = mounted.app.routes[0].endpoint.__globals__
+    return found
 
-    def look(_settings: Settings, now: datetime) -> Found:
-        seen.append(now)
-        found = Found()
-        found.measure("snapshot_number", 7)
-        return found
 
-    monkeypatch.setattr(open_metrics, "look", look)
-    return seen
+@pytest.fixture
+def looks(names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a command in the place of `shardpost`; return the file to which it adds its arguments."""
+    calls, command = tmp_path / "calls", tmp_path / "shardpost"
+    calls.touch()
+    family = "# TYPE shardpost_snapshot_number gauge\\nshardpost_snapshot_number 7\\n# EOF\\n"
+    command.write_text(f"#!/bin/sh\necho $* >> {calls}\nprintf '{family}'\n")
+    command.chmod(0o755)
+    monkeypatch.setitem(names, "SHARDPOST", command)
+    monkeypatch.setitem(names, "_MEASURED", names["_Measured"]())
+    return calls
 
 
 def get(client: TestClient, authorization: str) -> Any:
     return client.get(PATH, headers={"Authorization": authorization.encode()})
 
 
-def test_without_a_token_in_the_settings_nothing_is_served(
-    client: TestClient, looks: list[datetime]
-) -> None:
+def test_without_a_token_in_the_settings_nothing_is_served(client: TestClient, looks: Path) -> None:
     answer = get(client, "Bearer ")
     assert answer.status_code == 403
     assert "SHARDPOST_METRICS_TOKEN" in answer.json()["detail"]
-    assert not looks
+    assert looks.read_text() == ""
 
 
 def test_who_has_the_token_reads_the_metrics(
-    client: TestClient, looks: list[datetime], monkeypatch: pytest.MonkeyPatch
+    client: TestClient, looks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARDPOST_METRICS_TOKEN", "a-token")
     loading._of_this_process.cache_clear()
@@ -91,10 +96,23 @@ def test_who_has_the_token_reads_the_metrics(
         answer = get(client, wrong)
         assert answer.status_code == 401
         assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert not looks
+    assert looks.read_text() == ""
     right = get(client, "Bearer a-token")
     assert right.status_code == 200
     assert right.headers["Content-Type"].startswith("application/openmetrics-text")
     assert metric_families(right.text)["shardpost_snapshot_number"].samples[0].value == 7
     get(client, "Bearer a-token")
-    assert len(looks) == 1  # the second was given what the first one was given
+    assert looks.read_text() == "metrics\n"  # the second was given what the first one was given
+
+
+def test_what_cannot_be_measured_ends_no_server(
+    client: TestClient, names: dict[str, Any], looks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDPOST_METRICS_TOKEN", "a-token")
+    loading._of_this_process.cache_clear()
+    for script, why in (("kill -SEGV $$", "it ended with -11"), ("echo no >&2; exit 1", "no")):
+        looks.with_name("shardpost").write_text(f"#!/bin/sh\n{script}\n")
+        monkeypatch.setitem(names, "_MEASURED", names["_Measured"]())
+        answer = get(client, "Bearer a-token")
+        assert answer.status_code == 503
+        assert answer.json()["detail"] == f"`shardpost metrics`: {why}"

@@ -3,7 +3,7 @@
 import pytest
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError, partition_of
+from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
 from shardpost.lag.partition_sizes import sizes_in
 
 P = TopicPartition("t", 7)
@@ -69,14 +69,6 @@ def test_another_format_is_refused(value: bytes) -> None:
         return
     with pytest.raises(UnknownFormatError):
         commits((COMMIT_KEY, value)).committed_at("g", P)
-
-
-def test_a_group_is_in_the_partition_of_javas_hash() -> None:
-    # "polygenelubricants" has the least int as its hash in Java, of which there is no absolute.
-    assert partition_of("polygenelubricants", 50) == 0
-    assert partition_of("a", 50) == 97 % 50
-    assert partition_of("hello", 50) == 99_162_322 % 50
-    assert partition_of("shardpost", 1) == 0
 
 
 def test_sizes_are_read_from_what_the_java_client_prints() -> None:

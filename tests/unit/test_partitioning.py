@@ -13,7 +13,7 @@ from shardpost.holders.model.record_order import (
     require_orderable,
     seq_of,
 )
-from shardpost.kafka.partitioning import murmur2, partition_of
+from shardpost.kafka.partitioning import murmur2, partition_of, partition_of_group
 
 KEYS = strategies.text(max_size=20)
 
@@ -98,3 +98,11 @@ def test_a_topic_whose_records_have_no_number_is_refused(
         require_orderable("positions", generation, {"positions": ends})
     require_orderable("positions", 0, {"positions": {0: 1 << 48}})
     require_orderable("positions", MAX_GENERATION, {"positions": {0: 1 << 42}})
+
+
+def test_a_group_is_in_the_partition_of_javas_hash() -> None:
+    # "polygenelubricants" has the least int as its hash in Java, of which there is no absolute.
+    assert partition_of_group("polygenelubricants", 50) == 0
+    assert partition_of_group("a", 50) == 97 % 50
+    assert partition_of_group("hello", 50) == 99_162_322 % 50
+    assert partition_of_group("shardpost", 1) == 0

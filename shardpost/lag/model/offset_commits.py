@@ -14,7 +14,6 @@ GROUP_KEY = 2
 FLEXIBLE = 4  # from that version of values on, strings have lengths of variable size
 WITH_EPOCH = 3
 WITH_STATE_TIME = 2
-JAVA_MOST = 0x7FFFFFFF
 
 
 class UnknownFormatError(Exception):
@@ -77,18 +76,6 @@ def _state_time(value: "_Reader") -> int | None:
     value.skip_string(version)  # leader
     at = value.number(8) if version >= WITH_STATE_TIME else -1
     return at if has_protocol and at >= 0 else None
-
-
-def partition_of(group: str, partitions: int) -> int:
-    """Return the partition of `__consumer_offsets` that a group is in.
-
-    By Java's hash of its name (Kafka's GroupCoordinatorService.partitionFor, Utils.abs).
-    """
-    number = 0
-    data = group.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(data), 2):
-        number = (31 * number + int.from_bytes(data[at : at + 2])) & 0xFFFFFFFF
-    return abs(number - (1 << 32) if number > JAVA_MOST else number) % (1 << 31) % partitions
 
 
 @dataclass
