@@ -38,9 +38,12 @@ def measure(settings: Settings, groups: int, partitions: int, runs: int) -> None
 
 def _check(settings: Settings, expected: int) -> None:
     """Refuse figures of a command that did not look at everything."""
-    rows = [row for row in lag.measure(settings, datetime.now(UTC)).rows if row.topic[:4] == "lag-"]
+    found = lag.measure(settings, datetime.now(UTC))
+    rows = [row for row in found.rows if row.topic[:4] == "lag-"]
     if len(rows) != expected or any(row.seconds_behind is None for row in rows):
-        raise RuntimeError(f"expected {expected} rows that are known, found {len(rows)}")
+        raise RuntimeError(
+            f"expected {expected} rows that are known, found {len(rows)}: {found.problems}"
+        )
 
 
 def _fill(settings: Settings, topics: dict[str, int]) -> None:
