@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shardpost.alerts.model.alert import Message
+from shardpost.alerts.model.pages import CHANNEL_DOWN
 from shardpost.errors import ShardpostError
 from shardpost.printable import one_line
 from shardpost.settings import Settings
@@ -24,8 +25,6 @@ PATIENCE_SECONDS = 30.0
 # Parts of a URL that are as short are no secrets, and hide nothing if they are replaced.
 LEAST_SECRET = 4
 HIDDEN = "****"
-# Its page in the runbook.
-CHANNEL_DOWN = "alert-channel-down"
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ def tell(settings: Settings, message: Message) -> list[Delivery]:
 
     Raises nothing for a channel that is down or a URL that is wrong: that is told by the others.
     """
-    append(settings, message.body)
+    append(settings, message.in_log or message.body)
     if not settings.alert_urls:
         return []
     try:

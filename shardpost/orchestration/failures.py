@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import (
 
 from shardpost.alerts.channels import tell
 from shardpost.alerts.model.alert import Message
+from shardpost.alerts.model.pages import NEEDS_A_PERSON, TASK_FAILED
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError
 from shardpost.orchestration.log_groups import close_all_groups, open_group
 from shardpost.settings import load
@@ -74,7 +75,8 @@ def alert(context: Context) -> None:
     label = getattr(task, "rendered_map_index", None)
     where = f"{task.dag_id} {task.run_id} {task.task_id}{f' ({label})' if label else ''}"
     why = _why(context)
-    _tell(f"a task failed: {task.dag_id}", f"{where}, attempt {task.try_number}: {why}")
+    line = f"{where}, attempt {task.try_number}: {why}"
+    _tell(f"a task failed: {task.dag_id}", line, TASK_FAILED)
     close_all_groups(log)
     log.error("failed: %s", why)
 
@@ -86,7 +88,7 @@ def alert_of_attention(context: Context, lines: Sequence[str]) -> None:
         log.warning(line)
     named = [*lines[:MOST_NAMED], *(["…"] if len(lines) > MOST_NAMED else [])]
     what = f"{task.dag_id} {task.run_id} needs attention: {'; '.join(named)}"
-    _tell(f"{task.dag_id} needs attention", what)
+    _tell(f"{task.dag_id} needs attention", what, NEEDS_A_PERSON)
 
 
 def _why(context: Context) -> str:
@@ -102,5 +104,8 @@ def _why(context: Context) -> str:
             return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _tell(title: str, line: str) -> None:
-    tell(load(), Message(f"Shardpost: {title}", line))
+def _tell(title: str, line: str, page: str) -> None:
+    """Tell it through the alert channels, with a page of the runbook; alerts.log has one line."""
+    settings = load()
+    body = f"{line}\nwhat to do: {settings.runbook}{page}"
+    tell(settings, Message(f"Shardpost: {title}", body, in_log=line))

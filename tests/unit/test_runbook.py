@@ -2,7 +2,7 @@
 
 import re
 
-from shardpost.alerts.channels import CHANNEL_DOWN
+from shardpost.alerts.model.pages import CHANNEL_DOWN, NEEDS_A_PERSON, TASK_FAILED
 from shardpost.checkout import CHECKOUT
 from shardpost.measurements.model.metrics import METRICS, PREFIX
 from shardpost.watch.model import rules
@@ -25,7 +25,8 @@ def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:
     page = (DOCS / "runbook.md").read_text()
     written = re.findall(r"^### (\S+)$", page, re.MULTILINE)
     declared = [one.name for one in vars(rules).values() if isinstance(one, rules.Rule)]
-    assert sorted(written) == sorted([*declared, *rules_of_the_audit(), CHANNEL_DOWN])
+    others = (CHANNEL_DOWN, TASK_FAILED, NEEDS_A_PERSON)
+    assert sorted(written) == sorted([*declared, *rules_of_the_audit(), *others])
 
 
 def test_the_page_of_the_metrics_is_what_the_code_declares() -> None:

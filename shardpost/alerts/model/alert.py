@@ -83,11 +83,15 @@ class Alert:
 
 @dataclass(frozen=True)
 class Message:
-    """What a channel is given; `is_good` if nothing in it needs a person."""
+    """What a channel is given; `is_good` if nothing in it needs a person.
+
+    `in_log` is what alerts.log has of it, the body unless it says otherwise.
+    """
 
     title: str
     body: str
     is_good: bool = False
+    in_log: str | None = None
 
 
 def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
