@@ -9,11 +9,12 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
+from shardpost.errors import ShardpostError
 from shardpost.kafka.bulk_reading import BulkReading
 from shardpost.kafka.clients import admin
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.described_configs import brokers_described
 from shardpost.kafka.group_coordinators import OFFSETS_TOPIC
 from shardpost.kafka.groups import Group
 from shardpost.kafka.listed_offsets import beginnings, endings
@@ -25,6 +26,8 @@ from shardpost.settings import Settings
 # Of each of its partitions the newest so many offsets are read.
 MOST_OFFSETS = 500_000
 READ_SECONDS = 20.0
+
+RETENTION = "offsets.retention.minutes"
 
 # {group: {partition: when its offset is forgotten, ms}}
 Expiry = Mapping[str, Mapping[TopicPartition, int]]
@@ -43,8 +46,9 @@ def offset_expiry(
     try:
         retention_ms = _retention_ms(settings)
         commits, is_whole = _read(settings, empty, partitions)
-    except KafkaException as error:
-        problems.append(f"when groups' offsets expire is not known: {error.args[0].str()}")
+    except (KafkaException, ShardpostError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else error
+        problems.append(f"when groups' offsets expire is not known: {why}")
         return {}
     found = {group.name: _of_group(group, commits, retention_ms) for group in empty}
     missing = [group.name for group in empty if len(found[group.name]) < len(group.committed)]
@@ -66,12 +70,16 @@ def _of_group(group: Group, commits: OffsetCommits, retention_ms: int) -> dict[T
 
 
 def _retention_ms(settings: Settings) -> int:
-    """Return the least `offsets.retention.minutes` of all brokers, in ms."""
-    client, seconds = admin(settings), settings.kafka_timeout
-    brokers = client.list_topics(topic=OFFSETS_TOPIC, timeout=seconds).brokers
-    wanted = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
-    asked = client.describe_configs(wanted, request_timeout=seconds).values()
-    return 60_000 * min(int(one.result()["offsets.retention.minutes"].value) for one in asked)
+    """Return the least `offsets.retention.minutes` of all brokers that answer, in ms.
+
+    ShardpostError if none does.
+    """
+    brokers = admin(settings).list_topics(OFFSETS_TOPIC, timeout=settings.kafka_timeout).brokers
+    described = brokers_described(settings, brokers).values()
+    minutes = [int(one.entries[RETENTION][0] or 0) for one in described if one.entries]
+    if not minutes:
+        raise ShardpostError("; ".join(sorted({one.why for one in described})))
+    return 60_000 * min(minutes)
 
 
 def _read(

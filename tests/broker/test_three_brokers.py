@@ -6,15 +6,21 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
+from confluent_kafka.cimpl import NewTopic
 
 from shardpost.audit import audit
-from shardpost.kafka.clients import KafkaUnreachableError, admin
+from shardpost.errors import COULD_NOT
+from shardpost.kafka.clients import KafkaUnreachableError, admin, producer
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import commit_offsets
+from shardpost.lag.measure import measure
+from shardpost.lag.model.report import Lag, Selection
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
+from tests.support.short_retentions import commit
 from tests.support.three_brokers import ThreeBrokers, three_brokers
 
 
@@ -119,3 +125,38 @@ def test_a_broker_that_hangs_is_never_passed_over_in_silence(cluster: ThreeBroke
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_for(lambda: said(cluster) == [], "all replicas", seconds=60)
+
+
+def lag(cluster: ThreeBrokers) -> Lag:
+    return measure(cluster.settings, datetime.now(UTC), Selection(["reader"]))
+
+
+def known(found: Lag) -> set[int]:
+    """Return the partitions of which all is known."""
+    return {row.partition for row in found.rows if row.records_behind == 1}
+
+
+def test_lag_says_what_a_broker_that_is_away_keeps_from_it(cluster: ThreeBrokers) -> None:
+    client = admin(cluster.settings)
+    placed = NewTopic("once", 3, replica_assignment=[[1], [2], [3]], config={"retention.ms": "-1"})
+    client.create_topics([placed])["once"].result(30)
+    wait_for(lambda: "once" in client.list_topics(timeout=20).topics, "the topic")
+    writer = producer(cluster.settings)
+    for partition in range(3):
+        writer.produce("once", b"x", b"k", partition)
+    assert writer.flush(30) == 0
+    commit(cluster.settings, *(("reader", TopicPartition("once", n), 0) for n in range(3)))
+    whole = lag(cluster)
+    assert known(whole) == {0, 1, 2}
+    assert whole.problems == []
+    cluster.stop(3)
+    try:
+        wait_for(lambda: known(lag(cluster)) == {0, 1}, "the others")
+        found = lag(cluster)
+        assert [row.partition for row in found.rows] == [0, 1, 2]
+        assert found.rows[2].end is None
+        assert any("once[2]" in problem for problem in found.problems)
+        assert found.exit_code(1.0) == COULD_NOT
+    finally:
+        cluster.start(3)
+    wait_for(lambda: known(lag(cluster)) == {0, 1, 2}, "all partitions", seconds=60)
