@@ -43,7 +43,7 @@ def watch() -> dict[str, Any]:
     for condition in watched.found.conditions:
         log.warning(condition.in_words())
     for alert in watched.alerts:
-        log.info("told: %s", alert.title())
+        log.info("%s: %s", "told" if watched.is_told else "not told yet", alert.title())
     for delivery in watched.deliveries:
         log.info("alert channel %s", delivery)
     return {"values": len(watched.found.measures), "alerts": len(watched.alerts)}

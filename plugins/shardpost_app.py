@@ -77,7 +77,9 @@ def metrics(authorization: str = Header("")) -> PlainTextResponse:
     token = load().metrics_token
     if token is None:
         raise HTTPException(403, "metrics are served once SHARDPOST_METRICS_TOKEN is set")
-    if not secrets.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+    scheme, _, given = authorization.partition(" ")
+    is_right = secrets.compare_digest(given.strip().encode(), token.encode())
+    if scheme.lower() != "bearer" or not is_right:
         expected = {"WWW-Authenticate": "Bearer"}
         raise HTTPException(401, "expected the bearer token of SHARDPOST_METRICS_TOKEN", expected)
     try:

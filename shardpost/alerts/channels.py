@@ -3,12 +3,13 @@
 A channel that is down keeps nothing from going on, and the others are told of it.
 """
 
+import json
 import logging
 import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +26,8 @@ PATIENCE_SECONDS = 30.0
 # Parts of a URL that are as short are no secrets, and hide nothing if they are replaced.
 LEAST_SECRET = 4
 HIDDEN = "****"
+# In SHARDPOST_HOME: which channels did not take the last message.
+DOWN = "alert-channels-down.json"
 
 log = logging.getLogger(__name__)
 
@@ -101,21 +104,45 @@ def tell(settings: Settings, message: Message) -> list[Delivery]:
     for one in failed:
         log.warning("alert channel %s", one)
         append(settings, f"alert channel {one}")
-    if failed and len(failed) < len(deliveries):
-        names = {one.channel for one in failed}
-        down = [f"alert channel {one}" for one in failed]
-        text = "\n".join([*down, f"what to do: {settings.runbook}{CHANNEL_DOWN}"])
-        others = [channel for channel in found if channel.name not in names]
-        send_all(others, Message("Shardpost: an alert channel is down", text))
+    _tell_others(settings, found, failed)
     return deliveries
 
 
+def _tell_others(settings: Settings, found: Sequence[Channel], failed: Sequence[Delivery]) -> None:
+    """Tell the channels that work which do not, once as long as that lasts."""
+    names = {one.channel for one in failed}
+    known = known_down(settings)
+    others = [channel for channel in found if channel.name not in names]
+    new = [one for one in failed if one.channel not in known]
+    if new and others:
+        down = [f"alert channel {one}" for one in new]
+        text = "\n".join([*down, f"what to do: {settings.runbook}{CHANNEL_DOWN}"])
+        send_all(others, Message("Shardpost: an alert channel is down", text))
+    if back := sorted(known & {channel.name for channel in others}):
+        text = "\n".join(f"alert channel {name}: it works again" for name in back)
+        send_all(others, Message("Shardpost: an alert channel works again", text, is_good=True))
+    if known != names:
+        with suppress(OSError):  # then it is told again
+            (settings.home / DOWN).write_text(json.dumps(sorted(names)))
+
+
+def known_down(settings: Settings) -> set[str]:
+    """Return the names of the channels that did not take the last message."""
+    try:
+        return set(json.loads((settings.home / DOWN).read_text()))
+    except (OSError, ValueError, TypeError):
+        return set()
+
+
 def append(settings: Settings, text: str) -> None:
-    """Append to alerts.log, each line with the time."""
+    """Append to alerts.log, each line with the time; a file that cannot be written is logged."""
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    settings.home.mkdir(parents=True, exist_ok=True)
-    with (settings.home / "alerts.log").open("a") as file:
-        file.writelines(f"{at} {line}\n" for line in text.splitlines() if line)
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        with (settings.home / "alerts.log").open("a") as file:
+            file.writelines(f"{at} {line}\n" for line in text.splitlines() if line)
+    except OSError as error:  # the channels are told all the same
+        log.warning("%s cannot be written: %s", error.filename or "alerts.log", error.strerror)
 
 
 def send_all(

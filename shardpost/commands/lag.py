@@ -10,6 +10,7 @@ import click
 
 from shardpost.commands.options import AS_JSON
 from shardpost.commands.text_table import text_table
+from shardpost.errors import ShardpostError
 
 if TYPE_CHECKING:
     from shardpost.lag.model.row import LagRow
@@ -39,6 +40,11 @@ def command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
     settings = load()
     gc.disable()  # hundreds of thousands of rows, and then the process ends
     found = measure(settings, datetime.now(UTC), Selection(groups, topics))
+    if (groups or topics) and not found.rows and not found.problems:
+        raise ShardpostError(
+            f"{', '.join((*groups, *topics))}: expected a group that has committed an offset, and a"
+            " topic that it reads; found none: `shardpost lag` lists all"
+        )
     for problem in found.problems:
         click.echo(f"shardpost: not known: {problem}", err=True)
     if found.left_out:

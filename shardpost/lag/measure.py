@@ -17,7 +17,7 @@ from shardpost.lag.model.position import Position
 from shardpost.lag.model.report import Clear, Lag, Selection
 from shardpost.lag.model.row import LagRow, by_time_to_loss
 from shardpost.lag.offset_expiry import offset_expiry
-from shardpost.lag.own_readers import OWN, own_positions
+from shardpost.lag.own_readers import OWN, has_notes, own_positions
 from shardpost.lag.partitions import partitions_now
 from shardpost.lag.sized_partitions import SizeLook, with_sizes
 from shardpost.lag.unread_records import with_unread
@@ -48,9 +48,10 @@ def measure(
     failed: dict[TopicPartition, str] = {}
     there = {position.partition for position in positions if _exists(position, counts)}
     partitions, measured = partitions_now(settings, there, failed), time.monotonic()
-    partitions = with_unread(settings, partitions, _offsets(positions, partitions))
+    readers = [position for position in positions if not position.is_note]
+    partitions = with_unread(settings, partitions, _offsets(readers, partitions))
     look = SizeLook(now_ms, measured, rates or {})
-    partitions = with_sizes(settings, partitions, positions, look, problems)
+    partitions = with_sizes(settings, partitions, readers, look, problems)
     problems += _unanswered(failed)
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
     problems += _unread(rows)
@@ -88,7 +89,8 @@ def _selected(group: Group, wanted: Selection) -> Group:
 
 def _of_group(group: Group, expiry: Mapping[TopicPartition, int]) -> Iterator[Position]:
     for partition, offset in sorted(group.committed.items()):
-        yield Position(group.name, partition, offset, expiry.get(partition))
+        expires, is_note = expiry.get(partition), has_notes(group.name)
+        yield Position(group.name, partition, offset, expires, is_note=is_note)
     for partition in sorted(group.assigned - group.committed.keys()):
         yield Position(group.name, partition, None)
 

@@ -11,6 +11,8 @@ from shardpost.delta import snapshots
 from shardpost.delta.table_errors import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.holders.pass_on import GROUP as COMPACTION
+from shardpost.holders.published_partitions import GROUP as PUBLISHED
+from shardpost.holders.rejected_letters import GROUP as REJECTED
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_ids import changed_topics, topic_ids
 from shardpost.lag.model.position import Position
@@ -18,6 +20,13 @@ from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
+# Groups whose numbers are no offsets (published_partitions.py, rejected_letters.py).
+_NOTES = (PUBLISHED, f"{REJECTED}-")
+
+
+def has_notes(group: str) -> bool:
+    """Tell whether what a group has committed are notes of ours, and not how far it has read."""
+    return group.startswith(_NOTES)
 
 
 def own_positions(

@@ -35,6 +35,11 @@ class Watched:
     alerts: list[Alert]
     deliveries: list[Delivery]
 
+    @property
+    def is_told(self) -> bool:
+        """Whether a channel took the message; without any, alerts.log is enough."""
+        return not self.deliveries or any(one.problem is None for one in self.deliveries)
+
 
 def watch(
     settings: Settings, now: datetime, sources: tuple[Source[Settings], ...] = SOURCES
@@ -65,12 +70,11 @@ def _told(settings: Settings, found: Found, now: datetime) -> Watched:
     known = firing.list_all(settings)
     result = advance(known, found.conditions, now, found.unmeasured)
     deliveries: list[Delivery] = []
-    is_told = True
     if result.alerts:
         deliveries = tell(settings, message_of(result.alerts, settings.runbook))
-        is_told = not deliveries or any(one.problem is None for one in deliveries)
         step("told")
-    after = result.if_told if is_told else result.if_not
+    watched = Watched(found, result.alerts, deliveries)
+    after = result.if_told if watched.is_told else result.if_not
     if after != known:
         firing.replace_all(settings, after, now)
-    return Watched(found, result.alerts, deliveries)
+    return watched

@@ -110,6 +110,32 @@ def test_a_channel_that_is_down_is_told_by_another(tmp_path: Path, silent_port: 
     assert NEVER_SHOWN not in said
 
 
+def test_a_channel_that_is_down_is_told_once_and_when_it_is_back(tmp_path: Path) -> None:
+    with hooks(status=500) as flaky, hooks() as web:
+        settings = settings_of(tmp_path, flaky.url, web.url)
+        tell(settings, MESSAGE)
+        tell(settings, MESSAGE)
+        flaky.status = 200
+        tell(settings, MESSAGE)
+        tell(settings, MESSAGE)
+    assert [one["title"] for one in web.received] == [
+        MESSAGE.title,
+        "Shardpost: an alert channel is down",
+        MESSAGE.title,
+        MESSAGE.title,
+        "Shardpost: an alert channel works again",
+        MESSAGE.title,
+    ]
+
+
+def test_a_file_that_cannot_be_written_keeps_no_channel_from_being_told(tmp_path: Path) -> None:
+    (tmp_path / "alerts.log").mkdir()
+    with hooks() as web:
+        [delivery] = tell(settings_of(tmp_path, web.url), MESSAGE)
+    assert delivery.problem is None
+    assert len(web.received) == 1
+
+
 def test_a_channel_that_refuses_has_failed(tmp_path: Path) -> None:
     with hooks(status=500) as web:
         [delivery] = tell(settings_of(tmp_path, web.url), MESSAGE)

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from shardpost.embedded import broker
+from shardpost.holders import published_partitions, rejected_letters
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.listed_offsets import beginnings
@@ -119,6 +120,23 @@ def test_records_that_were_deleted_unread_are_lost(quick: Settings) -> None:
     found = row(quick, "loser")
     assert found.seconds_to_loss == 0
     assert found.reason.startswith("has lost data: offsets 0 to 1 (2) were deleted")
+
+
+def test_notes_of_our_writers_are_no_positions(quick: Settings) -> None:
+    create(quick, {"lag-notes": KEPT})
+    put(quick, ("lag-notes", "k", "x"))
+    names = (published_partitions.GROUP, rejected_letters.group_of("an-id"))
+    commit(quick, *((name, at("lag-notes"), 5) for name in names))
+    for name in names:
+        found = row(quick, name)
+        assert (found.records_behind, found.seconds_behind) == (None, None)
+        assert "a note of what Shardpost has written" in found.reason
+        assert not loses_records_by_note(found)
+
+
+def loses_records_by_note(found: LagRow) -> bool:
+    """Tell whether more than the note itself is foretold to go."""
+    return found.seconds_to_loss is not None and "Kafka can forget it" not in found.reason
 
 
 def test_superseded_values_are_no_loss(quick: Settings) -> None:

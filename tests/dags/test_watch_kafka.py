@@ -92,12 +92,12 @@ def test_who_has_the_token_reads_the_metrics(
 ) -> None:
     monkeypatch.setenv("SHARDPOST_METRICS_TOKEN", "a-token")
     loading._of_this_process.cache_clear()
-    for wrong in ("", "Bearer", "Bearer b-token", "a-token", "Bearer ü"):
+    for wrong in ("", "Bearer", "Bearer b-token", "a-token", "Basic a-token", "Bearer ü"):
         answer = get(client, wrong)
         assert answer.status_code == 401
         assert answer.headers["WWW-Authenticate"] == "Bearer"
     assert looks.read_text() == ""
-    right = get(client, "Bearer a-token")
+    right = get(client, "bearer a-token")
     assert right.status_code == 200
     assert right.headers["Content-Type"].startswith("application/openmetrics-text")
     assert metric_families(right.text)["shardpost_snapshot_number"].samples[0].value == 7

@@ -61,6 +61,16 @@ def test_a_record_is_lost_when_its_own_time_and_the_retention_are_over() -> None
     )
 
 
+def test_a_note_is_no_position_and_loses_nothing_but_itself() -> None:
+    for committed in (3, 10, 25):  # as an offset: unread, at a record, beyond the end
+        kept = row(WEEK, stretch(0, 20, (2, 100)), committed=committed, is_note=True)
+        assert (kept.committed, kept.records_behind, kept.seconds_to_loss) == (None, None, None)
+        assert kept.reason == "a note of what Shardpost has written, no position of a reader"
+    forgotten = row(WEEK, committed=25, is_note=True, expires_ms=NOW + 2 * HOUR)
+    assert forgotten.seconds_to_loss == 2 * 3600
+    assert "Kafka can forget it in 2 h" in forgotten.reason
+
+
 def test_markers_and_holes_are_no_records() -> None:
     found = row(WEEK, stretch(10, 20))
     assert (found.records_behind, found.seconds_behind, found.seconds_to_loss) == (0, 0, None)

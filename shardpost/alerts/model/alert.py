@@ -71,10 +71,14 @@ class Alert:
 
     def body(self, runbook: str) -> str:
         """Return it in a few lines; `runbook` is what the page's name is put behind."""
+        since = f"since {self.since:%Y-%m-%d %H:%M:%S} UTC"
+        text = one_line(self.condition.text)
+        if self.state is AlertState.RESOLVED:
+            return "\n".join([self.title(), f"it was, {since}: {text}"])
         lines = [
             self.title(),
-            one_line(self.condition.text),
-            f"since {self.since:%Y-%m-%d %H:%M:%S} UTC",
+            text,
+            since,
             f"what it means: {one_line(self.condition.meaning)}",
             f"what to do: {runbook}{self.condition.rule}",
         ]

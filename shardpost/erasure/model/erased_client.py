@@ -83,8 +83,14 @@ class ErasedClient:
         verb = "would be erased" if self.dry_run else "erased"
         # A dry run erases nothing: what is there would be.
         tables, left = (self.left, {}) if self.dry_run else (self.tables, self.left)
+        is_found = self.audiences or self.ledger or tables or left or self.postponed
         return [
             f"{self.client}: from now on {self.name}",
+            *(
+                []
+                if is_found
+                else ["nothing was found of it: is the id right, or was it erased before?"]
+            ),
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",
             f"{verb} from tables (name, address, values and errors of records): {_counted(tables)}",

@@ -6,6 +6,7 @@ from shardpost.lag.model.partition import Partition, Unread
 from shardpost.lag.model.position import Position
 from shardpost.lag.model.row import LagRow
 
+NOTE = "a note of what Shardpost has written, no position of a reader"
 RESET = "its auto.offset.reset decides where it begins"
 
 
@@ -13,6 +14,8 @@ def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
     """Return how far a reader is behind in a partition as it was found at a time."""
     if position.committed is None:
         return _row(position, partition, None, None, f"has committed no offset: {RESET}")
+    if position.is_note:
+        return _note(position, partition, now_ms)
     unread = partition.unread(position.committed)
     if position.was_recreated:
         was = "the topic was deleted and recreated since: what it held is lost"
@@ -34,6 +37,17 @@ def unknown(position: Position, why: str) -> LagRow:
     return LagRow(
         position.group, *position.partition, position.committed, None, None, None, None, why
     )
+
+
+def _note(position: Position, partition: Partition, now_ms: int) -> LagRow:
+    """Return the row of a note: nothing is read by it, and Kafka may forget it."""
+    seconds, reason = None, NOTE
+    if position.expires_ms is not None:
+        seconds = _seconds(position.expires_ms - now_ms)
+        left = f"{_when(seconds)} unless it is written again: offsets.retention.minutes"
+        reason = f"{NOTE}; Kafka can forget it {left}"
+    place = (position.group, *position.partition)
+    return LagRow(*place, None, partition.high, None, None, seconds, reason)
 
 
 def _already_lost(committed: int, clear_until: int, partition: Partition) -> str | None:

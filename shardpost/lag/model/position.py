@@ -11,7 +11,8 @@ class Position:
 
     `expires_ms` (since 1970) is when Kafka forgets that offset, as things are; None for never.
     `clear_until`: below that offset an earlier look found no record that was unread at this one.
-    `was_recreated`: the topic is known to be another one than that which was read.
+    `was_recreated`: the topic is known to be another one than that which was read. `is_note`: the
+    number is no offset, but what a writer of Shardpost keeps in Kafka in the place of one.
     """
 
     group: str
@@ -20,3 +21,4 @@ class Position:
     expires_ms: int | None = None
     clear_until: int = 0
     was_recreated: bool = False
+    is_note: bool = False

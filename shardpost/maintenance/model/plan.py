@@ -102,7 +102,7 @@ class Plan:
         lines += [f"snapshot {number}: {why}" for number, why in sorted(self.pinned.items())]
         lines += [one.in_words() for one in self.tables if one.files or one.entries or one.error]
         size = sum(table.size for table in self.tables)
-        return [*lines, "nothing goes" if self.is_empty else f"in all {in_bytes(size)}"]
+        return [*lines, "files: none goes" if self.is_empty else f"files: in all {in_bytes(size)}"]
 
 
 def in_bytes(size: float) -> str:

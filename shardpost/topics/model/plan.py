@@ -127,7 +127,7 @@ class Planner:
             yield Change(PARTITIONS, str(count), str(wanted))
         elif wanted > count:
             why = "the records of a key would be in two partitions, in no order"
-            fix = commands.add_partitions(self.bootstrap, one.name, wanted)
+            fix = f"declare {count} partitions of {one.name}, or keyed: false if no key is there"
             yield Refusal(PARTITIONS, str(count), str(wanted), why, fix)
         else:
             why = "Kafka removes no partitions"
