@@ -29,8 +29,9 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     """Return the week that a request is about, with its audience if that is frozen.
 
     UsageError for settings that no mail can be written with, and for shards that do not exist;
-    ShardpostError for a week that has not ended, or that the newest snapshot does not cover, and
-    for a ledger that may have lost records of the week; WeekClosedError for a week that is closed.
+    ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
+    is not frozen and of which the history was pruned, and for a ledger that may have lost records
+    of the week; WeekClosedError for a week that is closed.
     """
     shard_ranges.require_form(request.shards)
     sender = sender_of(settings)
@@ -44,8 +45,10 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     week = PreparedWeek(request.week, as_of, sender, snapshot, ledger.partitions, chosen)
     if frozen := frozen_weeks.find(settings, request.week):
         week = week.with_frozen(frozen)
-    elif not request.early:
-        _require_covered(snapshot, request.week)
+    else:
+        if not request.early:
+            _require_covered(snapshot, request.week)
+        _require_history(snapshot, week)
     if request.is_real:
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)
     return CheckedWeek(week, ledger)
@@ -67,6 +70,15 @@ def _require_covered(snapshot: Snapshot, week: IsoWeek) -> None:
             f"week {week} ended {week.end:%Y-%m-%d %H:%M} UTC, and {_in_words(snapshot)}: run"
             " `shardpost compact` first"
         )
+
+
+def _require_history(snapshot: Snapshot, week: PreparedWeek) -> None:
+    try:
+        snapshot.require_history(week.as_of)
+    except ShardpostError as error:
+        raise ShardpostError(
+            f"week {week.iso_week} is not frozen, and who held then is not known any more: {error}"
+        ) from None
 
 
 def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:

@@ -1,18 +1,28 @@
 """What `shardpost email` refuses at once: before spark-submit, and so before Java, starts."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from shardpost.cli import run as shardpost
-from shardpost.settings import loading
+from shardpost.delta import snapshots
+from shardpost.settings import Settings, loading
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import ledger_marks
+from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email.checks import check
+from shardpost.weekly_email.model.iso_week import IsoWeek
 from tests.conftest import environ
+from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.written_weeks import freeze
 
 LAST = "2020-W47"
+WEEK = IsoWeek.parse(LAST)
 
 
 @pytest.fixture
@@ -71,3 +81,40 @@ def test_bad_shards_are_refused_without_kafka_too(
     del kafka  # without topics
     assert shardpost(["email", "--week", LAST, "--shards", "x"]) == 2
     assert "expected a form such as" in capsys.readouterr().err
+
+
+def pruned(settings: Settings, history_from: datetime) -> None:
+    """Commit a snapshot of now whose histories were pruned up to a time."""
+    made = replace(snapshot(1, {}), looked_at=datetime.now(UTC), history_from=history_from)
+    snapshots.commit(settings, made)
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_week_whose_history_was_pruned_and_that_is_not_frozen_is_refused(
+    kafka: MemoryKafka, dry: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    apply_topics(kafka.settings)
+    pruned(kafka.settings, WEEK.end + timedelta(milliseconds=1))
+    assert shardpost(["email", "--week", LAST, *dry]) == 1
+    written = capsys.readouterr()
+    assert "week 2020-W47 is not frozen, and who held then is not known any more" in written.err
+    assert "snapshot 1 has the whole history from 2020-11-23T00:00:00.001000+00:00" in written.err
+    assert "SHARDPOST_HISTORY_DAYS" in written.err
+    assert (len(written.err.splitlines()), written.out) == (1, "")
+    assert ledger_marks.list_all(kafka.settings) == []
+
+
+@pytest.mark.parametrize("mode", ["--dry-run", "--freeze-only"])
+def test_a_week_is_mailed_whose_history_is_whole_or_that_was_frozen_before(
+    kafka: MemoryKafka, mode: str
+) -> None:
+    apply_topics(kafka.settings)
+    now = datetime.now(UTC).isoformat()
+    request = request_of(parser().parse_args(["--week", LAST, "--now", now, mode]))
+    pruned(kafka.settings, WEEK.end)
+    assert check(request, kafka.settings).week.frozen is None
+    newest = snapshots.current(kafka.settings)
+    later = replace(newest, number=2, history_from=WEEK.end + timedelta(days=9))
+    snapshots.commit(kafka.settings, later)
+    frozen = freeze(kafka.settings, WEEK, ["c1"], WEEK.end)
+    assert check(request, kafka.settings).week.frozen == frozen
