@@ -1,7 +1,8 @@
 """One client is erased: from ledger, audiences and tables, and then that is put on record.
 
 The ledger goes first: a client that is in an audience is not mailed any more from then on, whatever
-becomes of the rest. Each step may be the last before a crash; to erase the client again goes on.
+becomes of the rest. Weeks that were begun early come after the tables: their contacts are those of
+the tables. Each step may be the last before a crash; to erase the client again goes on.
 """
 
 from contextlib import closing
@@ -22,7 +23,13 @@ from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import client_audiences, client_ledger, closed_weeks
+from shardpost.weekly_email import (
+    client_audiences,
+    client_ledger,
+    closed_weeks,
+    frozen_weeks,
+    ledger_marks,
+)
 from shardpost.weekly_email.client_audiences import AudienceOfClient
 from shardpost.weekly_email.client_ledger import ClientLedger
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -76,11 +83,21 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
         if not dry_run:
             client_audiences.reduce_log(settings)
             _erase_rows(settings, request, result)
+            # A run that finds its week not among these comes to its locks after the tables changed.
+            for week in sorted(_not_frozen(settings) - closed):
+                _erase_week(settings, known, week, None, ledger.partitions, result)
         result.left = _rows_with_contact(settings, client)
     if not dry_run and not result.postponed:
         step("decision")
         _record(settings, request, result)
     return result
+
+
+def _not_frozen(settings: Settings) -> set[IsoWeek]:
+    """Return the weeks that a run has begun and none has frozen."""
+    begun = {mark.week for mark in ledger_marks.list_all(settings)}
+    frozen = {one.week for one in frozen_weeks.list_all(settings)}
+    return {IsoWeek.parse(week) for week in begun - frozen}
 
 
 def _topics_of_letters(settings: Settings) -> set[str]:
@@ -144,7 +161,7 @@ def _say(
 ) -> None:
     if audience is not None:
         result.audiences.append(str(week))
-    if is_in_ledger:
+    if is_in_ledger and str(week) not in result.ledger:
         result.ledger.append(str(week))
 
 

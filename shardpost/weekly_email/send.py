@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
@@ -38,6 +39,8 @@ def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobRe
     rate = settings.mail_rate / request.groups if settings.mail_rate else None
     with locked(settings, week.iso_week, week.shards):
         frozen_weeks.require_audience(settings, week.iso_week, week.frozen)
+        if week.frozen is None:  # its contacts are the snapshot's
+            snapshots.require_contacts(settings, week.snapshot)
         reports = send_shards(settings, week, options, rate)
         reports = settle_refusals(settings, week.iso_week, reports)
         mark_end(settings, week.iso_week, options.clock())

@@ -1,0 +1,98 @@
+"""A client is erased while a week is mailed early: whoever began before does not mail it after."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shardpost.erasure import erase as erasure
+from shardpost.erasure.erase import ErasureRequest, erase
+from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.transactions import FencedError
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id, fold
+from shardpost.weekly_email.model.prepared_week import PreparedWeek
+from shardpost.weekly_email.prepare import prepare
+from shardpost.weekly_email.send import send
+from shardpost.weekly_email.shard_locks import locked
+from tests.support import decisions
+from tests.support.at_step import at_step
+from tests.support.contact_tables import AT, WHO, write
+from tests.support.memory_kafka import memory_kafka
+from tests.support.written_weeks import record
+
+WEEK = IsoWeek(2026, 47)
+NOW = AT + timedelta(minutes=1)
+REQUEST = EmailRequest(WEEK, NOW, Mode.SEND, early=True)
+SHARD = partition_of(WHO, 2)
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[Settings]:
+    """Give a home with a contact of the client, and nothing of it in the ledger."""
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, lock_wait=0.1) as kafka:
+        apply_topics(kafka.settings)
+        write(kafka.settings, folded=True)
+        yield kafka.settings
+
+
+@pytest.fixture
+def begun(at: Settings) -> PreparedWeek:
+    """Give the week as a run has prepared it that mails nobody yet."""
+    return prepare(REQUEST, at)
+
+
+def erased(settings: Settings) -> ErasedClient:
+    return erase(settings, ErasureRequest(WHO, "anna", "it asked for it", NOW))
+
+
+def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
+    at: Settings, begun: PreparedWeek
+) -> None:
+    assert begun.frozen is None
+    assert erased(at).postponed == {}
+    with pytest.raises(ShardpostError, match="a client was erased since this run began"):
+        send(begun, REQUEST, at)
+    assert prepare(REQUEST, at).snapshot.has_contacts
+
+
+@pytest.mark.usefixtures("begun")
+def test_while_the_week_is_mailed_nothing_is_on_record(at: Settings) -> None:
+    with locked(at, WEEK, [0]):
+        result = erased(at)
+    assert "is already running" in result.postponed[str(WEEK)]
+    assert list(decisions.list_all(at)) == []
+    assert erased(at).postponed == {}
+    assert len(list(decisions.list_all(at))) == 1
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_sender_that_holds_no_lock_here_is_fenced(at: Settings) -> None:
+    with closing(Ledger(at, WEEK, SHARD)) as sender:
+        assert sender.open().states([WHO]) == [None]
+        assert erased(at).ledger == []
+        with pytest.raises(FencedError):
+            sender.write([LedgerEntry(WHO, DeliveryState.SENDING)])
+
+
+@pytest.mark.usefixtures("begun")
+@pytest.mark.parametrize("step", ["tables", "letters"])
+def test_a_mail_that_was_sent_meanwhile_is_put_under_the_hash(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    record(at, WEEK, WHO, DeliveryState.FAILED)
+    hook = at_step(monkeypatch, erasure)
+    hook(step, lambda: record(at, WEEK, WHO, DeliveryState.SENT, f"to {WHO}"))
+    assert erased(at).ledger == [str(WEEK)]
+    [(client, entry)] = fold(ledger_topic.read(at, WEEK, SHARD)).items()
+    assert (client, entry.state) == (erased_id(WHO), DeliveryState.SENT)
+    assert WHO not in (entry.reason or "")
