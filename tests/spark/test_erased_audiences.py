@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from shardpost.delta.query import path_of
 from shardpost.erasure.erase import ErasureRequest, erase
 from shardpost.errors import ShardpostError
+from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks, send
@@ -24,6 +25,7 @@ from shardpost.weekly_email.old_audiences import erase_old
 from shardpost.weekly_email.old_weeks import close_old
 from shardpost.weekly_email.run import run as weekly_email
 from shardpost.weekly_email.shard_locks import locked
+from shardpost.weekly_email.spark import freeze_audience
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
@@ -123,3 +125,25 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client3@x.example": 1}
     assert frozen_weeks.find(world.settings, WEEK) is not None
+
+
+def test_a_freeze_that_began_before_an_erasure_refuses_behind_its_lock(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = IsoWeek(2026, 46)
+    world.commit(looked_at=later.end + timedelta(hours=8))
+
+    @contextmanager
+    def after_an_erasure(*given: Any, **more: Any) -> Iterator[None]:
+        monkeypatch.undo()
+        erase(world.settings, ErasureRequest("client2", "anna", "x", NOW))
+        with exclusive(*given, **more):
+            yield
+
+    monkeypatch.setattr(freeze_audience, "exclusive", after_an_erasure)
+    with pytest.raises(ShardpostError, match="a client was erased since this run began"):
+        run(world, "--freeze-only", week=later)
+    assert frozen_weeks.find(world.settings, later) is None
+    assert str(later) not in in_files(world)
+    assert run(world, "--freeze-only", week=later)[1]["recipients"] == 3
+    assert "client2@x.example" not in in_files(world)

@@ -4,39 +4,54 @@ A run writes, commits and merges files as holders/spark/table_writer.py does.
 """
 
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-import pyarrow as pa
-
 from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import rows
+from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
+from shardpost.holders.model.as_of import RELATIONS, holders
+from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.tables import (
+    EXCHANGE_EVENTS,
+    EXCHANGES,
+    POSITION_EVENTS,
+    POSITIONS,
+    SHARE_HOLDERS,
+    VIEW,
+)
 from shardpost.holders.restore_tables import restore_table
+from shardpost.maintenance.old_records import prune_old
 from shardpost.settings import Settings
+from tests.support import histories
+from tests.support.histories import History, Record, arrow, close, country_of, put
 
 # In the future: files were written long before, by the clock of the file system.
 START = datetime(2041, 1, 5, tzinfo=UTC)
 SHARDS = 2
+EXCHANGE = replace(country_of("NASDAQ", "US"), seq=0)
 # {table: its rows, as text}
 View = dict[str, list[str]]
 
 
 @dataclass
 class AgedTables:
-    """`expected` is what each committed snapshot has, by its number; `now` is the clock."""
+    """`expected` is what each committed snapshot has, by its number; `now` is the clock.
+
+    `fold_share` is how many of the compactions fold `positions`.
+    """
 
     settings: Settings
     random: Random
     now: datetime = START
+    fold_share: float = 1
     expected: dict[int, View] = field(default_factory=dict)
     _runs: Any = field(default_factory=itertools.count)
-    _positions: dict[str, str] = field(default_factory=dict)
+    _records: list[Record] = field(default_factory=list)
 
     def wait(self, **time: float) -> None:
         """Let the clock go on, or jump."""
@@ -47,22 +62,28 @@ class AgedTables:
         run, last = f"run{next(self._runs)}", snapshots.newest(self.settings)
         number = last.number + 1 if last else 1
         versions = {t.name: restore_table(self.settings, t, last) for t in VIEW}
-        known = dict(self._positions)
-        keys = self.random.sample([str(n) for n in range(40)], self.random.randint(1, 4))
-        known.update({key: f"client{self.random.randint(0, 5)}" for key in keys})
-        history = [{"key": k, "client": known[k], "snapshot": number, "seq": number} for k in keys]
-        latest = [{"key": k, "client": c, "is_open": True} for k, c in known.items()]
-        holders = [{"client": c, "snapshot": number, "shard": 0} for c in {*known.values()}]
-        for table, found in (
-            (POSITION_EVENTS, history),
-            (POSITIONS, latest),
-            (SHARE_HOLDERS, holders),
-        ):
+        new = self._read(number)
+        read = [*self._records, *new]
+        latest = histories.latest(read).values()
+        clients = {record.client for record in read if record.client}
+        folded = dict(last.folded) if last else {}
+        tables: dict[Table, list[dict[str, Any]]] = {
+            POSITION_EVENTS: [record.row() for record in new],
+            SHARE_HOLDERS: [{"client": c, "snapshot": number, "shard": 0} for c in clients],
+        }
+        if last is None:
+            tables |= {EXCHANGE_EVENTS: [EXCHANGE.row()], EXCHANGES: [EXCHANGE.row()]}
+        if last is None or self.random.random() < self.fold_share:
+            tables[POSITIONS] = [record.row() for record in latest]
+            folded.pop(POSITIONS.name, None)
+        else:
+            folded.setdefault(POSITIONS.name, last.number)
+        for table, found in tables.items():
             version = versions[table.name]
             folder = f"{version + 1:08d}-{run}-0"
             inner = f"{folder}/group=0" if table.grouped_by else folder
-            data = pa.Table.from_pylist(found, arrow_schema(table))
-            added = [parquet_files.write(self.settings, table, data, f"{inner}/a.parquet")]
+            path = f"{inner}/a.parquet"
+            added = [parquet_files.write(self.settings, table, arrow(table, found), path)]
             if crash == "files":
                 continue
             if table is POSITION_EVENTS:
@@ -77,12 +98,22 @@ class AgedTables:
             return
         ends = {"positions": {0: number}}
         made = Snapshot(
-            *(number, self.now, self.now, ends, versions, Counts(len(known))),
+            *(number, self.now, self.now, ends, versions, Counts(len(latest))),
             *("test", run, "US", SHARDS),
+            folded=folded,
+            history_from=last.history_from if last else None,
         )
+        self._records = read  # before anybody reads the snapshot
         snapshots.commit(self.settings, made)
-        self._positions = known
         self.expected[number] = self.view(made)
+
+    def prune(self) -> bool:
+        """Prune the history by SHARDPOST_HISTORY_DAYS; tell whether that made a snapshot."""
+        if not prune_old(self.settings, self.now).rows:
+            return False
+        made = snapshots.current(self.settings)
+        self.expected[made.number] = self.view(made)
+        return True
 
     def age(self, runs: int) -> None:
         """Compact so often within some hours, and then daily, until only the last of each stays."""
@@ -106,6 +137,38 @@ class AgedTables:
         for snapshot in found:
             assert self.view(snapshot) == self.expected[snapshot.number], snapshot.number
         return {snapshot.number for snapshot in found}
+
+    def instants(self, snapshot: Snapshot) -> list[datetime | None]:
+        """Return the times at which its answer may change, from `history_from` on; None is now."""
+        least = snapshot.history_from or START - timedelta(days=9999)
+        found = {record.timestamp for record in self._known(snapshot)}
+        found |= {max(found) + timedelta(milliseconds=1), least}
+        return [None, *sorted(at for at in found if at >= least)]
+
+    def require_answers(self, snapshot: Snapshot, instants: Iterable[datetime | None]) -> None:
+        """Hold who holds what as of each of these times against the plain fold of all records."""
+        history = History(self._known(snapshot), [EXCHANGE])
+        for as_of in instants:
+            sql = holders(snapshot.country, as_of)
+            found = rows(self.settings, sql, at_snapshot(snapshot, *RELATIONS))
+            held = {r["client"]: sorted(r["positions"], key=position_sort_key) for r in found}
+            assert held == histories.holders_of(history, as_of), (snapshot.number, as_of)
+
+    def _known(self, snapshot: Snapshot) -> list[Record]:
+        return [record for record in self._records if record.snapshot <= snapshot.number]
+
+    def _read(self, number: int) -> list[Record]:
+        """Return new records, of which one may be late."""
+        hour = (self.now - histories.START) // timedelta(hours=1)
+        keys = self.random.sample(range(12), self.random.randint(1, 4))
+        late = self.random.choice([0, 0, 0, 30])
+        made = []
+        for place, key in enumerate(keys, len(self._records)):
+            client = self.random.choice([None, *(f"client{n}" for n in range(6))])
+            at = hour - (late if key == keys[0] else 0)
+            record = put(str(key), client, "NASDAQ", at) if client else close(str(key), at)
+            made.append(replace(record, seq=place, snapshot=number))
+        return made
 
 
 def _query(settings: Settings, table: Table, version: int) -> list[dict[str, Any]]:
