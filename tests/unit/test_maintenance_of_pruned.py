@@ -85,16 +85,17 @@ def test_readers_beside_prunings_and_maintenance_never_see_a_hole(aged: AgedTabl
     def read(number: int) -> int:
         count = 0
         for count, chosen in enumerate(offered(number), 1):
-            found, expected = aged.view(chosen), aged.expected.get(chosen.number)
-            assert expected is None or found == expected
-            aged.require_answers(chosen, [None, (times := aged.instants(chosen))[-count % len(times)]])
+            times = aged.instants(chosen)
+            aged.require_answers(chosen, [times[-count % len(times)]])
+            if expected := aged.expected.get(chosen.number):
+                assert aged.view(chosen) == expected
         return count
 
     with ThreadPoolExecutor(READERS) as pool:
         readers = [pool.submit(read, number) for number in range(READERS)]
         pruned = 0
         try:
-            for _ in range(4):
+            for _ in range(3):
                 aged.compact()
                 pruned += aged.prune()
                 maintain(aged.settings, aged.now)
