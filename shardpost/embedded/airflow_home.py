@@ -17,6 +17,7 @@ USER = "admin"
 PARALLEL_TASKS = 4
 BIN = Path(sys.executable).parent
 # May be set to a cluster's connection; else Spark runs where the commands run it.
+METRICS = "AIRFLOW__METRICS__"
 SPARK_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 DATABASE = "shardpost.embedded.airflow_database.CONNECT"
 API_SERVER = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{DATABASE}_API"}
@@ -29,8 +30,15 @@ def address(settings: Settings) -> str:
 
 
 def process_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment of a process of this Airflow, without variables of another Airflow."""
-    inherited = {name: text for name, text in os.environ.items() if not name.startswith("AIRFLOW_")}
+    """Return the environment of a process of this Airflow, without variables of another Airflow.
+
+    But with those that say where its metrics go.
+    """
+    inherited = {
+        name: text
+        for name, text in os.environ.items()
+        if name.startswith(METRICS) or not name.startswith("AIRFLOW_")
+    }
     return inherited | environment(settings)
 
 

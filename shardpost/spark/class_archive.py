@@ -48,13 +48,16 @@ class Archive:
 
 def read_options() -> tuple[str, ...]:
     """Return the JVM's option that reads the largest archive there is; none if there is none."""
-    return Archive(_largest(), None).jvm_options
+    return () if _has_folder_in_class_path() else Archive(_largest(), None).jvm_options
 
 
 @contextmanager
 def read_or_create(job: JobSpec) -> Iterator[Archive]:
     """Give the largest archive to read, or a new one to create where this job would add to it."""
     full, small = _paths()
+    if _has_folder_in_class_path():
+        yield Archive(full.with_suffix(".none"), None)
+        return
     own = full if job.has_own_class_archive else small
     if full.exists() or own.exists() or not os.access(FOLDER, os.W_OK):
         yield Archive(_largest(), None)
@@ -65,6 +68,11 @@ def read_or_create(job: JobSpec) -> Iterator[Archive]:
         yield Archive(own, new)
     finally:
         new.unlink(missing_ok=True)
+
+
+def _has_folder_in_class_path() -> bool:
+    """Tell whether Spark puts its folder of settings there: then the JVM has no archive."""
+    return bool(os.environ.get("SPARK_CONF_DIR"))
 
 
 def _largest() -> Path:

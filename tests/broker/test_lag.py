@@ -248,8 +248,8 @@ def test_the_command_sorts_warns_and_filters(quick: Settings) -> None:
     text = shardpost("lag", "--group", "both", "--topic", "late")
     assert "loses data in 23 h 59 min unless it reads on: retention.ms is 86400000" in text
     assert "soon" not in text
-    assert json.loads(shardpost("lag", "--json", "--group", "nobody")) == []
-    assert shardpost("lag", "--group", "nobody") == "no reader has committed an offset\n"
+    assert "nobody: expected a group" in shardpost.refused("lag", "--group", "nobody", code=1)
+    assert "gone: expected a group" in shardpost.refused("lag", "--json", "--topic", "gone", code=1)
 
 
 def test_tables_that_cannot_be_read_are_said_beside_what_is_known(quick: Settings) -> None:

@@ -28,7 +28,9 @@ def test_every_path_of_airflow_is_set_in_its_home_or_in_the_checkout(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", "/of/another/airflow")
+    monkeypatch.setenv("AIRFLOW__METRICS__OTEL_ON", "True")
     found = process_environment(settings)
+    assert found["AIRFLOW__METRICS__OTEL_ON"] == "True"
     home = settings.home / "airflow"
     assert {name: found[name] for name in OF_THE_HOME} == {
         name: text.format(home) for name, text in OF_THE_HOME.items()

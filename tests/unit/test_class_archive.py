@@ -68,3 +68,15 @@ def test_a_folder_that_is_not_ours_to_write_is_left_alone(
     monkeypatch.setattr("os.access", lambda *_: False)
     run(COMPACTION)
     assert list(folder.iterdir()) == []
+
+
+def test_with_a_folder_of_settings_in_the_class_path_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert run(COMPACTION) == ""
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    run(COMPACTION)
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert run(SWEEP) == ""
+    assert class_archive.read_options() == ()
