@@ -22,13 +22,13 @@ from tests.support.short_retentions import commit, create, growing, put, quick_b
 
 SMALL = {"segment.ms": "500", "file.delete.delay.ms": "100"}
 CONFIGS = {
-    "time": SMALL | {"retention.ms": "4000"},
+    "time": SMALL | {"retention.ms": "15000"},
     "size": {"segment.ms": "1000", "retention.ms": "-1", "retention.bytes": "400000"},
     "tombstone": SMALL
     | {
         "cleanup.policy": "compact",
-        "min.compaction.lag.ms": "2000",
-        "delete.retention.ms": "3000",
+        "min.compaction.lag.ms": "6000",
+        "delete.retention.ms": "6000",
         "min.cleanable.dirty.ratio": "0.001",
     },
     "expiry": SMALL,
@@ -76,11 +76,14 @@ def waiting_readers(settings: Settings) -> list[Reader]:
     create(settings, {one.group: config_of(one) for one in readers})
     before = [(f"first-{number}", "x") for number in range(TOMBSTONE_AT)]
     keys = [*before, ("closed", None), ("last", "x")]
-    put(settings, *((one.group, *record) for one in readers for record in keys))
     members = [one for one in readers if one.group in WITH_MEMBER]
     commit(settings, *((one.group, one.partition, 0) for one in readers if one not in members))
+    put(settings, *((one.group, *record) for one in members for record in keys))
     for one in members:
         leave(settings, one.group, one.partition)
+    # Last, since from then on the time of some of them runs.
+    others = [one for one in readers if one not in members]
+    put(settings, *((one.group, *record) for one in others for record in keys))
     return readers
 
 
