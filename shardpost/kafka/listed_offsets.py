@@ -1,6 +1,7 @@
 """Offsets of many partitions at once: where they begin and end, or where a time begins."""
 
 from collections.abc import Collection
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -10,6 +11,8 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from shardpost.kafka.clients import admin
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
+
+AT_ONCE = 2_000
 
 
 class ListedOffset(NamedTuple):
@@ -53,18 +56,24 @@ def _listed(
     spec: OffsetSpec,
     level: IsolationLevel,
 ) -> Listed:
-    found, failed = Listed({}, {})
-    if not partitions:
-        return Listed(found, failed)
-    asked = {confluent_kafka.TopicPartition(*partition): spec for partition in partitions}
+    found, wanted = Listed({}, {}), list(partitions)
+    if not wanted:
+        return found
     client = admin(settings)  # it has to outlive what it asks for
-    seconds = settings.kafka_timeout
-    futures = client.list_offsets(asked, isolation_level=level, request_timeout=seconds)
-    for asked_for, future in futures.items():
-        partition = TopicPartition(asked_for.topic, asked_for.partition)
-        try:
-            answer: Any = future.result()
-            found[partition] = ListedOffset(int(answer.offset), int(answer.timestamp))
-        except KafkaException as error:
-            failed[partition] = str(error.args[0].str())
-    return Listed(found, failed)
+    for start in range(0, len(wanted), AT_ONCE):
+        asked = wanted[start : start + AT_ONCE]
+        specs = {confluent_kafka.TopicPartition(*partition): spec for partition in asked}
+        seconds = settings.kafka_timeout
+        futures = client.list_offsets(specs, isolation_level=level, request_timeout=seconds)
+        for asked_for, future in futures.items():
+            _add(found, TopicPartition(asked_for.topic, asked_for.partition), future)
+    return found
+
+
+def _add(listed: Listed, partition: TopicPartition, future: "Future[Any]") -> None:
+    try:
+        answer = future.result()
+    except KafkaException as error:
+        listed.failed[partition] = str(error.args[0].str())
+    else:
+        listed.found[partition] = ListedOffset(int(answer.offset), int(answer.timestamp))

@@ -45,10 +45,14 @@ def stable_ends(settings: Settings, counts: Mapping[str, int]) -> StableEnds:
 
 def open_transactions(settings: Settings, found: StableEnds) -> list[OpenTransaction]:
     """Return the first transaction of each partition that is still open."""
-    return [_opened(settings, begins) for begins in unreached(found.high, ends(found.stable))]
+    return [opened(settings, begins) for begins in unreached(found.high, ends(found.stable))]
 
 
-def _opened(settings: Settings, begins: Coordinates) -> OpenTransaction:
+def opened(settings: Settings, begins: Coordinates) -> OpenTransaction:
+    """Return the transaction that is open from a last stable offset on.
+
+    KafkaUnreachableError if its partition cannot be read now.
+    """
     partition, offset = begins.topic_partition, begins.offset
     first = next(read_to_end(settings, partition, start=offset, uncommitted=True), None)
     return OpenTransaction(begins, None if first is None else instant_of(first.timestamp()[1]))

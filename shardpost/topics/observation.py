@@ -13,12 +13,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.errors import ShardpostError
-from shardpost.instants import instant_of
 from shardpost.kafka.broker_version import version_at
-from shardpost.kafka.clients import admin, unreachable
+from shardpost.kafka.clients import KafkaUnreachableError, admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.described_configs import Described, brokers_described, topics_described
-from shardpost.kafka.last_stable import ends_of, first_time
+from shardpost.kafka.listed_offsets import endings
+from shardpost.kafka.stable_ends import opened
 from shardpost.settings import Settings
 from shardpost.topics.model.expected import INTERNAL, Expected
 from shardpost.topics.model.found import (
@@ -140,15 +140,17 @@ def _behind(settings: Settings, cluster: Cluster) -> tuple[tuple[Behind, ...], l
         for number, partition in enumerate(topic.partitions)
         if partition.leader >= 0
     ]
-    ends = ends_of(settings, asked, committed=False)
-    stable = ends_of(settings, ends.known, committed=True)
-    suspects = [one for one, at in stable.known.items() if at < ends.known[one]]
-    suspects = _still_open(settings, suspects, stable.known)
+    high = endings(settings, asked, committed=False)
+    stable = endings(settings, high.found, committed=True)
+    ends = {one: end.offset for one, end in high.found.items()}
+    readable = {one: end.offset for one, end in stable.found.items()}
+    suspects = [one for one, at in readable.items() if at < ends[one]]
+    suspects = _still_open(settings, suspects, readable)
     behind = tuple(
-        Behind(*one, stable.known[one], ends.known[one], _since(settings, one, stable.known[one]))
+        Behind(*one, readable[one], ends[one], _since(settings, one, readable[one]))
         for one in suspects
     )
-    unknown = {one.topic: why for one, why in {**ends.unknown, **stable.unknown}.items()}
+    unknown = {one.topic: why for one, why in {**high.failed, **stable.failed}.items()}
     return behind, [Unknown(topic, "offsets", why) for topic, why in unknown.items()]
 
 
@@ -159,11 +161,13 @@ def _still_open(
     deadline = time.monotonic() + ENDING_SECONDS
     while suspects and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        now = ends_of(settings, suspects, committed=True).known
-        suspects = [one for one in suspects if now.get(one, stable[one]) == stable[one]]
+        now = endings(settings, suspects, committed=True).found
+        suspects = [one for one in suspects if one not in now or now[one].offset == stable[one]]
     return suspects
 
 
 def _since(settings: Settings, partition: TopicPartition, offset: int) -> datetime | None:
-    at = first_time(settings, partition, offset)
-    return None if at is None else instant_of(at)
+    try:
+        return opened(settings, partition.at(offset)).since
+    except KafkaUnreachableError:
+        return None

@@ -29,6 +29,7 @@ class ListedOffset(NamedTuple):
     """What `list_offsets` finds of a partition."""
 
     offset: int
+    timestamp: int = -1
 
 
 class MemoryAdmin:
