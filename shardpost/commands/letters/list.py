@@ -12,12 +12,11 @@ from shardpost.commands.letters.grouped_options import grouped
 from shardpost.commands.options import AS_JSON, Instant
 from shardpost.commands.text_table import text_table
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.letter_state import OPEN, LetterState
 from shardpost.errors import DONE
 from shardpost.printable import one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
-OPEN = (LetterState.WAITING, LetterState.PARKED)
 # Others are listed that were dealt with in that time: so long `retries` has what became of them.
 RECENT = timedelta(days=7)
 HEADING = ("state", "origin", "error", "letters", "since", "such as")

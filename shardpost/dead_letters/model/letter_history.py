@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.letter_state import OPEN, LetterState
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 
@@ -20,7 +20,6 @@ _STAGES = {
     LetterState.REDRIVEN: 2,
     LetterState.DISCARDED: 2,
 }
-_IN_TOPIC = (LetterState.WAITING, LetterState.PARKED)
 
 # {topic: which one of that name it is now}: 0 is the first that is known, and one that was deleted
 # and recreated is the next.
@@ -79,7 +78,7 @@ class Step:
     @property
     def is_in_topic(self) -> bool:
         """Whether the letter is in the step's topic: waiting there, or parked."""
-        return self.state in _IN_TOPIC
+        return self.state in OPEN
 
     def is_past(self, generations: Generations) -> bool:
         """Tell whether its topic is no more: another one of that name is there now."""

@@ -12,3 +12,7 @@ class LetterState(StrEnum):
     REDRIVEN = "redriven"
     DISCARDED = "discarded"
     DROPPED = "dropped"
+
+
+# The letter is in its topic: nothing has dealt with it yet.
+OPEN = (LetterState.WAITING, LetterState.PARKED)

@@ -5,18 +5,16 @@ from datetime import datetime
 
 from shardpost import tables
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.letter_state import OPEN, LetterState
 from shardpost.settings import Settings
 from shardpost.watch.model.found import Found
 from shardpost.watch.model.rules import LETTERS_HELD, LETTERS_OVERDUE, LETTERS_PARKED
-
-OPEN = (LetterState.WAITING, LetterState.PARKED)
 
 
 def look(settings: Settings, now: datetime) -> Found:
     """Measure the letters that are waiting or parked."""
     found = Found()
-    letters = [step for step in tables.letters(settings, closed_since=now) if step.state in OPEN]
+    letters = [step for step in tables.letters(settings, closed_since=now) if step.is_in_topic]
     for state in OPEN:
         steps = [step for step in letters if step.state is state]
         found.measure("letters", len(steps), state=str(state))
