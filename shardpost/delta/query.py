@@ -22,7 +22,7 @@ from shardpost.settings import Settings
 
 def path_of(settings: Settings, table: Table) -> str:
     """Return the path or URL of a table."""
-    return f"{settings.tables_root}/{table.name}"
+    return f"{settings.tables_root}/{table.path}"
 
 
 def exists(settings: Settings, table: Table) -> bool:
@@ -31,8 +31,8 @@ def exists(settings: Settings, table: Table) -> bool:
 
 
 def at_snapshot(snapshot: Snapshot, *tables: Table) -> dict[Table, Version]:
-    """Return the versions of those tables at a snapshot, as `query` takes them."""
-    return {table: version_at(snapshot, table) for table in tables}
+    """Return those tables where a snapshot has them, and their versions, as `query` takes them."""
+    return {snapshot.located(table): version_at(snapshot, table) for table in tables}
 
 
 def version_at(snapshot: Snapshot, table: Table) -> Version:
@@ -170,10 +170,10 @@ def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
     try:
         return DeltaTable(path, version=version)
     except TableNotFoundError:
-        raise ShardpostError(f"no table {table.name} in {settings.tables_root}") from None
+        raise ShardpostError(f"no table {table.path} in {settings.tables_root}") from None
     except DeltaError as error:
         raise ShardpostError(
-            f"table {table.name} in {settings.tables_root} cannot be read at version {version}:"
+            f"table {table.path} in {settings.tables_root} cannot be read at version {version}:"
             f" {_first_line(error)}"
         ) from None
 
@@ -187,7 +187,7 @@ def _reporting_missing_files(
     except pa.ArrowInvalid as error:
         if "not found" not in str(error):
             raise
-        names = ", ".join(f"{t.name}@{stored_version(v)}" for t, v in versions.items())
+        names = ", ".join(f"{t.path}@{stored_version(v)}" for t, v in versions.items())
         raise ShardpostError(
             f"a file of {names} in {settings.tables_root} is missing: it was vacuumed, or removed"
             " by hand; ask for a newer snapshot"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.kafka.offset_ranges import Offsets
 
@@ -58,7 +59,9 @@ class Counts:
 class Snapshot:
     """One committed row of the table `snapshots`.
 
-    `tables` is {name: version}; `shards` is how many partitions `share-holders` has, for good.
+    `tables` is {name: version}, and `folders` {name: folder} of those tables that were rebuilt:
+    all others are in the folder of their name. `shards` is how many partitions `share-holders`
+    has, for good.
     `topic_ids` is {topic: Kafka's id} of the topics that were read, as far as they are known.
     `generations` is {input: how many times its topic was recreated}; 0 where it is not there.
     `looked_at` is when the inputs were found to hold no more than `end_offsets`, NEVER if they were
@@ -69,6 +72,10 @@ class Snapshot:
     far as is known: earlier versions of the tables with contacts (`Table.contacts`) have its own.
     `history_from` is the time from which on the histories have all, None if they always do: of the
     records before it, each key has its latest.
+    `rebuilt_in` is the number of the snapshot in which rebuilt tables were last swapped with those
+    before: rows of earlier snapshots may be other ones since then.
+    `set_country` is what SHARDPOST_COUNTRY was when `country` was chosen, if that is another one:
+    who swaps tables for another country does so for good, and not until the next compaction.
     """
 
     number: int
@@ -87,6 +94,20 @@ class Snapshot:
     folded: Mapping[str, int] = field(default_factory=dict)
     erased_in: int | None = None
     history_from: datetime | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
+    rebuilt_in: int | None = None
+    set_country: str | None = None
+
+    def located(self, table: Table) -> Table:
+        """Return a table in the folder where this snapshot has it."""
+        return table.located(self.folders) if self.folders else table
+
+    def country_now(self, setting: str) -> str:
+        """Return the country whose stock counts from now on, by SHARDPOST_COUNTRY.
+
+        That of this snapshot, unless the setting was changed since that was chosen.
+        """
+        return self.country if setting == (self.set_country or self.country) else setting
 
     def require_history(self, at: datetime) -> None:
         """Refuse a time of which the histories do not have all any more."""

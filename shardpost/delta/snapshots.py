@@ -1,10 +1,9 @@
 """The table `snapshots`, the commit point of every view; without a JVM."""
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -14,10 +13,10 @@ from shardpost.delta import snapshot_retention
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, rows
 from shardpost.delta.row_bounds import HIGHEST, row_files
-from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_rows import row_of, snapshot_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.kafka.offset_ranges import Offsets
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,14 +27,15 @@ if TYPE_CHECKING:
 # number of partitions of share-holders. `topic_ids`, `generations`, `incomplete_look` and `folded`
 # are JSON objects too, null in rows of versions that did not know them; `incomplete_look` also if
 # all was read. `erased_in` is null if no client was erased,
-# `history_from` if nothing was pruned.
+# `history_from` if nothing was pruned, `rebuilt_in` and `folders` if no table was rebuilt,
+# `set_country` if it is `country`.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
     " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
     " generations STRING, incomplete_look STRING, folded STRING, erased_in BIGINT,"
-    " history_from TIMESTAMP",
+    " history_from TIMESTAMP, folders STRING, rebuilt_in BIGINT, set_country STRING",
     added=(
         ("topic_ids", "STRING"),
         ("generations", "STRING"),
@@ -43,6 +43,9 @@ SNAPSHOTS = Table(
         ("folded", "STRING"),
         ("erased_in", "BIGINT"),
         ("history_from", "TIMESTAMP"),
+        ("folders", "STRING"),
+        ("rebuilt_in", "BIGINT"),
+        ("set_country", "STRING"),
     ),
 )
 
@@ -65,7 +68,7 @@ def newest(settings: Settings) -> Snapshot | None:
     least = max((file.highest for file in files if file.highest != HIGHEST), default=0)
     sql = f"SELECT * FROM snapshots WHERE snapshot >= {least} ORDER BY snapshot DESC LIMIT 1"  # noqa: S608 - a number
     found = rows(settings, sql, {SNAPSHOTS: table.version()})
-    return _snapshot(found[0]) if found else None
+    return snapshot_of(found[0]) if found else None
 
 
 def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
@@ -112,12 +115,12 @@ def list_all(settings: Settings) -> list[Snapshot]:
     if not exists(settings, SNAPSHOTS):
         return []
     found = rows(settings, "SELECT * FROM snapshots ORDER BY snapshot", {SNAPSHOTS: None})
-    return [_snapshot(row) for row in found]
+    return [snapshot_of(row) for row in found]
 
 
 def commit(settings: Settings, snapshot: Snapshot) -> None:
     """Insert a snapshot; ConflictError if there is one of its number, or a newer one."""
-    row = pa.Table.from_pylist([_row(snapshot)], SCHEMA)
+    row = pa.Table.from_pylist([row_of(snapshot)], SCHEMA)
 
     def insert(table: "RowTable") -> None:
         there = table.newest()
@@ -138,7 +141,7 @@ def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
     That is `looked_at`, `incomplete`, `topic_ids` and `end_offsets`.
     """
     names = ("looked_at", "topic_ids", "end_offsets", "incomplete_look")
-    row = _row(snapshot)
+    row = row_of(snapshot)
     seen = {name: pa.array([row[name]], SCHEMA.field(name).type) for name in names}
 
     def update(table: "RowTable") -> None:
@@ -199,67 +202,3 @@ def _nearest(kept: Collection[int], number: int) -> str:
     before = max((one for one in kept if one < number), default=None)
     after = min(one for one in kept if one > number)  # the newest is always kept
     return f"{after}" if before is None else f"{before} and {after}"
-
-
-def _row(snapshot: Snapshot) -> dict[str, Any]:
-    form = snapshot.as_json()
-    return form | {
-        "committed_at": snapshot.committed_at,
-        "looked_at": snapshot.looked_at,
-        "end_offsets": json.dumps(form["end_offsets"]),
-        "tables": json.dumps(form["tables"]),
-        "held": snapshot.counts.held,
-        "country": snapshot.country,
-        "shards": snapshot.shards,
-        "code_version": snapshot.code_version,
-        "run": snapshot.run,
-        "topic_ids": json.dumps(dict(snapshot.topic_ids)),
-        "generations": json.dumps(dict(snapshot.generations)),
-        "incomplete_look": _look_text(snapshot.incomplete),
-        "folded": json.dumps(dict(snapshot.folded)),
-        "erased_in": snapshot.erased_in,
-        "history_from": snapshot.history_from,
-    }
-
-
-def _snapshot(row: dict[str, Any]) -> Snapshot:
-    return Snapshot(
-        number=row["snapshot"],
-        committed_at=row["committed_at"],
-        looked_at=row["looked_at"],
-        end_offsets=_offsets(json.loads(row["end_offsets"])),
-        tables=json.loads(row["tables"]),
-        counts=Counts(row["positions"], row["holders"], row["held"], row["rejected"]),
-        code_version=row["code_version"],
-        run=row["run"],
-        country=row["country"],
-        shards=row["shards"],
-        topic_ids=json.loads(row["topic_ids"] or "{}"),
-        generations=json.loads(row["generations"] or "{}"),
-        incomplete=_look(row["incomplete_look"]),
-        folded=json.loads(row["folded"] or "{}"),
-        erased_in=row["erased_in"],
-        history_from=row["history_from"],
-    )
-
-
-def _offsets(form: dict[str, dict[str, int]]) -> Offsets:
-    return {
-        topic: {int(partition): end for partition, end in partitions.items()}
-        for topic, partitions in form.items()
-    }
-
-
-def _look_text(look: IncompleteLook | None) -> str | None:
-    if look is None:
-        return None
-    times = {"at": look.at.isoformat(), "read_at": look.read_at.isoformat()}
-    return json.dumps(times | {"ends": look.ends})
-
-
-def _look(text: str | None) -> IncompleteLook | None:
-    if text is None:
-        return None
-    form = json.loads(text)
-    at, read_at = (datetime.fromisoformat(form[name]) for name in ("at", "read_at"))
-    return IncompleteLook(at, _offsets(form["ends"]), read_at)

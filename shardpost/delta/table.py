@@ -1,6 +1,7 @@
 """The declaration of a Delta table."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 # ((name, type of Spark SQL), …)
 Columns = tuple[tuple[str, str], ...]
@@ -31,7 +32,7 @@ class Table:
     reads as null, until the next compaction adds it. Where a snapshot says that its files are
     folded up to an earlier one, its rows are what `layer` says. Columns of `contacts` may have
     names and addresses: the log of the table has no bounds of them, and what they have of a client
-    goes when it is erased.
+    goes when it is erased. It lies in the folder of its name, or in `folder` if a snapshot says so.
     """
 
     name: str
@@ -41,6 +42,19 @@ class Table:
     added: Columns = ()
     layer: Layer | None = None
     contacts: tuple[str, ...] = ()
+    folder: str | None = None
+
+    @property
+    def path(self) -> str:
+        """Its folder within that of all tables."""
+        return self.folder or self.name
+
+    def located(self, folders: Mapping[str, str]) -> "Table":
+        """Return the table, and the source of its layer, in the folders of {name: folder}."""
+        folder, layer = folders.get(self.name), self.layer
+        if layer and layer.source:
+            layer = replace(layer, source=layer.source.located(folders))
+        return replace(self, folder=folder, layer=layer)
 
     @property
     def layer_source(self) -> "Table":

@@ -65,9 +65,10 @@ def _in_words(age: timedelta) -> str:
 def _check_tables(settings: Settings, snapshot: Snapshot) -> Finding:
     """Check that each table has the snapshot's version, and on a disk, all its files."""
     problems = [
-        f"{name}@{version}: {problem}"
+        f"{folder}@{version}: {problem}"
         for name, version in snapshot.tables.items()
-        if (problem := table_problem(f"{settings.tables_root}/{name}", version))
+        for folder in (snapshot.folders.get(name, name),)
+        if (problem := table_problem(f"{settings.tables_root}/{folder}", version))
     ]
     if problems:
         return _unreadable(settings, problems)

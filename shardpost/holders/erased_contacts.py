@@ -68,7 +68,9 @@ def _find(settings: Settings, snapshot: Snapshot, client: str) -> Found:
     }
     versions = {table: snapshot.tables.get(table.name) for table in OF_CONTACTS}
     return {
-        table: files_with_contact(settings, table, version, ("key", keys[table]), masks[table])
+        table: files_with_contact(
+            settings, snapshot.located(table), version, ("key", keys[table]), masks[table]
+        )
         if version is not None
         else {}
         for table, version in versions.items()

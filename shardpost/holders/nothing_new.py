@@ -34,7 +34,7 @@ def is_nothing_new(settings: Settings, look: Look, unread: Unread) -> bool:
     """Tell whether the last snapshot is what this look would make."""
     if look.last is None or unread.ranges or unread.reconciliation:
         return False
-    return look.last.country == settings.country
+    return look.last.country == look.last.country_now(settings.country)
 
 
 def stay(settings: Settings, look: Look, unread: Unread) -> JobResult:

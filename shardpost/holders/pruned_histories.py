@@ -97,7 +97,7 @@ def prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | Non
         last = snapshots.current(settings)
         rewrites = {}
         for table, files in pruning.files.items():
-            there = table_log.sizes(settings, table, last.tables[table.name])
+            there = table_log.sizes(settings, last.located(table), last.tables[table.name])
             rewrites[table] = {
                 path: _Rest(one.going) for path, one in files.items() if path in there
             }
@@ -127,7 +127,7 @@ class _Rest:
 def _going(
     settings: Settings, tables: InputTables, snapshot: Snapshot, horizon: Horizon
 ) -> dict[str, GoingFile]:
-    table = tables.history
+    table = snapshot.located(tables.history)
     sizes = table_log.sizes(settings, table, snapshot.tables[table.name])
     paths = sorted(sizes)
     lengths = [_length(settings, table, path) for path in paths]

@@ -17,11 +17,12 @@ log = logging.getLogger(__name__)
 
 def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> int:
     """Create a table, or restore it to the version of the last snapshot; return its version now."""
+    table = last.located(table) if last else table
     committed = last.tables.get(table.name, 0) if last else 0  # a table is created as version 0
     newest = table_log.newest_version(settings, table)
     if newest is None and committed:
         raise ShardpostError(
-            f"no table {table.name} in {settings.tables_root}: snapshot"
+            f"no table {table.path} in {settings.tables_root}: snapshot"
             f" {last.number if last else 0} is of its version {committed}; restore it from a"
             " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
             " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
@@ -32,7 +33,7 @@ def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> in
     if newest != committed:
         log.info(
             "%s: restoring version %d: an interrupted run left version %d",
-            *(table.name, committed, newest),
+            *(table.path, committed, newest),
         )
         newest = table_log.restore(settings, table, committed)
     return table_log.bring_up_to_date(settings, table, newest)

@@ -38,7 +38,8 @@ def commit_rewritten(
     step("restore tables")
     versions = {table.name: restore_table(settings, table, last) for table in VIEW}
     for table, files in rewrites.items():
-        versions[table.name] = commit_files(settings, table, versions[table.name], files, run)
+        there, version = last.located(table), versions[table.name]
+        versions[table.name] = commit_files(settings, there, version, files, run)
     made = replace(
         last,
         number=last.number + 1,

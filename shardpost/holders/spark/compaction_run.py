@@ -52,7 +52,18 @@ class CompactionRun:
     @property
     def number(self) -> int:
         """The number of the snapshot that this run makes."""
-        return self.last.number + 1 if self.last else 1
+        return self.tables.number
+
+    @property
+    def country(self) -> str:
+        """Whose stock counts from this run on."""
+        setting = self.settings.country
+        return self.last.country_now(setting) if self.last else setting
+
+    @property
+    def set_country(self) -> str | None:
+        """`Snapshot.set_country` of the snapshot that this run makes."""
+        return self.settings.country if self.settings.country != self.country else None
 
     @property
     def shards(self) -> int:

@@ -6,7 +6,7 @@ from shardpost.delta.layers import LayeredVersion
 from shardpost.delta.query import rows
 from shardpost.delta.table import Table
 from shardpost.holders.model.folding import FoldingRule
-from shardpost.holders.spark.compaction_run import CompactionRun
+from shardpost.holders.spark.holders_run import HoldersRun
 from shardpost.holders.spark.table_writer import LAYERED
 from shardpost.settings import Settings
 from shardpost.steps import step
@@ -14,14 +14,14 @@ from shardpost.steps import step
 log = logging.getLogger(__name__)
 
 
-def fold_layers(run: CompactionRun) -> None:
+def fold_layers(run: HoldersRun) -> None:
     """Rewrite the tables whose layer is due to be folded in, as this run sees them."""
     rule = _rule(run.settings)
     for table in LAYERED:
         version = run.tables.at(table)
         if not isinstance(version, LayeredVersion):
             continue
-        records, stored = _sizes(run.settings, table, version)
+        records, stored = _sizes(run.settings, run.tables.located(table), version)
         runs = run.number - version.folded
         if rule.is_due(records=records, rows=stored, runs=runs):
             step(f"{table.name} fold")

@@ -41,7 +41,7 @@ def held_positions(
     """
     snapshot.require_history(as_of)
     for table in RELATIONS:
-        frame = read(spark, settings, table, version_at(snapshot, table))
+        frame = read(spark, settings, snapshot.located(table), version_at(snapshot, table))
         frame.createOrReplaceTempView(table.name)
     held = spark.sql(counted_positions(snapshot.country, as_of))
     return held.groupBy("client").agg(_in_order_of_ids().alias("positions"))
@@ -49,8 +49,10 @@ def held_positions(
 
 def contacts(spark: SparkSession, settings: Settings, snapshot: Snapshot) -> DataFrame:
     """Return (client, name, email, subscribed) of every client that has a record."""
-    clients = read(spark, settings, CLIENTS, version_at(snapshot, CLIENTS)).where("is_open")
-    return clients.select(F.col("key").alias("client"), "name", "email", "subscribed")
+    clients = read(spark, settings, snapshot.located(CLIENTS), version_at(snapshot, CLIENTS))
+    return clients.where("is_open").select(
+        F.col("key").alias("client"), "name", "email", "subscribed"
+    )
 
 
 def unsubscribed_since(settings: Settings, snapshot: Snapshot, since: int) -> frozenset[str]:
@@ -60,8 +62,10 @@ def unsubscribed_since(settings: Settings, snapshot: Snapshot, since: int) -> fr
     """
     if snapshot.number <= since:
         return frozenset()
+    # Rows of rebuilt tables may be other ones without being of a later snapshot.
+    later = "true" if (snapshot.rebuilt_in or 0) > since else f"snapshot > {since:d}"
     sql = (
-        f"SELECT key FROM clients WHERE snapshot > {since:d}"  # noqa: S608 - a number
+        f"SELECT key FROM clients WHERE {later}"  # noqa: S608 - a number
         " AND NOT (is_open AND COALESCE(subscribed, false))"
     )
     found = query(settings, sql, at_snapshot(snapshot, CLIENTS))

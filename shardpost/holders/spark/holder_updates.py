@@ -9,10 +9,11 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta.layers import Version
-from shardpost.delta.query import rows, version_at
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.table import Table
 from shardpost.holders.model import tables as t
 from shardpost.holders.spark import fold
-from shardpost.holders.spark.compaction_run import CompactionRun
+from shardpost.holders.spark.holders_run import HoldersRun
 from shardpost.holders.spark.known_rows import known_holders
 from shardpost.holders.spark.totals import totals
 from shardpost.settings import Settings
@@ -39,7 +40,7 @@ class _CountingExchanges:
         return self.before ^ self.now
 
 
-def update_holders(run: CompactionRun, changed: DataFrame | None) -> HoldersChange:
+def update_holders(run: HoldersRun, changed: DataFrame | None) -> HoldersChange:
     """Write the holders whose list changes; `changed` are the `fold.changes` of positions, if any.
 
     The histories of positions and exchanges are up to date by then.
@@ -54,23 +55,24 @@ def update_holders(run: CompactionRun, changed: DataFrame | None) -> HoldersChan
     return _write(run, reduce(DataFrame.union, deltas), broadcast_keys=broadcast_keys)
 
 
-def _counting_exchanges(run: CompactionRun) -> _CountingExchanges:
+def _counting_exchanges(run: HoldersRun) -> _CountingExchanges:
     last, settings = run.last, run.settings
+    now = {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)}
     return _CountingExchanges(
-        _in_country(settings, version_at(last, t.EXCHANGES), last.country) if last else set(),
-        _in_country(settings, run.tables.at(t.EXCHANGES), settings.country),
+        _in_country(settings, at_snapshot(last, t.EXCHANGES), last.country) if last else set(),
+        _in_country(settings, now, run.country),
     )
 
 
-def _in_country(settings: Settings, version: Version, country: str) -> set[str]:
-    """Return the exchanges in that country, at that version."""
+def _in_country(settings: Settings, at: dict[Table, Version], country: str) -> set[str]:
+    """Return the exchanges in that country, by their table at a version."""
     sql = "SELECT key, country FROM exchanges WHERE is_open"
-    found = rows(settings, sql, {t.EXCHANGES: version})
+    found = rows(settings, sql, at)
     return {row["key"] for row in found if row["country"] == country}
 
 
 def _deltas(
-    run: CompactionRun, changed: DataFrame | None, exchanges: _CountingExchanges
+    run: HoldersRun, changed: DataFrame | None, exchanges: _CountingExchanges
 ) -> list[DataFrame]:
     before, now = exchanges.before, exchanges.now
     deltas = [] if changed is None else [fold.deltas_of_changes(changed, before, now)]
@@ -83,7 +85,7 @@ def _deltas(
     return deltas
 
 
-def _write(run: CompactionRun, deltas: DataFrame, *, broadcast_keys: bool) -> HoldersChange:
+def _write(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) -> HoldersChange:
     touched, table = fold.per_client(deltas), t.SHARE_HOLDERS
     if run.tables.is_empty(table):  # read back what was written rather than persist it
         first = touched.withColumn("positions", fold.sorted_ids(F.col("added")))
@@ -103,7 +105,7 @@ def _write(run: CompactionRun, deltas: DataFrame, *, broadcast_keys: bool) -> Ho
     return HoldersChange(holders, held)
 
 
-def _as_rows(run: CompactionRun, holders: DataFrame) -> DataFrame:
+def _as_rows(run: HoldersRun, holders: DataFrame) -> DataFrame:
     """Return holders as rows of their table."""
     shard = kafka_partitioning.partition_of(run.spark, F.col("client"), run.shards)
     snapshot = F.lit(run.number).cast("bigint")

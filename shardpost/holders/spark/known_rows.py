@@ -18,6 +18,7 @@ from shardpost.delta.table import Table
 from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.tables import SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.compaction_run import CompactionRun
+from shardpost.holders.spark.holders_run import HoldersRun
 from shardpost.spark import delta_files
 from shardpost.spark.delta_files import columns_of
 
@@ -38,23 +39,23 @@ def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> 
     columns = [name for name in columns_of(table) if name in JUDGED_BY]
     if run.last is None:
         return delta_files.read_files(run.spark, table, ()).select(*columns)
-    at = _version_at(run.last, table)
+    at, there = _version_at(run.last, table), run.last.located(table)
     if not run.broadcast_keys:
-        found = delta_files.read_keys(run.spark, run.settings, table, at, latest.select("key"))
+        found = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
         return found.select(*columns)
     keys = (
         f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
         f" AND r.kind <> {text_literal(RecordKind.REJECTED)}"
     )
     versions: dict[Table, Version] = {
-        history: run.tables.versions[history.name],
-        table: replace(at, keys=keys),
+        run.tables.located(history): run.tables.versions[history.name],
+        there: replace(at, keys=keys),
     }
     sql = f"SELECT {', '.join(columns)} FROM {table.name}"  # noqa: S608 - names of ours
     return _frame(run, table, query.query(run.settings, sql, versions))
 
 
-def known_holders(run: CompactionRun, touched: DataFrame, *, few: bool) -> DataFrame:
+def known_holders(run: HoldersRun, touched: DataFrame, *, few: bool) -> DataFrame:
     """Return (client, positions) that are known of the touched clients.
 
     `touched` has each once, in its column `client`; with `few` they are counted.
@@ -65,11 +66,12 @@ def known_holders(run: CompactionRun, touched: DataFrame, *, few: bool) -> DataF
     at = _version_at(run.last, SHARE_HOLDERS)
     if few and (found := _listed_holders(run, at, clients)) is not None:
         return _frame(run, SHARE_HOLDERS, found)
-    known = delta_files.read_keys(run.spark, run.settings, SHARE_HOLDERS, at, clients)
+    there = run.last.located(SHARE_HOLDERS)
+    known = delta_files.read_keys(run.spark, run.settings, there, at, clients)
     return known.select(*columns)
 
 
-def _listed_holders(run: CompactionRun, at: LayeredVersion, clients: DataFrame) -> pa.Table | None:
+def _listed_holders(run: HoldersRun, at: LayeredVersion, clients: DataFrame) -> pa.Table | None:
     """Return (client, positions) of clients; None if they are too many, or have too much."""
     listed = [row["client"] for row in clients.limit(MAX_LISTED + 1).collect()]
     if len(listed) > MAX_LISTED:
@@ -81,7 +83,8 @@ def _listed_holders(run: CompactionRun, at: LayeredVersion, clients: DataFrame) 
     keys = f"SELECT v.column1 AS client FROM (VALUES {values}) v"  # noqa: S608 - literals
     batches, size = [], 0
     sql = "SELECT client, positions FROM share_holders"
-    for batch in query.stream(run.settings, sql, {SHARE_HOLDERS: replace(at, keys=keys)}):
+    there = run.tables.located(SHARE_HOLDERS)
+    for batch in query.stream(run.settings, sql, {there: replace(at, keys=keys)}):
         size += batch.nbytes
         if size > MAX_BYTES:
             return None
@@ -94,7 +97,7 @@ def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
     return layered(table, last.tables, last.folded_up_to(table.name))
 
 
-def _frame(run: CompactionRun, table: Table, found: pa.Table) -> DataFrame:
+def _frame(run: HoldersRun, table: Table, found: pa.Table) -> DataFrame:
     """Return rows as a frame; DataFusion's types of texts and lists are others than Spark's."""
     schema = arrow_schema(table)
     fields = pa.schema([schema.field(name) for name in found.column_names])

@@ -117,7 +117,8 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         counts=counts,
         code_version=__version__,
         run=run.tables.run,
-        country=run.settings.country,
+        country=run.country,
+        set_country=run.set_country,
         shards=run.shards,
         topic_ids=unread.topic_ids,
         generations=unread.generations,
@@ -125,6 +126,8 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         folded=run.tables.folded,
         erased_in=run.last.erased_in if run.last else None,
         history_from=run.last.history_from if run.last else None,
+        folders=run.tables.folders,
+        rebuilt_in=run.last.rebuilt_in if run.last else None,
     )
     return BuiltSnapshot(snapshot, done)
 

@@ -24,8 +24,9 @@ LAYERED = tuple(table for table in VIEW if table.layer)
 class TableWriter:
     """All tables of the view, each at the version that this run sees: `versions`, by name.
 
-    `run` is an id: files that an interrupted run left have another one in their names. `number` is
-    that of the snapshot that this run makes.
+    They are in the folders that the snapshot `last` names. `run` is an id: files that an
+    interrupted run left have another one in their names. `number` is that of the snapshot that this
+    run makes, by default the one after `last`.
     """
 
     def __init__(
@@ -35,15 +36,18 @@ class TableWriter:
         versions: dict[str, int],
         last: Snapshot | None,
         run: str,
+        number: int | None = None,
     ) -> None:
+        self._before = last.number if last else 0
         self.spark = spark
         self.versions = versions
+        self.folders: Mapping[str, str] = last.folders if last else {}
         self.run = run
-        self.number = last.number + 1 if last else 1
+        self.number = self._before + 1 if number is None else number
         self._settings = settings
         self._writes = itertools.count()
         self._folded = {t.name: last.folded_up_to(t.name) if last else 0 for t in LAYERED}
-        self._changed = set[Table]()
+        self._changed = set[str]()
 
     @classmethod
     def at_snapshot(
@@ -56,6 +60,10 @@ class TableWriter:
         """
         versions = {table.name: restore_table(settings, table, last) for table in VIEW}
         return cls(spark, settings, versions, last, run)
+
+    def located(self, table: Table) -> Table:
+        """Return a table in its folder."""
+        return table.located(self.folders)
 
     @property
     def folded(self) -> Mapping[str, int]:
@@ -71,14 +79,11 @@ class TableWriter:
 
     def read(self, table: Table) -> DataFrame:
         """Return a table as this run sees it."""
-        return delta_files.read(self.spark, self._settings, table, self.at(table))
+        return delta_files.read(self.spark, self._settings, self.located(table), self.at(table))
 
     def is_empty(self, table: Table) -> bool:
         """Tell whether a table had no rows before this run, so that its files are written first."""
-        nothing_layered = self._folded[table.name] == self.number - 1
-        return nothing_layered and not table_log.sizes(
-            self._settings, table, self.versions[table.name]
-        )
+        return self._folded[table.name] == self._before and not self._sizes(table)
 
     def append(
         self, table: Table, rows: DataFrame, *, coalesce: bool = True
@@ -91,7 +96,7 @@ class TableWriter:
         written = self._write(table, rows, coalesce)
         version = self.versions[table.name]
         merged, old = parquet_files.merge_small(
-            self._settings, table, version, self._new_folder(table)
+            self._settings, self.located(table), version, self._new_folder(table)
         )
         self._commit(table, [*written.files, *merged], old)
         if written.files:
@@ -108,7 +113,7 @@ class TableWriter:
 
     def fold(self, table: Table) -> None:
         """Write a table as this run sees it in place of its files."""
-        old = table_log.sizes(self._settings, table, self.versions[table.name])
+        old = self._sizes(table)
         folded = self._write(table, self.read(table), coalesce=False)
         self._commit(table, folded.files, old)
         self._folded[table.name] = self.number
@@ -120,13 +125,16 @@ class TableWriter:
     def _folded_up_to(self, table: Table) -> int:
         """Return up to which snapshot a table's files have all; this one if nothing came since."""
         folded = self._folded[table.name]
-        is_same = table.layer_source not in self._changed
-        return self.number if is_same and folded == self.number - 1 else folded
+        is_same = table.layer_source.name not in self._changed
+        return self.number if is_same and folded == self._before else folded
+
+    def _sizes(self, table: Table) -> dict[str, int]:
+        return table_log.sizes(self._settings, self.located(table), self.versions[table.name])
 
     def _write(self, table: Table, rows: DataFrame, coalesce: bool) -> delta_files.Written:
         if coalesce:
             rows = rows.coalesce(self.spark.sparkContext.defaultParallelism)
-        return delta_files.write(self._settings, table, rows, self._new_folder(table))
+        return delta_files.write(self._settings, self.located(table), rows, self._new_folder(table))
 
     def _new_folder(self, table: Table) -> str:
         # A write without rows makes no version: the next one needs a folder of its own, too.
@@ -134,13 +142,13 @@ class TableWriter:
 
     def _commit(self, table: Table, added: Collection[AddAction], removed: Collection[str]) -> None:
         before = self.versions[table.name]
-        after = table_log.commit(self._settings, table, before, added, removed)
+        after = table_log.commit(self._settings, self.located(table), before, added, removed)
         self.versions[table.name] = after
 
     def _note_change(self, table: Table) -> None:
         """Remember that rows were added to a table, which lie in the layer of others."""
-        self._changed.add(table)
+        self._changed.add(table.name)
         # What was written first, or folded, in this run lacks what comes after it.
         for other in LAYERED:
             if other.layer and other.layer.source == table:
-                self._folded[other.name] = min(self._folded[other.name], self.number - 1)
+                self._folded[other.name] = min(self._folded[other.name], self._before)
