@@ -32,6 +32,7 @@ COMMANDS = (
     "explain",
     "snapshots",
     "tables",
+    "rebuild",
     "email",
     "emails",
     "erase",

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     DISCARDED = "discarded"
     RESOLVED = "resolved"
     ERASED = "erased"
+    SWAPPED = "swapped"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,21 @@ def write(settings: Settings, table: Table, rows: pa.Table, path: str) -> AddAct
     return _write(settings, table, path, [rows])
 
 
+def write_parts(
+    settings: Settings, table: Table, parts: Iterable[pa.Table], path: str
+) -> tuple[AddAction | None, int]:
+    """Write rows that come in parts as a new file; return its add action, and how many these are.
+
+    None, and no file, without rows. In memory is one row group of the file at a time.
+    """
+    action = _write(settings, table, path, _grouped(parts))
+    rows = int(json.loads(action.stats)["numRecords"])
+    if rows:
+        return action, rows
+    delete(settings, table, [path])
+    return None, 0
+
+
 def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -> AddAction:
     """Write the rows of files, in that order, as one new file; return its add action.
 
@@ -53,11 +68,8 @@ def rewrite(
 
     In memory is one row group of the old file and one of the new file at a time.
     """
-    action = _write(settings, table, target, _grouped(map(change, parts(settings, table, path))))
-    if json.loads(action.stats)["numRecords"]:
-        return action
-    delete(settings, table, [target])
-    return None
+    changed = map(change, parts(settings, table, path))
+    return write_parts(settings, table, changed, target)[0]
 
 
 def parts(

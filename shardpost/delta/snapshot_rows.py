@@ -7,6 +7,8 @@ from typing import Any
 from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
 from shardpost.kafka.offset_ranges import Offsets
 
+_TIMES = ("committed_at", "looked_at", "history_from")
+
 
 def row_of(snapshot: Snapshot) -> dict[str, Any]:
     """Return a snapshot as a row of its table."""
@@ -56,6 +58,18 @@ def snapshot_of(row: dict[str, Any]) -> Snapshot:
         rebuilt_in=row["rebuilt_in"],
         set_country=row["set_country"],
     )
+
+
+def as_text(snapshot: Snapshot) -> str:
+    """Return a snapshot as text, from which `of_text` makes it again."""
+    return json.dumps(row_of(snapshot), default=datetime.isoformat)
+
+
+def of_text(text: str) -> Snapshot:
+    """Return the snapshot of a text."""
+    row = json.loads(text)
+    times = {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES}
+    return snapshot_of(row | times)
 
 
 def _offsets(form: dict[str, dict[str, int]]) -> Offsets:

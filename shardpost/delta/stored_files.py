@@ -40,3 +40,17 @@ def remove(settings: Settings, table: Table, paths: Iterable[str]) -> None:
         for folder in sorted(folders - {"."}, key=len, reverse=True):
             with suppress(OSError):  # not empty
                 (Path(within) / folder).rmdir()
+
+
+def exists(settings: Settings, table: Table) -> bool:
+    """Tell whether there is anything in the folder of a table."""
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    return bool(system.get_file_info(fs.FileSelector(root, allow_not_found=True)))
+
+
+def remove_all(settings: Settings, table: Table) -> None:
+    """Remove the folder of a table, its log last: until that it is known to be there."""
+    remove(settings, table, sorted(file.path for file in stored_files(settings, table))[::-1])
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    with suppress(FileNotFoundError):
+        system.delete_dir(root)

@@ -156,7 +156,7 @@ def test_the_many_files_of_an_older_release_are_merged_by_the_next_snapshot(
 
 def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    both = [snapshot_rows.row_of(snapshot(1)), snapshots._row(snapshot(2))]
+    both = [snapshot_rows.row_of(snapshot(1)), snapshot_rows.row_of(snapshot(2))]
     write_deltalake(
         path_of(settings, snapshots.SNAPSHOTS), pa.Table.from_pylist(both, snapshots.SCHEMA)
     )

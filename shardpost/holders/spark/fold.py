@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
+from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
 from shardpost.holders.spark.position_id_order import order_of
 
 # Below the partition, in one number with it.
@@ -39,6 +39,13 @@ def latest_in_current_partition(events: DataFrame) -> DataFrame:
     latest = F.broadcast(newest.select(_coordinates().alias("coordinates")))
     found = decodable.withColumn("coordinates", _coordinates())
     return found.join(latest, "coordinates", "left_semi").drop("coordinates")
+
+
+def newest_of_ties(rows: DataFrame) -> DataFrame:
+    """Return the newest of the rows of each key, where a retry or a closing shares its place."""
+    order = newest_first("r")
+    ranked = f"*, ROW_NUMBER() OVER (PARTITION BY r.key ORDER BY {order}) AS nth"
+    return rows.alias("r").selectExpr(ranked).where("nth = 1").drop("nth")
 
 
 def _decodable(events: DataFrame) -> DataFrame:

@@ -1,6 +1,7 @@
 """Folding the layers of the tables into their files, where they have become large."""
 
 import logging
+from collections.abc import Collection
 
 from shardpost.delta.layers import LayeredVersion
 from shardpost.delta.query import rows
@@ -14,10 +15,15 @@ from shardpost.steps import step
 log = logging.getLogger(__name__)
 
 
-def fold_layers(run: HoldersRun) -> None:
-    """Rewrite the tables whose layer is due to be folded in, as this run sees them."""
+def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
+    """Rewrite the tables whose layer is due to be folded in, as this run sees them.
+
+    Of all tables, or of those with a name in `own`.
+    """
     rule = _rule(run.settings)
     for table in LAYERED:
+        if own is not None and table.name not in own:
+            continue
         version = run.tables.at(table)
         if not isinstance(version, LayeredVersion):
             continue

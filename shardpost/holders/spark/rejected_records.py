@@ -17,6 +17,17 @@ log = logging.getLogger(__name__)
 MAX_NAMED = 1000
 
 
+def rejected_of(history: DataFrame, topic: str) -> DataFrame:
+    """Return the undecodable records among rows of a topic's history, as rows of their table."""
+    columns = ("timestamp", "value", "headers", "reason", "snapshot")
+    return history.where(F.col("kind") == RecordKind.REJECTED.value).select(
+        F.coalesce("retry_topic", F.lit(topic)).alias("topic"),
+        F.coalesce("retry_partition", "partition").alias("partition"),
+        F.coalesce("retry_offset", "offset").alias("offset"),
+        *(F.col("raw_key").alias("key"), *columns),
+    )
+
+
 def report_rejected(topic: str, count: int, rejected: DataFrame) -> None:
     """Log up to MAX_NAMED rejected records with their reasons, and the number of all."""
     some = rejected.select("topic", "partition", "offset", "reason")

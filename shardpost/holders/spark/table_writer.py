@@ -65,6 +65,16 @@ class TableWriter:
         """Return a table in its folder."""
         return table.located(self.folders)
 
+    def share(self, table: Table, folded: int | None, *, moved: bool) -> None:
+        """Take a table as others write it: up to where its files are folded, if it has a layer.
+
+        `moved`: it may have rows since the snapshot `last`.
+        """
+        if folded is not None:
+            self._folded[table.name] = folded
+        if moved:
+            self._changed.add(table.name)
+
     @property
     def folded(self) -> Mapping[str, int]:
         """`Snapshot.folded` of the snapshot that has what was written so far."""

@@ -4,10 +4,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from shardpost.holders.model import tables
-from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import Corrections
 from shardpost.holders.spark.history import Appended, append_corrections, append_originals
@@ -18,7 +16,11 @@ from shardpost.holders.spark.latest import (
     latest_with_corrections,
 )
 from shardpost.holders.spark.reconciliation import close_superseded
-from shardpost.holders.spark.rejected_records import report_rejected, report_without_effect
+from shardpost.holders.spark.rejected_records import (
+    rejected_of,
+    report_rejected,
+    report_without_effect,
+)
 from shardpost.kafka.offset_ranges import total_size
 from shardpost.steps import step
 
@@ -94,12 +96,6 @@ def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
     """Store the rejected records of an update whole, and log them."""
     if update.new is None or not update.rejected:
         return
-    columns = ("timestamp", "value", "headers", "reason", "snapshot")
-    whole = update.new.where(F.col("kind") == RecordKind.REJECTED.value).select(
-        F.coalesce("retry_topic", F.lit(update.source.topic)).alias("topic"),
-        F.coalesce("retry_partition", "partition").alias("partition"),
-        F.coalesce("retry_offset", "offset").alias("offset"),
-        *(F.col("raw_key").alias("key"), *columns),
-    )
+    whole = rejected_of(update.new, update.source.topic)
     report_rejected(update.source.topic, update.rejected, whole)
     run.tables.append(tables.REJECTED_RECORDS, whole)

@@ -1,0 +1,31 @@
+"""`shardpost rebuild drop`."""
+
+import json
+
+import click
+
+from shardpost.commands.options import AS_JSON
+from shardpost.errors import DONE
+from shardpost.settings import load
+
+
+@click.command("drop")
+@AS_JSON
+def drop_command(as_json: bool) -> int:
+    """Give up the tables beside those in use.
+
+    Of a rebuild that was not swapped that are the new tables; of one that is in use the old ones,
+    and there is no rollback any more. What kept snapshots name stays until the maintenance of the
+    tables thins them.
+    """
+    from shardpost.delta.table_errors import table_errors
+    from shardpost.rebuilds.drop import drop
+
+    with table_errors():
+        rebuild, removed = drop(load())
+    if as_json:
+        click.echo(json.dumps({"rebuild": rebuild.number, "removed": removed}))
+    else:
+        gone = ", ".join(removed) or "what snapshots name stays until they are thinned"
+        click.echo(f"rebuild {rebuild.number} is dropped: {gone}")
+    return DONE

@@ -1,0 +1,1 @@
+"""Tables that are computed anew beside those in use, compared with them, and swapped."""

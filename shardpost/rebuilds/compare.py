@@ -1,0 +1,181 @@
+"""Comparing two sets of tables key by key, without a JVM.
+
+Both are committed views, whose files never change: so it does not matter what comes meanwhile.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from shardpost.delta.layers import Version
+from shardpost.delta.query import rows, version_at
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.sql import text_literal
+from shardpost.delta.table import Table
+from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.rebuilds.model.difference import Difference, Differences
+from shardpost.settings import Settings
+
+SAMPLES = 20
+VALUES = ("client", "ticker", "amount", "exchange")
+_RECORD = (*VALUES, '"partition"', "offset", "timestamp")
+_SIDES = ("old", "new")
+
+_POSITIONS = """
+WITH o AS (SELECT * FROM old_positions WHERE is_open),
+n AS (SELECT * FROM new_positions WHERE is_open),
+compared AS (
+  SELECT {columns}, CASE
+    WHEN n.key IS NULL THEN 'only_old' WHEN o.key IS NULL THEN 'only_new'
+    WHEN {same} THEN 'equal' ELSE 'changed' END AS difference
+  FROM o FULL OUTER JOIN n ON o.key = n.key
+)
+"""
+_HOLDERS = """
+WITH o AS (SELECT * FROM old_share_holders WHERE cardinality(positions) > 0 AND {which}),
+n AS (SELECT * FROM new_share_holders WHERE cardinality(positions) > 0 AND {which}),
+compared AS (
+  SELECT {columns}, CASE
+    WHEN n.client IS NULL THEN 'only_old' WHEN o.client IS NULL THEN 'only_new'
+    WHEN o.positions = n.positions THEN 'equal' ELSE 'changed' END AS difference
+  FROM o FULL OUTER JOIN n ON o.client = n.client
+)
+"""
+_COUNTS = "SELECT difference, count(*) AS n FROM compared GROUP BY difference"
+_DIFFERENT = "SELECT * FROM compared WHERE difference <> 'equal' ORDER BY difference, id"
+
+
+def compare(settings: Settings, old: Snapshot, new: Snapshot) -> Difference:
+    """Return what two views differ in, with some samples."""
+    of_positions = _of(settings, _positions_sql("o.key"), both(old, new, POSITIONS))
+    of_holders = _of(settings, holders_sql("o.client"), both(old, new, SHARE_HOLDERS))
+    samples: list[dict[str, Any]] = []
+    if of_positions.different:
+        samples += _sampled_positions(settings, old, new)
+    if of_holders.different:
+        samples += _sampled_holders(settings, old, new)
+    return Difference(_side(old), _side(new), of_positions, of_holders, samples)
+
+
+def holders_sql(columns: str, which: str = "true") -> str:
+    """Return the start of a query, with the relation `compared` of the holders of two views.
+
+    It has `columns` of o, the old ones, and n, the new ones, and their `difference`.
+    """
+    return _HOLDERS.format(columns=columns, which=which).strip()
+
+
+def both(old: Snapshot, new: Snapshot, *tables: Table) -> dict[Table, Version]:
+    """Return tables of two views as a query takes them, as `old_…` and `new_…`."""
+    sides = zip(_SIDES, (old, new), strict=True)
+    return {
+        _named(f"{side}_{table.name}", view.located(table)): version_at(view, table)
+        for side, view in sides
+        for table in tables
+    }
+
+
+def _named(name: str, table: Table) -> Table:
+    return replace(table, name=name, folder=table.path)
+
+
+def _of(settings: Settings, sql: str, tables: dict[Table, Version]) -> Differences:
+    found = rows(settings, f"{sql.strip()} {_COUNTS}", tables)
+    return Differences(**{row["difference"]: row["n"] for row in found})
+
+
+def _positions_sql(columns: str) -> str:
+    same = " AND ".join(f"(o.{name} IS NOT DISTINCT FROM n.{name})" for name in VALUES)
+    return _POSITIONS.format(columns=columns, same=same)
+
+
+def _sampled_positions(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
+    columns = ", ".join(
+        ["COALESCE(o.key, n.key) AS id"]
+        + [
+            f"{a}.{name} AS {side}_{name.strip(chr(34))}"
+            for a, side in zip("on", _SIDES, strict=True)
+            for name in _RECORD
+        ]
+    )
+    sql = f"{_positions_sql(columns).strip()} {_DIFFERENT} LIMIT {SAMPLES}"
+    topic = settings.topic("positions")
+    return [
+        {
+            "position": row["id"],
+            "difference": row["difference"],
+            **{side: _record(row, side, topic) for side in _SIDES},
+        }
+        for row in rows(settings, sql, both(old, new, POSITIONS))
+    ]
+
+
+def _record(row: dict[str, Any], side: str, topic: str) -> dict[str, Any] | None:
+    if row[f"{side}_offset"] is None:
+        return None
+    values = {name: row[f"{side}_{name}"] for name in VALUES}
+    place = {name: row[f"{side}_{name}"] for name in ("partition", "offset")}
+    return values | {"topic": topic, **place, "timestamp": row[f"{side}_timestamp"].isoformat()}
+
+
+def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
+    columns = "COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new"
+    sql = f"{holders_sql(columns)} {_DIFFERENT} LIMIT {SAMPLES}"
+    found = rows(settings, sql, both(old, new, SHARE_HOLDERS))
+    ids = {id_ for row in found for id_ in {*(row["old"] or ())} ^ {*(row["new"] or ())}}
+    records = _records(settings, old, new, sorted(ids)[: 10 * SAMPLES])
+    return [
+        {
+            "client": row["id"],
+            "difference": row["difference"],
+            "old": row["old"] or [],
+            "new": row["new"] or [],
+            "records": [
+                one
+                for id_ in sorted({*(row["old"] or ())} ^ {*(row["new"] or ())})
+                for one in records.get(id_, ())
+                if one["client"] == row["id"]
+            ],
+        }
+        for row in found
+    ]
+
+
+def _records(
+    settings: Settings, old: Snapshot, new: Snapshot, ids: Iterable[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the records that the sides have of positions, with the country of their exchange."""
+    listed = ", ".join(f"({text_literal(id_)})" for id_ in ids)
+    if not listed:
+        return {}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for side, view in zip(_SIDES, (old, new), strict=True):
+        sql = (
+            f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country"  # noqa: S608
+            f" FROM {side}_positions p LEFT JOIN {side}_exchanges e"
+            " ON p.exchange = e.key AND e.is_open"
+            f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
+        )
+        tables = {
+            _named(f"{side}_{table.name}", view.located(table)): version_at(view, table)
+            for table in (POSITIONS, EXCHANGES)
+        }
+        for row in rows(settings, sql, tables):
+            one = {"position": row["key"], "topic": settings.topic("positions")}
+            one |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
+            one["timestamp"] = row["timestamp"].isoformat()
+            of_both = found.setdefault(row["key"], [])
+            if of_both and of_both[0] | {"in": side} == one | {"in": side}:
+                of_both[0]["in"] = "both"
+            else:
+                of_both.append(one | {"in": side})
+    return found
+
+
+def _side(view: Snapshot) -> dict[str, Any]:
+    tables = (POSITIONS, SHARE_HOLDERS)
+    return {
+        "snapshot": view.number,
+        "country": view.country,
+        "tables": {view.located(one).path: view.tables[one.name] for one in tables},
+    }

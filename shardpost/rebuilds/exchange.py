@@ -1,0 +1,131 @@
+"""Swapping the tables beside with those in use: one commit of the table `snapshots`.
+
+Both ways, a swap and a rollback, are the same. Under the lock of the compaction, and with tables
+beside that are topped up to the newest snapshot: whose list differs is given the number of the next
+snapshot, so that only they are published; the row of the rebuild is told where the tables in use
+are left; then the snapshot is committed that names the other folders. A run that is killed before
+that has changed nothing that anybody reads.
+"""
+
+import logging
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from shardpost import __version__
+from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import stream
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import ShardpostError
+from shardpost.holders import publishing
+from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.restore_tables import restore_table
+from shardpost.rebuilds import store
+from shardpost.rebuilds.compare import both, holders_sql
+from shardpost.rebuilds.model.rebuild import Rebuild
+from shardpost.settings import Settings
+from shardpost.steps import step
+
+log = logging.getLogger(__name__)
+
+_CHANGED = "SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
+_COLUMNS = (
+    "COALESCE(o.client, n.client) AS client, n.positions AS positions,"
+    " COALESCE(o.shard, n.shard) AS shard"
+)
+
+
+def exchange(
+    settings: Settings, rebuild: Rebuild, last: Snapshot, beside: Snapshot
+) -> tuple[Snapshot, Rebuild, int]:
+    """Commit the snapshot after `last` with the tables `beside`, which are at its offsets.
+
+    Return it, the rebuild, and how many clients' lists differ. What was published is up to date
+    with `last` by then. ConflictError if another run was first.
+    """
+    if beside.number != last.number:
+        raise ShardpostError(
+            f"the tables beside are of snapshot {beside.number}, expected {last.number}: run again"
+        )
+    run = str(uuid.uuid4())
+    step("holders that differ")
+    tables, count = dict(beside.tables), 0
+    folded = dict(beside.folded)
+    if beside.located(SHARE_HOLDERS) != last.located(SHARE_HOLDERS):
+        version, count = _write_changed(settings, last, beside, run)
+        tables[SHARE_HOLDERS.name] = version
+        if count:
+            folded[SHARE_HOLDERS.name] = beside.folded_up_to(SHARE_HOLDERS.name)
+    step("leave tables")
+    rebuild = store.update(settings, _left(rebuild, last, beside))
+    made = replace(
+        last,
+        number=last.number + 1,
+        committed_at=max(datetime.now(UTC), last.committed_at),
+        tables=tables,
+        folders=beside.folders,
+        folded=folded,
+        counts=beside.counts,
+        code_version=__version__,
+        run=run,
+        country=beside.country,
+        set_country=settings.country if settings.country != beside.country else None,
+        history_from=beside.history_from,
+        rebuilt_in=last.number + 1,
+    )
+    step("commit snapshot")
+    snapshots.commit(settings, made)
+    step("swapped")
+    return made, rebuild, count
+
+
+def publish(settings: Settings, snapshot: Snapshot) -> int:
+    """Publish what changed up to a snapshot; return how many records."""
+    step("publish")
+    return publishing.publish(settings, snapshot).records
+
+
+def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
+    """Return a rebuild that knows where those in use are left, and where the others are."""
+    swaps = rebuild.swaps + 1
+    if rebuild.is_in_use(last):
+        return replace(rebuild, candidate=last, former=beside, swaps=swaps)
+    return replace(rebuild, candidate=beside, former=last, swaps=swaps)
+
+
+def _write_changed(
+    settings: Settings, last: Snapshot, beside: Snapshot, run: str
+) -> tuple[int, int]:
+    """Write each client whose list differs as of the next snapshot, one without any as empty.
+
+    Return the version of the holders beside, and how many clients these are.
+    """
+    table = beside.located(SHARE_HOLDERS)
+    version = restore_table(settings, SHARE_HOLDERS, beside)
+    schema, folder = arrow_schema(SHARE_HOLDERS), f"{version + 1:08d}-{run}"
+    added, count = [], 0
+    for shard in range(last.shards):
+        sql = f"{holders_sql(_COLUMNS, f'shard = {shard}')} {_CHANGED}"
+        found = stream(settings, sql, both(last, beside, SHARE_HOLDERS))
+        parts = (_rows(batch, last.number + 1, schema) for batch in found if batch.num_rows)
+        path = f"{folder}/group={shard}/changed.parquet"
+        made, rows = parquet_files.write_parts(settings, table, parts, path)
+        added += [made] if made else []
+        count += rows
+    return table_log.commit(settings, table, version, added), count
+
+
+def _rows(found: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.Table:
+    """Return rows of the table of holders; who holds nothing there has an empty list."""
+    type_ = schema.field("positions").type
+    lists = found["positions"].cast(type_).to_pylist()
+    columns = {
+        "client": found["client"].cast(pa.string()),
+        "positions": pa.array([ids or [] for ids in lists], type_),
+        "snapshot": pa.array([number] * found.num_rows, pa.int64()),
+        "shard": found["shard"].cast(pa.int32()),
+    }
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -1,0 +1,1 @@
+"""What a rebuild is, and what the two sides of it differ in."""

@@ -1,0 +1,144 @@
+"""A rebuild: tables computed anew beside those in use, until they are swapped or dropped."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import UsageError
+from shardpost.holders.model.tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
+
+HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
+NAMES = tuple(table.name for table in VIEW)
+
+
+class Source(StrEnum):
+    """What the histories of a rebuild are made of."""
+
+    HISTORY = "history"
+    KAFKA = "kafka"
+
+
+class State(StrEnum):
+    """What its row says of a rebuild; whether it is in use is said by the newest snapshot."""
+
+    BUILDING = "building"
+    BUILT = "built"
+    DROPPED = "dropped"
+
+
+class Standing(StrEnum):
+    """Where a rebuild is, for people: its state, and which tables are in use."""
+
+    BUILDING = "building"
+    READY = "ready"
+    IN_USE = "in use"
+    ROLLED_BACK = "rolled back"
+    FINAL = "in use for good"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far it is built: finished units of work, and records in them, of all.
+
+    `seconds` is how long that took, over all attempts.
+    """
+
+    units: int = 0
+    records: int = 0
+    of_records: int = 0
+    seconds: float = 0.0
+
+    def in_words(self) -> str:
+        """Return records, share, rate, and the time that is left at that rate."""
+        share = self.records / self.of_records if self.of_records else 1.0
+        line = f"{self.records:,} of {self.of_records:,} records, {share:.0%}"
+        if not (self.records and self.seconds):
+            return line
+        rate = self.records / self.seconds
+        left = (self.of_records - self.records) / rate
+        return f"{line}, {rate:,.0f} a second, {left:.0f} s left"
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """One rebuild.
+
+    `tables` are the names of those that are computed anew, `pinned` the snapshot that it began
+    with. `candidate` are the new tables where they were last beside those in use; `former` the old
+    ones where they last were in use, once they were swapped. `missing` are ranges of a topic that
+    Kafka held no more, in words. `swaps` is how many times tables were swapped.
+    """
+
+    number: int
+    started_at: datetime
+    changed_at: datetime
+    started_by: str
+    source: Source
+    country: str
+    tables: tuple[str, ...]
+    pinned: int
+    candidate: Snapshot
+    state: State = State.BUILDING
+    progress: Progress = field(default_factory=Progress)
+    missing: tuple[str, ...] = ()
+    former: Snapshot | None = None
+    swaps: int = 0
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """{name: folder} of its own tables."""
+        return {name: folder_of(name, self.number) for name in self.tables}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its tables are there, in use or beside."""
+        return self.state is not State.DROPPED
+
+    def is_in_use(self, newest: Snapshot) -> bool:
+        """Tell whether its tables are those of the newest snapshot."""
+        return all(newest.folders.get(name) == one for name, one in self.folders.items())
+
+    def beside(self, newest: Snapshot) -> Snapshot | None:
+        """Return the tables that are beside those in use."""
+        return self.former if self.is_in_use(newest) else self.candidate
+
+    def standing(self, newest: Snapshot) -> Standing:
+        """Return where it is."""
+        if self.state is State.DROPPED:
+            return Standing.FINAL if self.is_in_use(newest) else Standing.DROPPED
+        if self.state is State.BUILDING:
+            return Standing.BUILDING
+        if self.is_in_use(newest):
+            return Standing.IN_USE
+        return Standing.ROLLED_BACK if self.swaps else Standing.READY
+
+
+def folder_of(table: str, number: int) -> str:
+    """Return the folder of a table in a rebuild."""
+    return f"{table}.{number}"
+
+
+def with_dependents(names: Collection[str]) -> tuple[str, ...]:
+    """Return tables, and those that are made of them, in the order in which they are built.
+
+    UsageError for a name that no table has.
+    """
+    if unknown := sorted({*names} - {*NAMES}):
+        raise UsageError(f"{unknown[0]}: expected a table: {', '.join(NAMES)}")
+    found = {*names}
+    for tables in INPUTS.values():
+        if tables.history.name in found:
+            found |= {tables.latest.name, REJECTED_RECORDS.name}
+    if REJECTED_RECORDS.name in found:  # one table of all inputs
+        found |= {*HISTORIES} | {tables.latest.name for tables in INPUTS.values()}
+    if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & found:
+        found.add(SHARE_HOLDERS.name)
+    return tuple(name for name in NAMES if name in found)
+
+
+def new_folders(last: Snapshot, tables: Collection[str], number: int) -> Mapping[str, str]:
+    """Return `Snapshot.folders` of the tables that a rebuild of a snapshot makes."""
+    return {**last.folders, **{name: folder_of(name, number) for name in tables}}

@@ -1,0 +1,156 @@
+"""What a run of the job `rebuild_tables` does, each action under the locks that it needs."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.rebuilds import store
+from shardpost.rebuilds.arguments import Action, Order
+from shardpost.rebuilds.begin import begun
+from shardpost.rebuilds.compare import compare
+from shardpost.rebuilds.exchange import exchange, publish
+from shardpost.rebuilds.locked import compacting, rebuilding
+from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
+from shardpost.rebuilds.on_record import record
+from shardpost.settings import Settings
+from shardpost.spark.job_spec import JobResult
+from shardpost.steps import step
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SparkWork:
+    """What is done on Spark.
+
+    `build` does what is left of a rebuild of a snapshot. `top_up` brings tables, as they are
+    committed, to a snapshot, and returns them; the last argument are the names of its own.
+    """
+
+    build: Callable[[Settings, Rebuild, Snapshot], Rebuild]
+    top_up: Callable[[Settings, Snapshot, Snapshot, tuple[str, ...]], Snapshot]
+
+
+class NeedsSparkError(ShardpostError):
+    """There are records to be added, which is done on Spark."""
+
+
+def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
+    """Do what an order says; return the exit code and the JSON result.
+
+    ShardpostError if it cannot be done now, LockedError beside another run of it.
+    """
+    with rebuilding(settings, wait=settings.lock_wait):
+        match order.action:
+            case Action.START:
+                return _start(order, settings, work)
+            case Action.TOP_UP:
+                found = topped_up(settings, store.require_current(settings), work)
+                return DONE, _result(settings, found)
+            case Action.SWAP | Action.ROLLBACK:
+                return _exchange(order, settings, work)
+
+
+def topped_up(settings: Settings, rebuild: Rebuild, work: SparkWork) -> Rebuild:
+    """Bring new tables that were never in use to the newest snapshot; return their rebuild."""
+    newest = snapshots.current(settings)
+    if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
+        return rebuild
+    if rebuild.candidate.number == newest.number:
+        return rebuild
+    candidate = work.top_up(settings, rebuild.candidate, newest, rebuild.tables)
+    step("topped up")
+    return store.update(settings, replace(rebuild, candidate=candidate))
+
+
+def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
+    rebuild = begun(settings, order)
+    if rebuild.state is State.BUILDING:
+        pinned = snapshots.get(settings, rebuild.pinned, now=datetime.now(UTC))
+        rebuild = work.build(settings, rebuild, pinned)
+    return DONE, _result(settings, topped_up(settings, rebuild, work))
+
+
+def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
+    with compacting(settings):
+        last = snapshots.current(settings)
+        rebuild = store.require_current(settings)
+        _require(order, rebuild, last)
+        beside = rebuild.beside(last)
+        assert beside is not None  # noqa: S101 - _require has refused what has none
+        if beside.number != last.number:
+            beside = work.top_up(settings, beside, last, rebuild.tables)
+        if order.max_changed is not None:
+            found = compare(settings, last, beside)
+            if found.share > order.max_changed:
+                said = {**_result(settings, rebuild), "difference": found.as_json()}
+                return NEEDS_ATTENTION, said | {"refused": _too_many(found.share, order)}
+        publish(settings, last)
+        made, rebuild, count = exchange(settings, rebuild, last, beside)
+        published = publish(settings, made)
+    step("on record")
+    record(settings, order, rebuild, made.number)
+    done = _result(settings, rebuild)
+    return DONE, done | {
+        "committed": made.number,
+        "changed_holders": count,
+        "published": published,
+    }
+
+
+def _too_many(share: float, order: Order) -> str:
+    return f"{share:.2%} differ, more than {order.max_changed:.2%}: nothing was swapped"
+
+
+def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
+    """Refuse to swap what is not ready, and to roll back what is not in use."""
+    standing = rebuild.standing(last)
+    if order.action is Action.SWAP and standing not in (Standing.READY, Standing.ROLLED_BACK):
+        expected = "ready"
+    elif order.action is Action.ROLLBACK and standing is not Standing.IN_USE:
+        expected = "in use"
+    else:
+        return
+    advice = {
+        Standing.BUILDING: "go on with `shardpost rebuild start` and the same options",
+        Standing.IN_USE: "it was swapped already",
+    }.get(standing, "swap it first")
+    raise ShardpostError(
+        f"rebuild {rebuild.number}: expected one that is {expected}, found one that is {standing}:"
+        f" {advice}"
+    )
+
+
+def _result(settings: Settings, rebuild: Rebuild) -> dict[str, Any]:
+    """Return what is known of a rebuild, as JSON."""
+    return described(rebuild, snapshots.current(settings))
+
+
+def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
+    """Return a rebuild as a JSON object, where it stands now.
+
+    `snapshot` is the one whose records the tables beside have, `behind` how many came since.
+    """
+    standing = rebuild.standing(newest)
+    beside = rebuild.beside(newest)
+    gone = (Standing.BUILDING, Standing.DROPPED, Standing.FINAL)
+    is_there = beside is not None and standing not in gone
+    return {
+        "rebuild": rebuild.number,
+        "state": str(standing),
+        "country": rebuild.country,
+        "source": str(rebuild.source),
+        "tables": rebuild.folders,
+        "started_at": rebuild.started_at.isoformat(),
+        "started_by": rebuild.started_by,
+        "pinned": rebuild.pinned,
+        "snapshot": beside.number if beside and is_there else None,
+        "behind": newest.number - beside.number if beside and is_there else None,
+        "progress": vars(rebuild.progress),
+        "missing": list(rebuild.missing),
+    }

@@ -1,0 +1,235 @@
+"""Building the tables of a rebuild at its pinned snapshot, unit by unit.
+
+No compaction waits for it.
+
+Histories are decoded again from those in use, or read from Kafka; then come the latest record of
+each key, who holds, and the counts.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.table import Table
+from shardpost.holders.model import tables as t
+from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.record_order import is_in_current_partition
+from shardpost.holders.spark import fold
+from shardpost.holders.spark.compaction_run import InputTopic
+from shardpost.holders.spark.latest import MAX_BROADCAST_COORDINATES
+from shardpost.holders.spark.rejected_records import rejected_of
+from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.rebuilds import store
+from shardpost.rebuilds.job import REBUILD_TABLES
+from shardpost.rebuilds.model.rebuild import Progress, Rebuild, Source, State
+from shardpost.rebuilds.spark.beside import writer_beside
+from shardpost.rebuilds.spark.decoded_again import decoded_again
+from shardpost.rebuilds.spark.from_kafka import KafkaHistories, held_now, not_held
+from shardpost.rebuilds.spark.units import Unit, file_groups
+from shardpost.settings import Settings
+from shardpost.spark import client_source, kafka_partitioning, kafka_source, session
+from shardpost.spark.delta_files import columns_of, paths, read_files
+from shardpost.spark.kafka_source import ReadRanges
+from shardpost.steps import step
+
+log = logging.getLogger(__name__)
+
+
+class Build:
+    """The work for the tables of a rebuild; `tables` writes them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        rebuild: Rebuild,
+        pinned: Snapshot,
+        tables: TableWriter,
+        kafka: KafkaHistories | None,
+    ) -> None:
+        self._settings, self._rebuild, self._pinned = settings, rebuild, pinned
+        self._kafka = kafka
+        self.tables = tables
+
+    def units(self) -> Iterator[Unit]:
+        """Yield all units of work, those that are done, too."""
+        own = self._rebuild.tables
+        sources = [
+            InputTopic(name, self._settings.topic(name), tables)
+            for name, tables in t.INPUTS.items()
+        ]
+        for source in sources:
+            if source.tables.history.name in own:
+                yield from self._kafka.units(source) if self._kafka else self._decoding(source)
+        if t.REJECTED_RECORDS.name in own:
+            for source in sources:
+                work = partial(self._keep_rejected, source)
+                yield Unit(f"rejected records of {source.name}", 0, work)
+        for source in sources:
+            latest = source.tables.latest
+            if latest.name in own:
+                yield Unit(latest.name, self._records(source), partial(self._latest, source))
+        if t.SHARE_HOLDERS.name in own:
+            yield Unit(t.SHARE_HOLDERS.name, self._pinned.counts.positions, self._holders)
+
+    def _records(self, source: InputTopic) -> int:
+        """Return how many records the history in use has."""
+        history = source.tables.history
+        groups = self._groups(source)
+        return sum(count for _, count in groups) if history.name in self._pinned.tables else 0
+
+    def _groups(self, source: InputTopic) -> list[tuple[list[str], int]]:
+        history = source.tables.history
+        located, version = self._pinned.located(history), self._pinned.tables[history.name]
+        return [*file_groups(self._settings, located, version)]
+
+    def _decoding(self, source: InputTopic) -> Iterator[Unit]:
+        for number, (files, records) in enumerate(self._groups(source), 1):
+            name = f"{source.tables.history.name} part {number}"
+            yield Unit(name, records, partial(self._decode, source, files))
+
+    def _decode(self, source: InputTopic, files: list[str]) -> None:
+        located = self._pinned.located(source.tables.history)
+        there = paths(self._settings, located, files)
+        rows = read_files(self.tables.spark, source.tables.history, there)
+        again = decoded_again(rows, source.tables)
+        self.tables.append(source.tables.history, again, coalesce=False)
+
+    def _keep_rejected(self, source: InputTopic) -> None:
+        rejected = rejected_of(self.tables.read(source.tables.history), source.topic)
+        self.tables.append(t.REJECTED_RECORDS, rejected)
+
+    def _latest(self, source: InputTopic) -> None:
+        history = self.tables.read(source.tables.history)
+        columns = columns_of(source.tables.latest)
+        found = self._newest(source, history)
+        self.tables.write_first(source.tables.latest, fold.as_rows(found, columns), coalesce=False)
+
+    def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
+        """Return the latest decodable record of each key."""
+        records, lowest, ties = self._looked_over(source)
+        partitions = len(self._pinned.end_offsets.get(source.topic, ()))
+        generation = self._pinned.generations.get(source.name, 0)
+        is_plain = (
+            records <= MAX_BROADCAST_COORDINATES
+            and lowest is not None
+            and is_in_current_partition(lowest, partitions, generation)
+        )
+        found = (
+            fold.latest_in_current_partition(history)
+            if is_plain
+            else fold.latest_per_key(history, broadcast_keys=False)
+        )
+        return fold.newest_of_ties(found) if ties or generation else found
+
+    def _looked_over(self, source: InputTopic) -> tuple[int, int | None, int]:
+        """Return of a history: its records, the lowest seq, how many may share their place."""
+        history = source.tables.history
+        sql = (
+            "SELECT count(*) AS records, min(h.seq) AS lowest,"  # noqa: S608 - constants
+            " sum(CASE WHEN h.retry_offset IS NOT NULL"
+            f" OR h.kind = '{RecordKind.RECONCILED}' THEN 1 ELSE 0 END) AS ties"
+            f" FROM {history.name} h"
+        )
+        at = {self.tables.located(history): self.tables.versions[history.name]}
+        [row] = rows(self._settings, sql, at)
+        return row["records"], row["lowest"], row["ties"] or 0
+
+    def _holders(self) -> None:
+        spark, country = self.tables.spark, self._rebuild.country
+        counting = self.tables.read(t.EXCHANGES).where(
+            F.col("is_open") & (F.col("country") == country)
+        )
+        codes = [row["key"] for row in counting.select("key").collect()]
+        open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
+        held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
+        found = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
+        shard = kafka_partitioning.partition_of(spark, F.col("client"), self._pinned.shards)
+        number = F.lit(self._pinned.number).cast("bigint")
+        rows_ = found.select("client", "positions", number.alias("snapshot"), shard.alias("shard"))
+        self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
+
+
+def build(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
+    """Do what is left of a rebuild's work; return it, built."""
+    try:
+        return _build(settings, rebuild, pinned, kafka_source.read_ranges)
+    except (PySparkException, Py4JError) as error:
+        if not kafka_source.is_beyond_timestamps(error):
+            raise
+        log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
+    rebuild = store.require_current(settings)
+    return _build(settings, rebuild, pinned, client_source.read_ranges)
+
+
+def _build(
+    settings: Settings, rebuild: Rebuild, pinned: Snapshot, read_ranges: ReadRanges
+) -> Rebuild:
+    spark = session.start(REBUILD_TABLES.name)
+    cores = spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.shuffle.partitions", 4 * cores)
+    run, own = str(uuid.uuid4()), rebuild.tables
+    tables = writer_beside(spark, settings, rebuild.candidate, pinned, own, run)
+    kafka = None
+    if rebuild.source is Source.KAFKA:
+        low = held_now(settings, pinned)
+        rebuild = replace(rebuild, missing=not_held(settings, pinned, low))
+        kafka = KafkaHistories(settings, pinned, tables, read_ranges, low)
+    work = Build(settings, rebuild, pinned, tables, kafka)
+    units = [*work.units()]
+    before = rebuild.progress
+    began = time.monotonic()
+    for number, unit in enumerate(units, 1):
+        if number <= before.units:
+            continue
+        step(f"rebuild {unit.name}")
+        unit.work()
+        seconds = before.seconds + time.monotonic() - began
+        records = sum(one.records for one in units[:number])
+        done = Progress(number, records, sum(one.records for one in units), seconds)
+        step(f"rebuilt {unit.name}")
+        rebuild = store.update(settings, _at(rebuild, pinned, tables, done))
+        log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.in_words())
+    counts = counted(settings, rebuild.candidate)
+    candidate = replace(rebuild.candidate, counts=counts)
+    step("built")
+    return store.update(settings, replace(rebuild, candidate=candidate, state=State.BUILT))
+
+
+def _at(rebuild: Rebuild, pinned: Snapshot, tables: TableWriter, done: Progress) -> Rebuild:
+    """Return a rebuild with what was written so far."""
+    candidate = replace(
+        rebuild.candidate,
+        tables=dict(tables.versions),
+        folded=dict(tables.folded),
+        history_from=pinned.committed_at if rebuild.missing else pinned.history_from,
+    )
+    return replace(rebuild, candidate=candidate, progress=done)
+
+
+def counted(settings: Settings, view: Snapshot) -> Counts:
+    """Return the counts of a view, from its tables."""
+    [open_] = _row(settings, view, t.POSITIONS, "count(*) AS n FROM positions WHERE is_open")
+    holders, held = _row(
+        settings,
+        view,
+        t.SHARE_HOLDERS,
+        "count(*) AS n, sum(cardinality(positions)) AS held FROM share_holders"
+        " WHERE cardinality(positions) > 0",
+    )
+    [rejected] = _row(settings, view, t.REJECTED_RECORDS, "count(*) AS n FROM rejected_records")
+    return Counts(open_, holders, held, rejected)
+
+
+def _row(settings: Settings, view: Snapshot, table: Table, select: str) -> list[int]:
+    [found] = rows(settings, f"SELECT {select}", at_snapshot(view, table))
+    return [int(value or 0) for value in found.values()]

@@ -1,0 +1,168 @@
+"""Bringing tables beside those in use to where the latter are, by what came to the histories since.
+
+New records are decoded as those of a rebuild are, by the code that runs. What they change follows
+from the same expression of "positions now" that every reader has, before and after.
+"""
+
+import logging
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from shardpost.delta import table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.layers import LayeredVersion, Version, layered
+from shardpost.delta.query import query
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.sql import text_literal
+from shardpost.delta.table import Table
+from shardpost.holders.model import tables as t
+from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.spark.folding import fold_layers
+from shardpost.holders.spark.holder_updates import update_holders
+from shardpost.holders.spark.rejected_records import rejected_of
+from shardpost.holders.spark.totals import totals
+from shardpost.rebuilds.job import REBUILD_TABLES
+from shardpost.rebuilds.spark.beside import BesideRun, writer_beside
+from shardpost.rebuilds.spark.decoded_again import decoded_again
+from shardpost.settings import Settings
+from shardpost.spark import delta_files, session
+from shardpost.steps import step
+
+# Up to so many new records, their keys are looked up without Spark.
+MAX_LISTED_RECORDS = 200_000
+_KNOWN = ("key", "is_open", "client", "exchange")
+
+log = logging.getLogger(__name__)
+
+
+def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str]) -> Snapshot:
+    """Return tables beside those in use as of the snapshot `at`, which has the latter.
+
+    `view` is how they are committed; what is written is committed by whoever stores the result.
+    """
+    log.info("tables beside: from snapshot %d to %d", view.number, at.number)
+    spark = session.start(REBUILD_TABLES.name)
+    tables = writer_beside(spark, settings, view, at, own, str(uuid.uuid4()))
+    new = {
+        source.history: _new_records(settings, at, source.history, view.number)
+        for source in t.INPUTS.values()
+    }
+    few = sum(count for _, count in new.values()) <= MAX_LISTED_RECORDS
+    cores = spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.shuffle.partitions", cores if few else 4 * cores)
+    run = BesideRun(settings, tables, view, at, view.country, few)
+    rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
+    counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
+    step("top-up fold")
+    fold_layers(run, own)
+    return replace(
+        at,
+        tables=dict(tables.versions),
+        folders=view.folders,
+        folded=dict(tables.folded),
+        counts=counts,
+        country=view.country,
+        set_country=view.set_country,
+        history_from=max(filter(None, (view.history_from, at.history_from)), default=None),
+        rebuilt_in=view.rebuilt_in,
+    )
+
+
+def _new_records(
+    settings: Settings, at: Snapshot, history: Table, since: int
+) -> tuple[list[str], int]:
+    """Return the files of a history in use that may have records after a snapshot; their rows."""
+    located, version = at.located(history), at.tables[history.name]
+    found = table_log.files_after(settings, located, version, since)
+    return delta_files.paths(settings, located, found), sum(found.values())
+
+
+def _append_histories(
+    run: BesideRun, files: dict[Table, list[str]], own: Collection[str]
+) -> int | None:
+    """Append what is new to histories of its own; return how many records are rejected.
+
+    None if they are those in use.
+    """
+    if t.REJECTED_RECORDS.name not in own:
+        return None
+    assert run.last is not None  # noqa: S101 - it is topped up from there
+    rejected = 0
+    for name, source in t.INPUTS.items():
+        if not files[source.history]:
+            continue
+        step(f"top-up {source.history.name}")
+        rows = delta_files.read_files(run.spark, source.history, files[source.history])
+        new = decoded_again(rows.where(F.col("snapshot") > run.last.number), source)
+        written = run.tables.append(source.history, new, coalesce=run.broadcast_keys)
+        if written.non_null("reason"):
+            found = rejected_of(run.tables.rows_of(written), run.settings.topic(name))
+            rejected += run.tables.append(t.REJECTED_RECORDS, found).rows
+    return rejected
+
+
+def _update(run: BesideRun, rejected: int | None) -> Counts:
+    """Update who holds; return the counts of the view."""
+    assert run.last is not None  # noqa: S101 - it is topped up from there
+    before = run.last.counts
+    changed = _changed_positions(run, run.last)
+    [opened] = totals(changed, "cast(is_open as int) - coalesce(cast(old_is_open as int), 0)")
+    change = update_holders(run, changed)
+    return Counts(
+        before.positions + opened,
+        before.holders + change.holders,
+        before.held + change.held,
+        run.at.counts.rejected if rejected is None else before.rejected + rejected,
+    )
+
+
+def _changed_positions(run: BesideRun, last: Snapshot) -> DataFrame:
+    """Return the positions that have new records, and what was known of them (`old_…`)."""
+    now = _positions(run, run.tables.folders, _version(run))
+    folded = last.folded_up_to(t.POSITIONS.name)
+    then = _positions(run, last.folders, layered(t.POSITIONS, last.tables, folded))
+    old = then.select("key", *(F.col(name).alias(f"old_{name}") for name in _KNOWN[1:]))
+    old = F.broadcast(old) if run.broadcast_keys else old
+    return now.join(old, "key", "left").persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def _version(run: BesideRun) -> LayeredVersion:
+    version = run.tables.at(t.POSITIONS)
+    if isinstance(version, LayeredVersion):
+        return version
+    return layered(t.POSITIONS, run.tables.versions, run.number)
+
+
+def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersion) -> DataFrame:
+    """Return what a version has of the positions with new records: columns of _KNOWN."""
+    located = t.POSITIONS.located(folders)
+    history = run.tables.located(t.POSITION_EVENTS)
+    at = run.tables.versions[t.POSITION_EVENTS.name]
+    since = run.last.number if run.last else 0
+    condition = f"snapshot > {since} AND kind <> {text_literal(RecordKind.REJECTED)}"
+    if run.broadcast_keys:
+        # Under a name of its own: the version that is read may have another version of it.
+        keys = f"SELECT DISTINCT r.key FROM new_records r WHERE r.{condition}"  # noqa: S608
+        keys = keys.replace("AND kind", "AND r.kind")
+        versions: dict[Table, Version] = {
+            replace(history, name="new_records", folder=history.path): at,
+            located: replace(version, keys=keys),
+        }
+        sql = f"SELECT {', '.join(_KNOWN)} FROM positions"  # noqa: S608 - names of ours
+        return _frame(run.spark, query(run.settings, sql, versions))
+    new = delta_files.read(run.spark, run.settings, history, at).where(condition)
+    keys_ = new.select("key").distinct()
+    found = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
+    return found.select(*_KNOWN)
+
+
+def _frame(spark: SparkSession, found: pa.Table) -> DataFrame:
+    schema = arrow_schema(t.POSITIONS)
+    fields = pa.schema([schema.field(name) for name in found.column_names])
+    return spark.createDataFrame(found.cast(fields))

@@ -1,0 +1,43 @@
+"""The units of work of a rebuild: each is done as a whole, in an order that never changes.
+
+What one has made is committed with the row of the rebuild: so a run that goes on after another one
+was killed skips the units that are done.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from shardpost.delta.query import path_of
+from shardpost.delta.table import Table
+from shardpost.settings import Settings
+
+# A unit has about so many records: some ten seconds of work.
+RECORDS_AT_ONCE = 2_000_000
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What it is called in the log, how many records it has, and what does it."""
+
+    name: str
+    records: int
+    work: Callable[[], None]
+
+
+def file_groups(settings: Settings, table: Table, version: int) -> Iterator[tuple[list[str], int]]:
+    """Yield (paths, records) of groups of a version's files, always the same ones."""
+    found = pa.table(DeltaTable(path_of(settings, table), version=version).get_add_actions())
+    columns = (found[name].to_pylist() for name in ("path", "num_records"))
+    paths: list[str] = []
+    records = 0
+    for path, count in sorted(zip(*columns, strict=True)):
+        paths.append(path)
+        records += count or 0
+        if records >= RECORDS_AT_ONCE:
+            yield paths, records
+            paths, records = [], 0
+    if paths:
+        yield paths, records

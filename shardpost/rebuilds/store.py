@@ -1,0 +1,108 @@
+"""The rows of the table `rebuilds`; no JVM.
+
+A row is the commit point of tables that are beside those in use: a file that no row and no snapshot
+names was written by a run that was killed.
+"""
+
+import json
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import exists, rows
+from shardpost.delta.snapshot_rows import as_text, of_text
+from shardpost.errors import ShardpostError
+from shardpost.rebuilds.model.rebuild import Progress, Rebuild, Source, State
+from shardpost.rebuilds.model.tables import REBUILDS
+from shardpost.settings import Settings
+
+if TYPE_CHECKING:
+    from shardpost.delta.row_files import RowTable
+
+SCHEMA = arrow_schema(REBUILDS)
+NUMBER = "rebuild"
+
+
+def list_all(settings: Settings) -> list[Rebuild]:
+    """Return all rebuilds, the oldest first."""
+    if not exists(settings, REBUILDS):
+        return []
+    found = rows(settings, "SELECT * FROM rebuilds ORDER BY rebuild", {REBUILDS: None})
+    return [_rebuild(row) for row in found]
+
+
+def current(settings: Settings) -> Rebuild | None:
+    """Return the rebuild whose tables are there, in use or beside; None if there is none."""
+    return next((one for one in reversed(list_all(settings)) if one.is_open), None)
+
+
+def require_current(settings: Settings) -> Rebuild:
+    """Return the rebuild whose tables are there; ShardpostError if there is none."""
+    found = current(settings)
+    if found is None:
+        raise ShardpostError("there is no rebuild: begin one with `shardpost rebuild start`")
+    return found
+
+
+def insert(settings: Settings, rebuild: Rebuild) -> None:
+    """Add a rebuild with a number above all others; ShardpostError if another run was first."""
+    from shardpost.delta import row_files
+
+    def make(table: "RowTable") -> None:
+        if table.newest() >= rebuild.number:
+            raise ShardpostError(f"rebuild {rebuild.number} was begun by another run: run again")
+        table.insert(_table(rebuild))
+
+    row_files.change(settings, REBUILDS, NUMBER, make)
+
+
+def update(settings: Settings, rebuild: Rebuild) -> Rebuild:
+    """Store, and return, what is known of a rebuild now."""
+    from shardpost.delta import row_files
+
+    rebuild = replace(rebuild, changed_at=datetime.now(UTC))
+
+    def make(table: "RowTable") -> None:
+        for file, stored in table.with_number(rebuild.number):
+            _, others = table.split(stored, [rebuild.number])
+            table.replace([file], [_table(rebuild), others])
+
+    row_files.change(settings, REBUILDS, NUMBER, make)
+    return rebuild
+
+
+def _table(rebuild: Rebuild) -> pa.Table:
+    row = {
+        **asdict(replace(rebuild, former=None)),
+        "rebuild": rebuild.number,
+        "source": str(rebuild.source),
+        "state": str(rebuild.state),
+        "tables": json.dumps(rebuild.tables),
+        "progress": json.dumps(asdict(rebuild.progress)),
+        "missing": json.dumps(rebuild.missing),
+        "candidate": as_text(rebuild.candidate),
+        "former": rebuild.former and as_text(rebuild.former),
+    }
+    return pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names}], SCHEMA)
+
+
+def _rebuild(row: dict[str, Any]) -> Rebuild:
+    return Rebuild(
+        number=row["rebuild"],
+        started_at=row["started_at"],
+        changed_at=row["changed_at"],
+        started_by=row["started_by"],
+        source=Source(row["source"]),
+        country=row["country"],
+        tables=tuple(json.loads(row["tables"])),
+        pinned=row["pinned"],
+        candidate=of_text(row["candidate"]),
+        state=State(row["state"]),
+        progress=Progress(**json.loads(row["progress"])),
+        missing=tuple(json.loads(row["missing"])),
+        former=row["former"] and of_text(row["former"]),
+        swaps=row["swaps"],
+    )

@@ -1,0 +1,17 @@
+"""Compute the tables anew beside those in use, top them up, swap them, or roll that back.
+
+Read: the histories in use, or the topics, at a pinned snapshot. Transform: decode, fold, who holds.
+Write: tables in folders of their own, and the row of the rebuild that names their versions; a swap
+commits one row in `snapshots`, and publishes only whose list differs.
+"""
+
+from shardpost.rebuilds.arguments import order_of, parser
+from shardpost.rebuilds.run import SparkWork, run
+from shardpost.rebuilds.spark.build import build
+from shardpost.rebuilds.spark.top_up import top_up
+from shardpost.spark import job
+
+if __name__ == "__main__":
+    arguments = parser(__doc__).parse_args()
+    work = SparkWork(build, top_up)
+    job.run(lambda settings: run(order_of(arguments), settings, work), result=arguments.result)
