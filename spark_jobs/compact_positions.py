@@ -7,8 +7,8 @@ inputs do not hold any more is closed. Afterwards, the tables of a rebuild that 
 are brought to the same snapshot.
 """
 
-from shardpost.rebuilds.spark.after_compaction import compact_and_top_up
 from shardpost.rebuilds.run import SparkWork
+from shardpost.rebuilds.spark.after_compaction import compact_and_top_up
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import top_up
 from shardpost.spark import job
