@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench import age, emails, growth, holders, increments, lag, letters
+from bench import age, emails, growth, holders, increments, lag, letters, rebuilds
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
 
@@ -81,6 +81,15 @@ def age_(records: int, snapshots: int, runs: int) -> None:
     """Measure what age costs, beside a young home; go on with the homes that are there."""
     with _broker(load().home / "bench") as settings:
         age.measure(settings, age.Ages(records, snapshots, runs))
+
+
+@main.command("rebuilds")
+@click.option("--records", default=5_000_000, help="How many records at first.", show_default=True)
+@click.option("--runs", default=3, help="How often each is measured.", show_default=True)
+def rebuilds_(records: int, runs: int) -> None:
+    """Measure rebuilds beside a compaction from Kafka, swaps beside an increment."""
+    with _broker(load().home / "bench") as settings:
+        rebuilds.measure(settings, records, runs)
 
 
 @main.command("lag")

@@ -1,10 +1,8 @@
 """The compaction, driven whole, against a plain fold: real broker, real Spark, real tables."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import groupby
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -28,75 +26,22 @@ from shardpost.holders.model.tables import (
 )
 from shardpost.holders.model.unread import UnreadableRecordsError
 from shardpost.holders.spark import compaction_run
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from tests.support.compacting import agree, run, starter
+from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
 from tests.support.reference import (
     Fold,
     Raw,
-    Retry,
     closed,
     exchange,
     position,
     produce,
-    produce_retry,
     published,
     send,
 )
 
-KEYS = strategies.sampled_from(["1", "2", "03", "3", "10", "x", "größe"])
-CLIENTS = strategies.sampled_from(["client1", "client2", "client3"])
-EXCHANGES = strategies.sampled_from(["NASDAQ", "LON", "NEW"])
-TIMES = strategies.integers(1_700_000_000_000, 1_790_000_000_000)
-BAD = [
-    b"",
-    b"{",
-    b"null",
-    b"[]",
-    b"\xff\xfe",
-    b'"text"',
-    b'{"Client":5}',
-    b"{} {}",
-    b'{"Client":"c"}',
-]
-
-
-@dataclass(frozen=True)
-class Again:
-    """A retry of the record so many before it; with a value of its own."""
-
-    back: int
-    value: bytes | None
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Twice as many partitions of `positions`, from the next record on; once between two runs.
-
-    Of more, a run cannot tell in which order a key had its partitions (decision 0003).
-    """
-
-
-MAX_PARTITIONS = 16
-
-VALUES = strategies.one_of(
-    strategies.builds(lambda c, e: position("", c, e).value, CLIENTS, EXCHANGES),
-    strategies.sampled_from([None, b'{"Country":"US"}', *BAD]),
-)
-RECORDS = strategies.one_of(
-    strategies.builds(Again, strategies.integers(0, 9), VALUES),
-    strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
-    strategies.builds(position, KEYS, CLIENTS, EXCHANGES, timestamp_ms=TIMES),
-    strategies.builds(closed, KEYS, timestamp_ms=TIMES),
-    strategies.builds(Growth),
-    strategies.builds(
-        exchange, EXCHANGES, strategies.sampled_from(["US", "GB", None]), timestamp_ms=TIMES
-    ),
-    strategies.builds(
-        lambda key, value: Raw("positions", key.encode(), value), KEYS, strategies.sampled_from(BAD)
-    ),
-)
 GOOD = position("", "client3", "NASDAQ").value
 # When layers are folded: in each run, where some records have come together, and never.
 ALWAYS, NEVER_FOLDED = {"fold_runs": 1}, {"fold_records": 10**9}
@@ -145,60 +90,15 @@ def test_any_history_cut_into_any_runs_equals_the_fold(
 ) -> None:
     settings = fresh()
     seen: dict[int, dict[str, list[str]]] = {}
-    fold = Fold()
-    fold.add(starter())
-    sent: list[Raw] = []
-    places: dict[int, tuple[int, int]] = {}
-    partitions = settings.partitions
+    stream = Stream(settings)
     for records, at_most, folding in zip(history, limits, folds, strict=False):
-        most = 2 * partitions
-        for _, some in groupby(records, type):
-            together = [*some]
-            if again := [one for one in together if isinstance(one, Again)]:
-                fold.add(retried(settings, again, sent, places))
-            elif isinstance(together[0], Growth):
-                partitions = grown(settings, partitions, most)
-            else:
-                raw = [one for one in together if isinstance(one, Raw)]
-                new = [placed(one, partitions) for one in raw]
-                places |= produce(settings, new)
-                sent += new
-                fold.add(new)
+        stream.send(records)
         with planned_for(at_most):
             run(settings.model_copy(update=folding))
-        agree(settings, fold)
-        seen[snapshots.current(settings).number] = fold.holders()
+        agree(settings, stream.fold)
+        seen[snapshots.current(settings).number] = stream.fold.holders()
     for snapshot in snapshots.list_all(settings):  # also what was folded since stays as it was
         assert query_holders(settings, snapshot, HoldersQuery()) == seen[snapshot.number]
-
-
-def grown(settings: Settings, partitions: int, most: int) -> int:
-    """Double the partitions of `positions`, up to a bound; return how many there are."""
-    if partitions >= min(most, MAX_PARTITIONS):
-        return partitions
-    topic = settings.topic("positions")
-    admin = clients.admin(settings)  # it has to outlive what it does
-    more = admin.create_partitions([NewPartitions(topic, 2 * partitions)])
-    more[topic].result(30)
-    offsets.watermarks(settings, {topic: 2 * partitions}, committed=True)  # they have leaders
-    return 2 * partitions
-
-
-def placed(record: Raw, partitions: int) -> Raw:
-    """Return a record of `positions` with its partition; a producer may not know the new ones."""
-    if record.topic != "positions":
-        return record
-    return replace(record, partition=partition_of(record.key or b"", partitions))
-
-
-def retried(
-    settings: Settings, again: Iterable[Again], sent: list[Raw], places: dict[int, tuple[int, int]]
-) -> list[Retry]:
-    """Send retries of what was sent, if anything was; return them."""
-    found = [Retry(sent[-1 - one.back % len(sent)], one.value) for one in again if sent]
-    for retry in found:
-        produce_retry(settings, retry, places[id(retry.origin)])
-    return found
 
 
 @contextmanager

@@ -31,10 +31,10 @@ def held(settings: Settings) -> dict[str, list[str]]:
     return {row["client"]: row["positions"] for row in found if row["positions"]}
 
 
-def agree(settings: Settings, fold: Fold) -> None:
+def agree(settings: Settings, fold: Fold, country: str | None = None) -> None:
     """Hold tables, counts and topic against the fold: invariants 1 and 2."""
     snapshot = snapshots.current(settings)
-    holders = fold.holders(settings.country)
+    holders = fold.holders(country or settings.country)
     assert held(settings) == holders
     assert published(settings) == holders
     assert snapshot.counts.positions == len(fold.positions)

@@ -44,8 +44,8 @@ def latest_in_current_partition(events: DataFrame) -> DataFrame:
 def newest_of_ties(rows: DataFrame) -> DataFrame:
     """Return the newest of the rows of each key, where a retry or a closing shares its place."""
     order = newest_first("r")
-    ranked = f"*, ROW_NUMBER() OVER (PARTITION BY r.key ORDER BY {order}) AS nth"
-    return rows.alias("r").selectExpr(ranked).where("nth = 1").drop("nth")
+    nth = f"ROW_NUMBER() OVER (PARTITION BY r.key ORDER BY {order}) AS nth"
+    return rows.alias("r").selectExpr("*", nth).where("nth = 1").drop("nth")
 
 
 def _decodable(events: DataFrame) -> DataFrame:

@@ -1,0 +1,50 @@
+"""Rebuilds in this process, whose Spark session is there already."""
+
+from typing import Any
+
+from shardpost.rebuilds.arguments import Action, Order, tables_of
+from shardpost.rebuilds.model.rebuild import Source
+from shardpost.rebuilds.run import SparkWork, run
+from shardpost.rebuilds.spark.after_compaction import compact_and_top_up
+from shardpost.rebuilds.spark.build import build
+from shardpost.rebuilds.spark.top_up import top_up
+from shardpost.settings import Settings
+
+WORK = SparkWork(build, top_up)
+
+
+def order(action: Action, **more: Any) -> Order:
+    """Return an order of a test."""
+    return Order(action, "tester", "a test", **more)
+
+
+def start(
+    settings: Settings, country: str = "US", tables: str = "", source: Source = Source.HISTORY
+) -> dict[str, Any]:
+    """Build tables anew beside those in use."""
+    wanted = order(Action.START, country=country, tables=tables_of(tables), source=source)
+    return done(settings, wanted)
+
+
+def swap(settings: Settings) -> dict[str, Any]:
+    """Put them in use."""
+    return done(settings, order(Action.SWAP))
+
+
+def rollback(settings: Settings) -> dict[str, Any]:
+    """Put those before in use again."""
+    return done(settings, order(Action.ROLLBACK))
+
+
+def done(settings: Settings, wanted: Order) -> dict[str, Any]:
+    """Do what an order says, which is to end well."""
+    code, result = run(wanted, settings, WORK)
+    assert code == 0
+    return result
+
+
+def compacted(settings: Settings) -> dict[str, Any]:
+    """Compact, as the job does beside a rebuild; return its result."""
+    code, result = compact_and_top_up(settings, WORK, reconcile=False)
+    assert code == 0
+    return result
