@@ -45,6 +45,7 @@ def batch(number: int) -> list[Raw]:
         exchange("PAR", "US" if number % 2 else "GB"),
         position(f"new{number}", "client1", "PAR"),
         Raw("positions", b"bad", b"{"),
+        Raw("clients", b"client1", b'{"Client":"client1","Subscribed":true}'),
     ]
 
 

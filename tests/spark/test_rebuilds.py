@@ -5,23 +5,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from shardpost.decisions import decisions_topic
 from shardpost.delta import snapshots
+from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.holders_query import HoldersQuery, query_holders
+from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.spark.decoding import decoded
+from shardpost.kafka import clients
 from shardpost.rebuilds import drop as dropping
 from shardpost.rebuilds import store
+from shardpost.rebuilds.arguments import Action
 from shardpost.rebuilds.model.difference import Difference
+from shardpost.rebuilds.model.rebuild import Source, Standing
+from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.sides import compared
 from shardpost.rebuilds.spark import top_up as top_up_module
+from shardpost.rebuilds.spark import units
 from shardpost.settings import Settings
-from tests.support.compacting import agree
-from tests.support.rebuilding import WORK, compacted, rollback, start, swap
+from tests.support.compacting import agree, held
+from tests.support.kafka_configs import configure_topic
+from tests.support.rebuilding import WORK, compacted, order, rollback, start, swap
 from tests.support.record_streams import RECORDS, Again, Growth, Stream
-from tests.support.reference import Fold, Raw, closed, exchange, position
+from tests.support.reference import Fold, Raw, closed, exchange, position, published
 
 Holders = dict[str, list[str]]
 
@@ -175,3 +188,183 @@ def attempt(settings: Settings, action: str) -> object:
         "drop": dropping.drop,
     }
     return actions[action](settings)
+
+
+@pytest.fixture
+def stream(fresh: Callable[[], Settings]) -> Stream:
+    """Give a stream with some records and a snapshot."""
+    found = Stream(fresh())
+    found.send(
+        [
+            *(position(str(n), f"client{n % 3}", ("NASDAQ", "LON")[n % 2]) for n in range(9)),
+            Raw("positions", b"0", b"{"),
+            Raw("clients", b"client1", b'{"Client":"client1","Email":"a@x.org","Subscribed":true}'),
+        ]
+    )
+    compacted(found.settings)
+    return found
+
+
+def test_a_rebuild_with_unchanged_code_differs_in_nothing_and_rows_keep_their_place(
+    stream: Stream,
+) -> None:
+    settings = stream.settings
+    before = history(settings)
+    start(settings)
+    found = diff(settings)
+    assert found.is_none
+    assert found.samples == []
+    assert (found.positions.equal, found.holders.equal) == (9, 3)
+    swap(settings)
+    assert snapshots.current(settings).folders["positions"] == "positions.2"
+    assert history(settings) == before
+    agree(settings, stream.fold)
+
+
+def history(settings: Settings) -> list[dict[str, Any]]:
+    """Return the history of positions in use."""
+    sql = 'SELECT * FROM position_events ORDER BY "partition", offset'
+    return rows(settings, sql, at_snapshot(snapshots.current(settings), POSITION_EVENTS))
+
+
+def mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the decoder find the client of position 4 elsewhere, and take position 6 for broken."""
+
+    def other(raw: DataFrame, *more: Any) -> DataFrame:
+        found = decoded(raw, *more)
+        if "exchange" not in found.columns:
+            return found
+        is_broken = F.col("key") == "6"
+        client = F.when(F.col("key") == "4", F.lit("client9")).otherwise(F.col("client"))
+        return found.withColumns(
+            {
+                "client": F.when(~is_broken, client),
+                "kind": F.when(is_broken, "rejected").otherwise(F.col("kind")),
+                "reason": F.when(is_broken, "broken").otherwise(F.col("reason")),
+                "raw_key": F.when(is_broken, F.lit(b"6")).otherwise(F.col("raw_key")),
+            }
+        )
+
+    monkeypatch.setattr("shardpost.rebuilds.spark.decoded_again.decoded", other)
+
+
+def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stream.settings
+    with monkeypatch.context() as patch:
+        mended(patch)
+        start(settings)
+        found = diff(settings)
+        assert vars(found.positions) == {"equal": 7, "changed": 1, "only_old": 1, "only_new": 0}
+        by_key = {one["position"]: one for one in found.samples if "position" in one}
+        assert by_key["4"]["old"]["client"] == "client1"
+        assert by_key["4"]["new"]["client"] == "client9"
+        assert by_key["6"]["new"] is None
+        assert by_key["6"]["old"]["topic"] == settings.topic("positions")
+        done = swap(settings)
+        assert done["changed_holders"] == done["published"] == 3
+        assert held(settings) == {"client0": ["0"], "client2": ["2", "8"], "client9": ["4"]}
+        assert published(settings) == held(settings)
+        assert snapshots.current(settings).counts.rejected == 2
+    for number in range(3):
+        stream.send([position(str(number), f"client{number}", "NASDAQ"), closed(str(8 - number))])
+        compacted(settings)
+    rollback(settings)
+    agree(settings, stream.fold)
+    assert snapshots.current(settings).counts.rejected == stream.fold.rejected
+
+
+def test_from_kafka_what_it_holds_no_more_is_named(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stream.settings
+    monkeypatch.setattr(units, "RECORDS_AT_ONCE", 3)
+    monkeypatch.setattr("shardpost.rebuilds.spark.from_kafka.RECORDS_AT_ONCE", 3)
+    assert start(settings, source=Source.KAFKA)["missing"] == []
+    assert diff(settings).is_none
+    dropping.drop(settings)
+    topic = settings.topic("positions")
+    low = settings.partitions - 1
+    while not (end := snapshots.current(settings).end_offsets[topic][low]):
+        low -= 1
+    configure_topic(settings, topic, {"cleanup.policy": "delete"})
+    admin = clients.admin(settings)
+    gone = admin.delete_records([TopicPartition(topic, low, end)])
+    assert [future.result(30) for future in gone.values()]
+    result = start(settings, source=Source.KAFKA)
+    assert f"{topic}[{low}]: offsets 0 to {end - 1}" in result["missing"]
+    assert f"topic {topic}: {end} of 10 records that were read" in result["missing"]
+    found = diff(settings)
+    assert found.positions.only_old == found.positions.different > 0
+    assert store.require_current(settings).candidate.history_from is not None
+
+
+def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream) -> None:
+    settings = stream.settings
+    changed = settings.model_copy(update={"country": "GB"})
+    start(changed, "GB", "share_holders")
+    stream.send([position("3", "client1", "NASDAQ")])
+    compacted(changed)
+    agree(settings, stream.fold, "US")
+    swap(settings)
+    agree(settings, stream.fold, "GB")
+    for now in (settings, changed):  # as the setting was when it was swapped, and as it is then
+        stream.send([position("5", "client2", "LON"), closed("1")])
+        compacted(now)
+        agree(settings, stream.fold, "GB")
+    dropping.drop(settings)
+    stream.send([position("7", "client2", "LON")])
+    compacted(changed)
+    agree(settings, stream.fold, "GB")
+    compacted(settings)  # set again: that is a change of the setting
+    agree(settings, stream.fold, "US")
+
+
+def test_more_than_may_change_is_refused_and_a_decision_is_on_record(stream: Stream) -> None:
+    settings = stream.settings
+    start(settings, "GB", "share_holders")
+    before = snapshots.current(settings).number
+    refused = order(Action.SWAP, max_changed=0.5)
+    code, result = carry_out(refused, settings, WORK)
+    assert (code, result["state"]) == (3, Standing.READY)
+    assert "nothing was swapped" in result["refused"]
+    assert snapshots.current(settings).number == before
+    assert carry_out(order(Action.SWAP, max_changed=1.0), settings, WORK)[0] == 0
+    [(decision, headers)] = [
+        found
+        for number in range(settings.partitions)
+        for found in decisions_topic.of_partition(settings, number, None)
+        if found[0].about == b"rebuild/2"
+    ]
+    assert (decision.kind, decision.who, decision.why) == ("swapped", "tester", "a test")
+    assert headers == {"action": b"swap", "snapshot": str(before + 1).encode()}
+    assert dropping.drop(settings)[1] == []
+
+
+def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk(stream: Stream) -> None:
+    settings = stream.settings
+    start(settings, "GB", "positions")
+    there = {path.name for path in (settings.home / "tables").iterdir()}
+    assert there >= {"positions.2", "share_holders.2"}
+    _, removed = dropping.drop(settings)
+    assert {*removed} == {"positions.2", "share_holders.2"}
+    left = {path.name for path in (settings.home / "tables").iterdir()}
+    assert left == there - {*removed}
+    assert start(settings, "GB", "share_holders")["tables"] == {"share_holders": "share_holders.3"}
+
+
+def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> None:
+    settings = stream.settings
+    start(settings, "GB", "share_holders")
+    stream.send([position("3", "client1", "NASDAQ"), position("10", "client5", "LON")])
+    expected = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
+    compacted(settings)
+    at = store.require_current(settings).candidate
+    stream.send([position("11", "client6", "LON"), closed("10")])
+    with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
+        patch.setattr("shardpost.rebuilds.spark.after_compaction._top_up", lambda *_: None)
+        compacted(settings)
+    found = compared(settings)
+    assert found.old["snapshot"] == found.new["snapshot"] == at.number
+    assert vars(found.holders) == expected

@@ -199,10 +199,28 @@ def _build(
         step(f"rebuilt {unit.name}")
         rebuild = store.update(settings, _at(rebuild, pinned, tables, done))
         log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.in_words())
-    counts = counted(settings, rebuild.candidate)
-    candidate = replace(rebuild.candidate, counts=counts)
+    candidate = replace(rebuild.candidate, counts=counted(settings, rebuild.candidate))
+    if rebuild.source is Source.KAFKA:
+        gone = (*rebuild.missing, *_superseded(settings, rebuild, pinned))
+        rebuild = replace(rebuild, missing=gone)
+        if gone:  # what was superseded before may be among it
+            candidate = replace(candidate, history_from=pinned.committed_at)
     step("built")
     return store.update(settings, replace(rebuild, candidate=candidate, state=State.BUILT))
+
+
+def _superseded(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Iterator[str]:
+    """Yield, in words, of which topics the histories in use have more records than Kafka has."""
+    for name, tables in t.INPUTS.items():
+        history = tables.history
+        if history.name in rebuild.tables:
+            select = f"count(*) AS n FROM {history.name} h WHERE h.retry_offset IS NULL"
+            select += f" AND h.kind <> '{RecordKind.RECONCILED}'"
+            views = (rebuild.candidate, pinned)
+            held, known = (_row(settings, view, history, select)[0] for view in views)
+            if held < known:
+                topic = settings.topic(name)
+                yield f"topic {topic}: {known - held:,} of {known:,} records that were read"
 
 
 def _at(rebuild: Rebuild, pinned: Snapshot, tables: TableWriter, done: Progress) -> Rebuild:
@@ -211,7 +229,6 @@ def _at(rebuild: Rebuild, pinned: Snapshot, tables: TableWriter, done: Progress)
         rebuild.candidate,
         tables=dict(tables.versions),
         folded=dict(tables.folded),
-        history_from=pinned.committed_at if rebuild.missing else pinned.history_from,
     )
     return replace(rebuild, candidate=candidate, progress=done)
 

@@ -1,0 +1,121 @@
+"""Two views compared key by key, as random tables, against dicts; real Delta tables, no Spark."""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import Table
+from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.rebuilds.compare import compare
+from shardpost.settings import Settings
+from tests.support.histories import START, overwrite, snapshot
+
+# Client, ticker, amount, exchange, and whether it is open.
+Form = tuple[str, str, str | None, str, bool]
+
+FOLDERS = {table.name: f"{table.name}.2" for table in (POSITIONS, SHARE_HOLDERS, EXCHANGES)}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.model_validate({"home": tmp_path})
+
+
+def view(
+    settings: Settings, forms: dict[str, tuple[str, str, str | None, str, bool]]
+) -> dict[Table, Any]:
+    """Return the rows of positions, and of the holders that follow from them: all count."""
+    rows = []
+    for number, (key, (client, ticker, amount, place, is_open)) in enumerate(forms.items()):
+        row = {"key": key, "partition": 0, "offset": number, "timestamp": START, "seq": number}
+        row |= {"snapshot": 1, "retry_offset": None, "is_open": is_open, "client": client}
+        rows.append(row | {"ticker": ticker, "amount": amount, "exchange": place})
+    return {POSITIONS: rows, SHARE_HOLDERS: holders_of(forms), EXCHANGES: []}
+
+
+def holders_of(forms: dict[str, Any]) -> list[dict[str, Any]]:
+    held: dict[str, list[str]] = {form[0]: [] for form in forms.values()}
+    for key, form in forms.items():
+        if form[4]:
+            held[form[0]].append(key)
+    return [
+        {"client": client, "positions": sorted(ids), "snapshot": 1, "shard": 0}
+        for client, ids in held.items()
+    ]
+
+
+def committed(settings: Settings, tables: dict[Table, Any], folders: dict[str, str]) -> Snapshot:
+    versions = {
+        table.name: overwrite(settings, table.located(folders), rows)
+        for table, rows in tables.items()
+    }
+    return replace(snapshot(1, versions), folders=folders)
+
+
+def expected(old: dict[str, Any], new: dict[str, Any]) -> dict[str, int]:
+    both = old.keys() & new.keys()
+    return {
+        "equal": sum(old[key] == new[key] for key in both),
+        "changed": sum(old[key] != new[key] for key in both),
+        "only_old": len(old.keys() - new.keys()),
+        "only_new": len(new.keys() - old.keys()),
+    }
+
+
+def test_random_views_differ_as_dicts_do(settings: Settings) -> None:
+    random = Random(20)  # noqa: S311
+
+    def forms() -> dict[str, Any]:
+        def one() -> Form:
+            client, ticker = random.choice(["a", "b", "c"]), random.choice(["T", "it's"])
+            amount = random.choice(["1", "1.0", None])
+            return client, ticker, amount, random.choice(["X", "Y"]), random.random() < 0.7
+
+        return {key: one() for key in "123456789" if random.random() < 0.8}
+
+    for _ in range(12):
+        first, then = forms(), forms()
+        then = {**then, **{key: form for key, form in first.items() if random.random() < 0.5}}
+        old = committed(settings, view(first), {})
+        new = committed(settings, view(then), FOLDERS)
+        found = compare(settings, old, new)
+        opened = [{k: f for k, f in forms.items() if f[4]} for forms in (first, then)]
+        lists = [
+            {row["client"]: row["positions"] for row in holders_of(forms) if row["positions"]}
+            for forms in (first, then)
+        ]
+        assert vars(found.positions) == expected(*opened)
+        assert vars(found.holders) == expected(*lists)
+        sampled = {one["position"]: one for one in found.samples if "position" in one}
+        assert {*sampled} == {
+            key for key in {**opened[0], **opened[1]} if opened[0].get(key) != opened[1].get(key)
+        }
+        for key, one in sampled.items():
+            sides = [one[side] and one[side]["client"] for side in ("old", "new")]
+            assert sides == [forms[key][0] if key in forms else None for forms in opened]
+
+
+def test_a_sample_of_a_holder_names_the_records_that_explain_it(settings: Settings) -> None:
+    old = committed(settings, view({"1": ("a", "T", "1", "X", True)}), {})
+    moved = {"1": ("a", "T", "1", "X", True), "2": ("a", "T", "1", "Y", True)}
+    new = committed(settings, view(moved), FOLDERS)
+    found = compare(settings, old, new)
+    [_, sample] = found.samples
+    assert (sample["client"], sample["old"], sample["new"]) == ("a", ["1"], ["1", "2"])
+    [record] = sample["records"]
+    assert (record["position"], record["in"], record["offset"]) == ("2", "new", 1)
+    assert any(
+        "client a: changed: old 1, new 1, 2 (2 by positions[0]@1" in line for line in found.lines()
+    )
+
+
+def test_views_that_share_all_files_differ_in_nothing(settings: Settings) -> None:
+    forms = {"1": ("a", "T", None, "X", True), "2": ("a", "T", "1", "Y", False)}
+    old = committed(settings, view(forms), {})
+    found = compare(settings, old, old)
+    assert found.is_none
+    assert (found.positions.equal, found.holders.equal, found.samples) == (1, 1, [])

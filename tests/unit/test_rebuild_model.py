@@ -1,0 +1,154 @@
+"""What a rebuild is: its tables, where it stands, shares, orders; values in, values out."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot_rows import as_text, of_text
+from shardpost.errors import UsageError
+from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, VIEW
+from shardpost.rebuilds.arguments import Action, Order, order_of_arguments, tables_of
+from shardpost.rebuilds.model.difference import Difference, Differences, parse_share
+from shardpost.rebuilds.model.rebuild import (
+    Progress,
+    Rebuild,
+    Source,
+    Standing,
+    State,
+    new_folders,
+    with_dependents,
+)
+
+AT = datetime(2026, 11, 16, tzinfo=UTC)
+ALL = tuple(table.name for table in VIEW)
+
+
+def snapshot(number: int = 3, **more: object) -> Snapshot:
+    return Snapshot(
+        *(number, AT, AT, {"positions": {0: 5}}, {"positions": 1}, Counts(1, 1, 1)),
+        *("0.1", "run", "US", 8),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def rebuild(**more: object) -> Rebuild:
+    candidate = snapshot(folders={"share_holders": "share_holders.2"})
+    return Rebuild(
+        *(2, AT, AT, "me", Source.HISTORY, "GB", ("share_holders",), 3, candidate),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("share_holders", ("share_holders",)),
+        ("clients", ("clients",)),
+        ("positions", ("positions", "share_holders")),
+        ("exchanges", ("exchanges", "share_holders")),
+        ("positions, clients", ("positions", "clients", "share_holders")),
+        ("client_events", ALL),
+        ("rejected_records", ALL),
+        ("", ALL),
+    ],
+)
+def test_with_a_table_come_those_that_are_made_of_it(names: str, expected: tuple[str, ...]) -> None:
+    assert tables_of(names) == expected
+
+
+def test_a_table_that_there_is_not_is_named() -> None:
+    with pytest.raises(UsageError, match=r"letters: expected a table: position_events, "):
+        with_dependents(["positions", "letters"])
+
+
+def test_a_table_is_where_the_snapshot_says_and_so_is_its_layer() -> None:
+    view = snapshot(folders=new_folders(snapshot(), ALL, 2))
+    located = view.located(POSITIONS)
+    assert (located.name, located.path) == ("positions", "positions.2")
+    assert located.layer_source.path == "position_events.2"
+    only = snapshot(folders={"positions": "positions.2"}).located(POSITIONS)
+    assert only.layer_source == POSITION_EVENTS
+    assert snapshot().located(POSITIONS) == POSITIONS
+
+
+def test_a_later_rebuild_leaves_other_folders_as_they_are() -> None:
+    first = snapshot(folders=new_folders(snapshot(), ("positions", "share_holders"), 2))
+    assert new_folders(first, ("share_holders",), 3) == {
+        "positions": "positions.2",
+        "share_holders": "share_holders.3",
+    }
+
+
+def test_where_it_stands_is_said_by_the_newest_snapshot() -> None:
+    old, new = snapshot(4), snapshot(4, folders={"share_holders": "share_holders.2"})
+    assert rebuild().standing(old) is Standing.BUILDING
+    built = rebuild(state=State.BUILT)
+    assert built.standing(old) is Standing.READY
+    assert built.beside(old) == built.candidate
+    swapped = replace(built, former=old, swaps=1)
+    assert swapped.standing(new) is Standing.IN_USE
+    assert swapped.beside(new) == old
+    assert replace(swapped, swaps=2).standing(old) is Standing.ROLLED_BACK
+    dropped = replace(swapped, state=State.DROPPED)
+    assert (dropped.standing(new), dropped.standing(old)) == (Standing.FINAL, Standing.DROPPED)
+
+
+def test_the_country_in_force_follows_the_setting_only_when_that_is_changed() -> None:
+    assert snapshot().country_now("US") == "US"
+    assert snapshot().country_now("GB") == "GB"
+    swapped = snapshot(set_country="GB")  # US by a swap, while the setting was GB
+    assert swapped.country_now("GB") == "US"
+    assert swapped.country_now("US") == "US"
+    assert swapped.country_now("FR") == "FR"
+
+
+def test_a_view_is_the_same_after_it_was_written_as_text() -> None:
+    view = snapshot(
+        folders={"positions": "positions.2"},
+        rebuilt_in=2,
+        set_country="GB",
+        history_from=AT,
+        topic_ids={"positions": "id"},
+        folded={"positions": 2},
+    )
+    assert of_text(as_text(view)) == view
+    assert of_text(as_text(snapshot())) == snapshot()
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("1%", 0.01), ("0.01", 0.01), ("0", 0), ("100%", 1), ("0.5%", 0.005)]
+)
+def test_a_share_is_a_number_or_in_percent(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1%", "101%", "2", "nan", "1 %%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"expected a share such as 1% or 0\.01"):
+        parse_share(text)
+
+
+def test_the_share_that_differs_is_the_larger_of_positions_and_holders() -> None:
+    found = Difference({}, {}, Differences(98, 1, 1, 0), Differences(5, 3, 1, 1))
+    assert (found.positions.share, found.holders.share, found.share) == (0.02, 0.5, 0.5)
+    assert not found.is_none
+    assert Difference({}, {}, Differences(9), Differences()).is_none
+    assert Differences().share == 0
+
+
+def test_an_order_comes_through_the_arguments_of_its_job() -> None:
+    for order in (
+        Order(Action.START, "me & you", "", Source.KAFKA, "GB", tables_of("positions")),
+        Order(Action.START, "me", "", Source.HISTORY, None, ALL),
+        Order(Action.SWAP, "me", "--why=not", tables=ALL, max_changed=0.01),
+        Order(Action.ROLLBACK, "-x", "", tables=ALL),
+    ):
+        assert order_of_arguments(order.as_arguments()) == order
+
+
+def test_progress_says_share_rate_and_the_time_that_is_left() -> None:
+    said = Progress(3, 2_000_000, 8_000_000, 40).in_words()
+    assert said == "2,000,000 of 8,000,000 records, 25%, 50,000 a second, 120 s left"
+    assert Progress().in_words() == "0 of 0 records, 100%"
