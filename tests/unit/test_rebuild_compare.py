@@ -1,5 +1,6 @@
 """Two views compared key by key, as random tables, against dicts; real Delta tables, no Spark."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -25,9 +26,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings.model_validate({"home": tmp_path})
 
 
-def view(
-    settings: Settings, forms: dict[str, tuple[str, str, str | None, str, bool]]
-) -> dict[Table, Any]:
+def view(forms: Mapping[str, Form]) -> dict[Table, Any]:
     """Return the rows of positions, and of the holders that follow from them: all count."""
     rows = []
     for number, (key, (client, ticker, amount, place, is_open)) in enumerate(forms.items()):
