@@ -57,15 +57,23 @@ def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 
 
 def topped_up(settings: Settings, rebuild: Rebuild, work: SparkWork) -> Rebuild:
-    """Bring new tables that were never in use to the newest snapshot; return their rebuild."""
+    """Bring new tables that wait to be swapped to the newest snapshot; return their rebuild."""
     newest = snapshots.current(settings)
     if rebuild.standing(newest) not in (Standing.READY, Standing.ROLLED_BACK):
         return rebuild
-    if rebuild.candidate.number == newest.number:
+    return _at(settings, rebuild, newest, work)
+
+
+def _at(settings: Settings, rebuild: Rebuild, newest: Snapshot, work: SparkWork) -> Rebuild:
+    """Bring the tables beside to the newest snapshot; return their rebuild."""
+    beside = rebuild.beside(newest)
+    if beside is None or beside.number == newest.number:
         return rebuild
-    candidate = work.top_up(settings, rebuild.candidate, newest, rebuild.tables)
+    beside = work.top_up(settings, beside, newest, rebuild.tables)
     step("topped up")
-    return store.update(settings, replace(rebuild, candidate=candidate))
+    if rebuild.is_in_use(newest):
+        return store.update(settings, replace(rebuild, former=beside))
+    return store.update(settings, replace(rebuild, candidate=beside))
 
 
 def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
@@ -81,10 +89,9 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
         last = snapshots.current(settings)
         rebuild = store.require_current(settings)
         _require(order, rebuild, last)
+        rebuild = _at(settings, rebuild, last, work)
         beside = rebuild.beside(last)
         assert beside is not None  # noqa: S101 - _require has refused what has none
-        if beside.number != last.number:
-            beside = work.top_up(settings, beside, last, rebuild.tables)
         if order.max_changed is not None:
             found = compare(settings, last, beside)
             if found.share > order.max_changed:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.compare import compare
@@ -32,13 +33,16 @@ def compared(settings: Settings) -> Difference:
             f"rebuild {rebuild.number} is {standing} ({rebuild.progress.in_words()}): go on with"
             " `shardpost rebuild start` and the same options"
         )
+    candidate, former = rebuild.candidate, rebuild.former
     if standing is Standing.IN_USE:
-        assert rebuild.former is not None  # noqa: S101 - swapped
-        return compare(settings, rebuild.former, rebuild.candidate)
-    candidate = rebuild.candidate
-    old = (
-        newest
-        if candidate.number == newest.number
-        else snapshots.get(settings, candidate.number, now=datetime.now(UTC))
-    )
-    return compare(settings, old, candidate)
+        assert former is not None  # noqa: S101 - swapped
+        is_same = candidate.number == former.number
+        new = candidate if is_same else _in_use_at(settings, newest, former.number)
+        return compare(settings, former, new)
+    return compare(settings, _in_use_at(settings, newest, candidate.number), candidate)
+
+
+def _in_use_at(settings: Settings, newest: Snapshot, number: int) -> Snapshot:
+    if number == newest.number:
+        return newest
+    return snapshots.get(settings, number, now=datetime.now(UTC))

@@ -36,7 +36,7 @@ def view(forms: Mapping[str, Form]) -> dict[Table, Any]:
     return {POSITIONS: rows, SHARE_HOLDERS: holders_of(forms), EXCHANGES: []}
 
 
-def holders_of(forms: dict[str, Any]) -> list[dict[str, Any]]:
+def holders_of(forms: Mapping[str, Form]) -> list[dict[str, Any]]:
     held: dict[str, list[str]] = {form[0]: [] for form in forms.values()}
     for key, form in forms.items():
         if form[4]:
