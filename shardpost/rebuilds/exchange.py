@@ -20,7 +20,6 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders import publishing
 from shardpost.holders.model.tables import SHARE_HOLDERS
 from shardpost.holders.restore_tables import restore_table
 from shardpost.rebuilds import store
@@ -80,12 +79,6 @@ def exchange(
     snapshots.commit(settings, made)
     step("swapped")
     return made, rebuild, count
-
-
-def publish(settings: Settings, snapshot: Snapshot) -> int:
-    """Publish what changed up to a snapshot; return how many records."""
-    step("publish")
-    return publishing.publish(settings, snapshot).records
 
 
 def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:

@@ -9,11 +9,12 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.holders import publishing
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action, Order
 from shardpost.rebuilds.begin import begun
 from shardpost.rebuilds.compare import compare
-from shardpost.rebuilds.exchange import exchange, publish
+from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.locked import compacting, rebuilding
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.on_record import record
@@ -97,9 +98,11 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
             if found.share > order.max_changed:
                 said = {**_result(settings, rebuild), "difference": found.as_json()}
                 return NEEDS_ATTENTION, said | {"refused": _too_many(found.share, order)}
-        publish(settings, last)
+        step("publish what is left")
+        publishing.publish(settings, last)
         made, rebuild, count = exchange(settings, rebuild, last, beside)
-        published = publish(settings, made)
+        step("publish")
+        published = publishing.publish(settings, made).records
     step("on record")
     record(settings, order, rebuild, made.number)
     done = _result(settings, rebuild)

@@ -28,7 +28,7 @@ BUILDING = [
 ]
 TOPPING_UP = ["top-up position_events", "share_holders", "top-up fold", "topped up"]
 SWAPPING = [
-    *("holders that differ", "leave tables", "commit snapshot"),
+    *("publish what is left", "holders that differ", "leave tables", "commit snapshot"),
     *("swapped", "publish", "batch published", "on record"),
 ]
 COMMITTED = SWAPPING[SWAPPING.index("swapped") :]
@@ -132,7 +132,7 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     settings, fold = filled
     start(settings, "GB")
     is_new = False
-    for number, step in enumerate([*SWAPPING, *SWAPPING[:3]], 1):
+    for number, step in enumerate([*SWAPPING, *SWAPPING[:4]], 1):
         action = Action.ROLLBACK if is_new else Action.SWAP
         kill_at(settings, order(action), step)
         is_new ^= step in COMMITTED
