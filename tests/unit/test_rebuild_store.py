@@ -1,0 +1,124 @@
+"""The table `rebuilds`: what is stored is read again, one run is first; what is dropped goes."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
+from shardpost.errors import ShardpostError
+from shardpost.holders.model.tables import POSITIONS, SHARE_HOLDERS
+from shardpost.rebuilds import drop, store
+from shardpost.rebuilds.arguments import Action, Order
+from shardpost.rebuilds.begin import begun
+from shardpost.rebuilds.model.rebuild import Progress, Rebuild, State
+from shardpost.settings import Settings
+from tests.support.histories import overwrite, snapshot
+
+TABLES = ("positions", "share_holders")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Give settings with one snapshot of two tables."""
+    made = Settings.model_validate({"home": tmp_path})
+    versions = {table.name: overwrite(made, table, []) for table in (POSITIONS, SHARE_HOLDERS)}
+    snapshots.commit(made, snapshot(1, versions))
+    return made
+
+
+def order(country: str | None = None) -> Order:
+    return Order(Action.START, "me", country=country, tables=TABLES)
+
+
+def built(settings: Settings) -> Rebuild:
+    """Return a rebuild whose tables are there."""
+    rebuild = begun(settings, order())
+    for table in (POSITIONS, SHARE_HOLDERS):
+        overwrite(settings, table.located(rebuild.folders), [])
+    candidate = replace(rebuild.candidate, tables=dict.fromkeys(TABLES, 0))
+    return store.update(settings, replace(rebuild, candidate=candidate, state=State.BUILT))
+
+
+def test_what_is_stored_is_read_again(settings: Settings) -> None:
+    rebuild = begun(settings, order("GB"))
+    assert store.current(settings) == rebuild
+    assert rebuild.candidate.tables == {}
+    assert rebuild.candidate.country == "GB"
+    changed = replace(
+        rebuild,
+        state=State.BUILT,
+        progress=Progress(2, 10, 20, 1.5),
+        missing=("topic positions: 2 of 3 records",),
+        former=snapshots.current(settings),
+        swaps=1,
+    )
+    stored = store.update(settings, changed)
+    assert store.list_all(settings) == [stored]
+    assert replace(stored, changed_at=changed.changed_at) == changed
+
+
+def test_of_two_that_begin_one_is_first(settings: Settings) -> None:
+    rebuild = begun(settings, order())
+    with pytest.raises(ShardpostError, match="rebuild 2 was begun by another run"):
+        store.insert(settings, rebuild)
+    assert begun(settings, order()) == rebuild  # the same one goes on
+    with pytest.raises(ShardpostError, match=r"rebuild 2 .* is building: go on with it"):
+        begun(settings, order("GB"))
+
+
+def test_what_was_dropped_leaves_the_disk_unless_a_snapshot_names_it(settings: Settings) -> None:
+    rebuild = built(settings)
+    folders = {name: Path(settings.tables_root) / one for name, one in rebuild.folders.items()}
+    assert all(folder.exists() for folder in folders.values())
+    named = replace(snapshot(2, dict.fromkeys(TABLES, 0)), folders={"positions": "positions.2"})
+    snapshots.commit(settings, named)
+    dropped, removed = drop.drop(settings)
+    assert dropped.state is State.DROPPED
+    assert removed == ["share_holders.2"]
+    assert not folders["share_holders"].exists()
+    assert folders["positions"].exists()
+    assert Path(path_of(settings, SHARE_HOLDERS)).exists()
+    with pytest.raises(ShardpostError, match="there is no rebuild"):
+        drop.drop(settings)
+
+
+def test_numbers_are_never_used_again(settings: Settings) -> None:
+    assert built(settings).number == 2
+    drop.drop(settings)
+    assert built(settings).folders["positions"] == "positions.3"
+
+
+def test_a_removal_that_was_broken_off_is_finished_by_the_next(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built(settings)
+    with monkeypatch.context() as patch:
+
+        def killed(_name: str) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(drop, "step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            drop.drop(settings)
+    assert store.current(settings) is None
+    assert {*drop.remove_unnamed(settings)} == {"positions.2", "share_holders.2"}
+    assert drop.remove_unnamed(settings) == []
+
+
+def test_without_a_snapshot_or_a_table_nothing_begins(tmp_path: Path, settings: Settings) -> None:
+    empty = Settings.model_validate({"home": tmp_path / "empty"})
+    with pytest.raises(ShardpostError, match="run `shardpost compact`"):
+        begun(empty, order())
+    lacking = Order(Action.START, "me", tables=("clients",))
+    with pytest.raises(ShardpostError, match="snapshot 1 has no table clients"):
+        begun(settings, lacking)
+    assert store.list_all(settings) == []
+
+
+def test_times_are_those_of_the_clock(settings: Settings) -> None:
+    before = datetime.now(UTC)
+    rebuild = begun(settings, order())
+    assert before <= rebuild.started_at <= store.update(settings, rebuild).changed_at
