@@ -27,7 +27,8 @@ class JobSpec:
     """One job: the stem of its file in `spark_jobs/`, which is its DAG's id too.
 
     `unread_records` counts what it would read now; with `has_own_class_archive` it loads half as
-    many classes again as other jobs do (class_archive.py). `without_spark` does the job in the
+    many classes again as other jobs do (class_archive.py). `more_jars` are files of `ivy/`, beside
+    Spark's own. `without_spark` does the job in the
     calling process, by its arguments, where that needs no Spark: starting Spark takes seconds. Else
     it changes nothing and returns None.
     """
@@ -36,6 +37,7 @@ class JobSpec:
     # Not in the repr, whose address of a function would make each parsing a new version of a DAG.
     unread_records: Callable[[Settings], int] = field(default=_no_records, repr=False)
     has_own_class_archive: bool = False
+    more_jars: tuple[str, ...] = ()
     without_spark: Callable[[Settings, Sequence[str]], JobResult | None] = field(
         default=_needs_spark, repr=False
     )

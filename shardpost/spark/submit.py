@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from shardpost.checkout import SPARK_JOBS
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
-from shardpost.spark.jars import spark_jars
+from shardpost.spark.jars import jars_of, spark_jars
 from shardpost.spark.job_folder import job_folder
 from shardpost.spark.job_output import run_job
 from shardpost.spark.job_spec import JobSpec
@@ -95,20 +96,22 @@ def job_file(job: JobSpec) -> Path:
 def job_conf(settings: Settings, job: JobSpec, *jvm_options: str) -> dict[str, str]:
     """Return `submit_conf` with the compiler options for as much as the job has to read now."""
     jit = LONG_RUN_JIT if job.is_long(settings) else SHORT_RUN_JIT
-    return submit_conf(*jvm_options, *jit)
+    more = [jar for purpose in job.more_jars for jar in jars_of(purpose)]
+    return submit_conf(*jvm_options, *jit, more_jars=more)
 
 
-def submit_conf(*jvm_options: str) -> dict[str, str]:
+def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, str]:
     """Return the configuration that every session is submitted with, whatever the master.
 
-    `jvm_options` are options of the driver's JVM, after the usual ones.
+    `jvm_options` are options of the driver's JVM, after the usual ones; `more_jars` are behind
+    those of the class path, which the class archive is valid for.
     """
     jars = spark_jars()
     return {
         "spark.driver.extraJavaOptions": " ".join((*DRIVER_JVM_OPTIONS, *jvm_options)),
         # Only classes of the class path can be in the archive; executors get the same as --jars.
         "spark.driver.extraClassPath": ":".join(map(str, jars)),
-        "spark.jars": ",".join(map(str, jars)),
+        "spark.jars": ",".join(map(str, [*jars, *more_jars])),
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
     }

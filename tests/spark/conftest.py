@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, session
+from shardpost.spark.jars import jars_of
 from shardpost.spark.submit import LOOPBACK_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
@@ -48,7 +49,7 @@ def spark(
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
-        **submit_conf(*SHORT_RUN_JIT, *archive),
+        **submit_conf(*SHORT_RUN_JIT, *archive, more_jars=jars_of("jdbc")),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
