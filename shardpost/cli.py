@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import keyword
 import sys
 import traceback
 from contextlib import suppress
@@ -28,6 +29,7 @@ COMMANDS = (
     "demo",
     "topics",
     "compact",
+    "import",
     "holders",
     "explain",
     "snapshots",
@@ -73,9 +75,14 @@ class Commands(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"shardpost.commands.{cmd_name}")
+        module = importlib.import_module(f"shardpost.commands.{_module(cmd_name)}")
         found: click.Command = module.command
         return found
+
+
+def _module(command: str) -> str:
+    """Return the name of a command's module, which cannot be one of Python's own words."""
+    return f"{command}_positions" if keyword.iskeyword(command) else command
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     RESOLVED = "resolved"
     ERASED = "erased"
     SWAPPED = "swapped"
+    IMPORTED = "imported"
 
 
 @dataclass(frozen=True)

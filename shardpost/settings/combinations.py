@@ -8,6 +8,7 @@ from shardpost.settings.prefixes import PREFIX
 _PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}
 # {a setting: what it needs}; in the order of the fields, each after what it needs.
 _NEEDED = {
+    "import_jdbc_password": "import_jdbc_user",
     "airflow_user": "airflow_url",
     "airflow_password": "airflow_user",
     "smtp_user": "smtp_host",

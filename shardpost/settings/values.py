@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -34,6 +35,7 @@ from shardpost.settings.topic_checks import (
     topic_field,
     topics_before,
 )
+from shardpost.shares import share
 from shardpost.topic_names import TopicName
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -156,6 +158,15 @@ class Settings(BaseModel):
     fold_runs: Count = Field(
         500, description="snapshots after which the files of a table with new records are rewritten"
     )
+
+    import_max_closed: Annotated[float, BeforeValidator(share)] = Field(
+        0.05,
+        description="share of the open positions that an import may close: 5% or 0.05",
+    )
+    import_jdbc_user: str | None = Field(
+        None, description="user of the database that an import reads"
+    )
+    import_jdbc_password: str | None = Field(None, repr=False)
 
     spark_master: Annotated[str, AfterValidator(forms.spark_master)] = Field(
         "local[*]", description="Spark master of jobs that a command starts"

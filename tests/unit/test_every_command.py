@@ -8,6 +8,7 @@ from shardpost.settings import loading
 WITH_ARGUMENTS = {
     "explain": [["client1"]],
     "topics": [["apply"], ["apply", "--dry-run"], ["audit"]],
+    "import": [["list.csv"]],
     "tables": [["list"], ["maintain"]],
     "email": [["--week", "2026-W40"], ["--week", "2026-W40", "--dry-run"]],
     "emails": [["--week", "2026-W40"]],

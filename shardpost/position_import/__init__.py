@@ -1,0 +1,1 @@
+"""Positions from elsewhere: a full list, compared with what is open, as records."""

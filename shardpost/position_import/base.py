@@ -1,0 +1,66 @@
+"""What a list is compared with: the newest snapshot, and what came to the topic after it.
+
+All that is there has to be known. So of what no compaction has read, only an import's own records
+are taken, which a run of it wrote that was broken off; after anything else it is "compact first".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import ShardpostError
+from shardpost.holders.model.offset_ranges import ranges_to_read
+from shardpost.kafka import offsets
+from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.stable_ends import open_transactions, stable_ends
+from shardpost.kafka.topic_ids import changed_topics, topic_ids
+from shardpost.settings import Settings
+
+COMPACT = "run `shardpost compact` first"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A snapshot, the ends of `positions` {partition: offset}, and what lies between them."""
+
+    snapshot: Snapshot
+    ends: dict[int, int]
+    unread: list[OffsetRange]
+
+
+def find_base(settings: Settings) -> Base:
+    """Return what is known now; ShardpostError if a compaction has to run, or to be waited for."""
+    snapshot = snapshots.newest(settings)
+    if snapshot is None:
+        raise ShardpostError(f"there is no snapshot to compare a list with: {COMPACT}")
+    positions = settings.topic("positions")
+    retries = settings.retry_rules.retry_topic(positions)
+    counts = offsets.partition_counts(settings, [positions, retries])
+    _require_same(settings, snapshot, [positions, retries])
+    reached = stable_ends(settings, counts)
+    if hidden := open_transactions(settings, reached):
+        raise ShardpostError(
+            f"open transaction at {hidden[0].begins}: what is behind it cannot be read yet; Kafka"
+            " ends it after a minute, if its producer does not: run again then"
+        )
+    unread = ranges_to_read(snapshot.end_offsets, reached.stable)
+    if any(range_.topic == retries for range_ in unread):
+        raise not_compared(f"{retries} has corrections that are not in the tables yet")
+    marks = reached.stable[positions]
+    for partition, (_, end) in marks.items():
+        read = snapshot.end_offsets.get(positions, {}).get(partition, 0)
+        if read > end:
+            raise not_compared(f"{positions}[{partition}]: read up to {read}, but it ends at {end}")
+    return Base(snapshot, {partition: end for partition, (_, end) in marks.items()}, unread)
+
+
+def not_compared(why: str) -> ShardpostError:
+    """Return the error that the tables do not have all that is there."""
+    return ShardpostError(f"{why}: a list cannot be compared with old positions; {COMPACT}")
+
+
+def _require_same(settings: Settings, snapshot: Snapshot, topics: Sequence[str]) -> None:
+    known = {topic: id_ for topic, id_ in snapshot.topic_ids.items() if topic in topics}
+    if changed := changed_topics(known, topic_ids(settings, topics)):
+        raise not_compared("; ".join(changed.values()))

@@ -1,0 +1,1 @@
+"""Pure: the source, the plan and its refusal, import ids."""

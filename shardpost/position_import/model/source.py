@@ -1,0 +1,107 @@
+"""Where a list of positions comes from: files, or a table or query of a database."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+from shardpost.errors import UsageError
+
+JDBC = "jdbc:"
+COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
+_SECRET = re.compile(r"[?&;]\w*(passw|pwd)\w*=|//[^/?]*@|:[^/:@]+/[^/@]+@", re.IGNORECASE)
+_SUBPROTOCOL = re.compile(r"jdbc:([a-z0-9]+):\S")
+
+
+class Format(StrEnum):
+    """What the files of a list are."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+_SUFFIXES = {
+    ".csv": Format.CSV,
+    ".json": Format.JSON,
+    ".jsonl": Format.JSON,
+    ".ndjson": Format.JSON,
+    ".parquet": Format.PARQUET,
+}
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A file, or a folder of files; `location` is an absolute path or a URL that Spark reads."""
+
+    location: str
+    format: Format
+
+    def __str__(self) -> str:
+        return self.location
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The JDBC driver of a kind of database: its class, and where Maven has it."""
+
+    class_name: str
+    organisation: str
+    artifact: str
+
+
+DRIVERS = {
+    "postgresql": Driver("org.postgresql.Driver", "org.postgresql", "postgresql"),
+    "mysql": Driver("com.mysql.cj.jdbc.Driver", "com.mysql", "mysql-connector-j"),
+    "mariadb": Driver("org.mariadb.jdbc.Driver", "org.mariadb.jdbc", "mariadb-java-client"),
+    "sqlserver": Driver(
+        "com.microsoft.sqlserver.jdbc.SQLServerDriver", "com.microsoft.sqlserver", "mssql-jdbc"
+    ),
+    "oracle": Driver("oracle.jdbc.OracleDriver", "com.oracle.database.jdbc", "ojdbc11"),
+}
+
+
+@dataclass(frozen=True)
+class JdbcSource:
+    """A table of a database, or what a query returns; either is given."""
+
+    url: str
+    table: str | None = None
+    query: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.url} {self.table or self.query}"
+
+    @property
+    def driver(self) -> Driver:
+        """The driver of the URL; UsageError for a database of which none is known."""
+        found = _SUBPROTOCOL.match(self.url)
+        if not found or found[1] not in DRIVERS:
+            known = ", ".join(f"jdbc:{name}:…" for name in DRIVERS)
+            raise UsageError(f"{self.url}: expected {known}")
+        return DRIVERS[found[1]]
+
+
+Source = FileSource | JdbcSource
+
+
+def format_of(name: str) -> Format | None:
+    """Return the format that the name of a file says, compressed or not; None if it says none."""
+    path = PurePosixPath(name)
+    if path.suffix.lower() in COMPRESSED:
+        path = path.with_suffix("")
+    return _SUFFIXES.get(path.suffix.lower())
+
+
+def jdbc_source(url: str, table: str | None, query: str | None) -> JdbcSource:
+    """Return the source of a JDBC URL; UsageError for one with a password, which is not shown."""
+    if _SECRET.search(url):
+        raise UsageError(
+            "a JDBC URL with a login would be seen in lists of processes and in logs: give it"
+            " without, and set SHARDPOST_IMPORT_JDBC_USER and SHARDPOST_IMPORT_JDBC_PASSWORD"
+        )
+    if bool(table) == bool(query):
+        raise UsageError(f"{url}: expected either --table or --query with it")
+    source = JdbcSource(url, table or None, query or None)
+    _ = source.driver
+    return source

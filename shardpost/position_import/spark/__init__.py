@@ -1,0 +1,1 @@
+"""Transforms: a list, what is open, and the difference between them."""

@@ -1,0 +1,148 @@
+"""A list compared with what is open: the plan, and the records that are its difference."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from shardpost.position_import.base import Base, not_compared
+from shardpost.position_import.job import IMPORT_POSITIONS
+from shardpost.position_import.model import import_ids
+from shardpost.position_import.model.import_ids import HEADER
+from shardpost.position_import.model.plan import (
+    MOST_LISTED,
+    MOST_SAMPLES,
+    WRITTEN,
+    Change,
+    Plan,
+    RejectedRow,
+)
+from shardpost.position_import.model.request import ImportRequest
+from shardpost.position_import.spark import import_rows
+from shardpost.position_import.spark.difference import difference, open_positions
+from shardpost.position_import.spark.source_errors import source_errors
+from shardpost.position_import.spark.source_rows import SourceRows, read_source
+from shardpost.settings import Settings
+from shardpost.spark import session
+from shardpost.spark.kafka_partitioning import partition_of
+from shardpost.spark.kafka_source import read_ranges
+from shardpost.steps import step
+
+# So many records are in the driver's memory at a time.
+ROWS_AT_ONCE = 50_000
+# Two hashes of 64 bits of each row, whose sums do not depend on the order of the rows.
+_SEEDS = (1, 2)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A plan, the id of the list's content, and that of its own records that are not compacted."""
+
+    plan: Plan
+    content: str
+    unread_id: str | None
+    records: DataFrame
+
+    def written(self) -> Iterator[tuple[str, bytearray | None, int]]:
+        """Yield key, value (None: a tombstone) and partition of each record to be written."""
+        at_once = max(1, -(-self.plan.records // ROWS_AT_ONCE))
+        rows = self.records.repartition(at_once)
+        for row in rows.toLocalIterator(prefetchPartitions=True):
+            yield row[0], row[1], row[2]
+
+
+class _Rows(NamedTuple):
+    """How many rows a list has, how many without an id, and the id of their content."""
+
+    rows: int
+    without_id: int
+    content: str
+
+
+@contextmanager
+def compare(
+    settings: Settings, base: Base, request: ImportRequest, largest: int
+) -> Iterator[Comparison]:
+    """Give the comparison of a list with what is open.
+
+    `largest` is how many bytes `positions` accepts. ShardpostError if the list cannot be read, or
+    others' records are unread.
+    """
+    spark = session.start(IMPORT_POSITIONS.name)
+    unread = read_ranges(spark, settings, base.unread) if base.unread else None
+    unread_id = None if unread is None else _only_import(unread)
+    source = read_source(spark, settings, request.source)
+    rows = import_rows.as_records(source.frame, largest).persist(StorageLevel.MEMORY_AND_DISK)
+    with source_errors(str(request.source)):
+        counted = _counted(rows)
+    if unread_id and not import_ids.is_of(unread_id, request.import_id, counted.content):
+        raise not_compared(f"positions has records of another import, {unread_id}")
+    step("difference")
+    states = import_rows.states(rows)
+    known = open_positions(spark, settings, base.snapshot, unread)
+    changes = difference(states, known).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        plan = _plan(counted, changes, import_rows.rejected(rows, states), source)
+        yield Comparison(plan, counted.content, unread_id, _written(spark, changes, len(base.ends)))
+    finally:
+        changes.unpersist()
+        rows.unpersist()
+
+
+def _only_import(unread: DataFrame) -> str | None:
+    """Return the import id that all of these records have; ShardpostError if there are others."""
+    own = F.filter("headers", lambda header: header.getField("key") == HEADER)
+    found = unread.select(F.get(own, F.lit(0)).getField("value").cast("string").alias("id"))
+    ids = [row[0] for row in found.distinct().limit(2).collect()]
+    if len(ids) > 1 or None in ids:
+        raise not_compared("positions has records that are not in the tables yet")
+    return ids[0] if ids else None
+
+
+def _counted(rows: DataFrame) -> _Rows:
+    text = F.to_json("row", {"ignoreNullFields": "false"})
+    sums = [_sum_of_hashes(text, seed).alias(f"sum{seed}") for seed in _SEEDS]
+    without_id = F.count_if(F.col("key").isNull()).alias("without_id")
+    [found] = rows.agg(F.count(F.lit(1)).alias("count"), without_id, *sums).collect()
+    hashes = tuple(int(found[f"sum{seed}"] or 0) for seed in _SEEDS)
+    return _Rows(found["count"], found["without_id"], import_ids.content_id(found["count"], hashes))
+
+
+def _sum_of_hashes(text: Column, seed: int) -> Column:
+    return F.sum(F.xxhash64(F.lit(seed), text).cast("decimal(38,0)"))
+
+
+def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: SourceRows) -> Plan:
+    counts = {Change(row[0]): int(row[1]) for row in changes.groupBy("change").count().collect()}
+    listed = rejected.limit(MOST_LISTED).collect()
+    return Plan(
+        counted.rows,
+        counts,
+        sum(count for change, count in counts.items() if change is not Change.NEW),
+        {change: _lowest_ids(changes, change) for change in WRITTEN if change in counts},
+        tuple(RejectedRow(row["reason"], _values(row["row"].asDict())) for row in listed),
+        len(listed) if len(listed) < MOST_LISTED else rejected.count(),
+        counted.without_id,
+        source.ignored,
+    )
+
+
+def _lowest_ids(changes: DataFrame, change: Change) -> tuple[str, ...]:
+    ids = changes.where(F.col("change") == change.value).select("key").orderBy("key")
+    return tuple(row[0] for row in ids.limit(MOST_SAMPLES).collect())
+
+
+def _values(row: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the values of a row as they were read; the text of one that could not be parsed."""
+    return {name: value for name, value in row.items() if name != "text" or value is not None}
+
+
+def _written(spark: SparkSession, changes: DataFrame, partitions: int) -> DataFrame:
+    """Return (key, value, partition) of what is written."""
+    is_written = F.col("change").isin(*(str(change) for change in WRITTEN))
+    partition = partition_of(spark, F.col("key"), partitions).alias("partition")
+    return changes.where(is_written).select("key", "value", partition)

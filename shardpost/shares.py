@@ -1,0 +1,13 @@
+"""A share of something, as people write it: `5%`, or `0.05`."""
+
+
+def share(value: object) -> float:
+    """Return a share from 0 to 1, which may be given as a percentage: `5%` or `0.05`."""
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError("expected a percentage such as 5%, or a share from 0 to 1 such as 0.05")
+    return number

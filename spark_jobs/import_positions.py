@@ -1,0 +1,16 @@
+"""Compare a full list of positions with what is open, and write the difference to `positions`.
+
+Read: the list (CSV, JSON, Parquet, JDBC) and the table `positions` at the newest snapshot.
+Transform: rows become records, judged by the rules of the compaction; the difference by key. Write:
+with `--apply`, upserts and tombstones in Kafka transactions, and that it was done.
+"""
+
+from shardpost.position_import.arguments import parser, request_of
+from shardpost.position_import.run import import_positions
+from shardpost.spark import job
+
+if __name__ == "__main__":
+    arguments = parser(__doc__).parse_args()
+    job.run(
+        lambda settings: import_positions(settings, request_of(arguments)), result=arguments.result
+    )

@@ -1,0 +1,124 @@
+"""The command `import` as its users have it: processes, kill -9, exit codes, one clear line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.position_import.arguments import arguments_of
+from shardpost.position_import.job import IMPORT_POSITIONS
+from shardpost.position_import.model.request import ImportRequest
+from shardpost.position_import.sources import find_source
+from shardpost.settings import Settings
+from shardpost.spark.submit import submit
+from shardpost.topics.creation import apply_topics
+from tests.support.command_line import CommandLine
+from tests.support.imports import NOW, csv_of, decided, import_ids, records, row
+from tests.support.job_process import Job
+from tests.support.postgresql import PASSWORD, USER, postgresql
+from tests.support.reference import position, produce
+
+OPEN = 20
+MANY = 25_000  # more than two transactions
+
+
+@pytest.fixture
+def world(settings: Settings) -> Settings:
+    """Have open positions in a snapshot."""
+    apply_topics(settings)
+    produce(settings, [position(str(n), "client1", "NASDAQ") for n in range(OPEN)])
+    assert submit(settings, COMPACT_POSITIONS, [])[0] == 0
+    return settings
+
+
+@pytest.fixture
+def shardpost(world: Settings) -> CommandLine:
+    return CommandLine(world.environ())
+
+
+@pytest.mark.timeout(600)
+def test_plan_apply_and_again(world: Settings, shardpost: CommandLine, tmp_path: Path) -> None:
+    listed = [row(str(n), "client1") for n in range(1, OPEN)] + [row("x", "client1", amount="1,5")]
+    path = csv_of(tmp_path / "list.csv", [*listed, row("neu", "client2")])
+    planned = shardpost("import", str(path))
+    assert "new              1  such as neu" in planned
+    assert "2 records would be written; add --apply to do it" in planned
+    done = shardpost.json("import", str(path), "--apply", "--why", "a new feed", "--by", "Ann")
+    assert (done["applied"], done["written"], done["new"], done["closed"]) == (True, 2, 1, 1)
+    assert [one["row"]["PositionId"] for one in done["rejected"]] == ["x"]
+    assert len(records(world)) == 2
+    shardpost("compact")
+    again = shardpost("import", str(path), "--apply")
+    assert "applied already, at " in again
+    assert " by Ann" in again
+    few = csv_of(tmp_path / "few.csv", listed[:10])
+    refused = shardpost.run("import", str(few), "--apply", "--json")
+    assert refused.returncode == 3
+    assert "10 of 20 open positions would close (50%)" in json.loads(refused.stdout)["refused"]
+    assert "shardpost: refused: 10 of 20 open" in refused.stderr
+    assert len(records(world)) == 2
+
+
+@pytest.mark.timeout(600)
+def test_killed_within_a_transaction_and_after_one_all_is_there_once(
+    world: Settings, shardpost: CommandLine, tmp_path: Path
+) -> None:
+    listed = [row(str(n), "client1") for n in range(OPEN, OPEN + MANY)]
+    path = csv_of(tmp_path / "list.csv", listed)
+    arguments = arguments_of(
+        ImportRequest(find_source(str(path)), NOW, "Ann", is_applied=True, max_closed=1.0)
+    )
+    for step, written in (
+        ("import batch in its transaction", 0),
+        ("import batch written", 10_000),
+    ):
+        job = Job(world, IMPORT_POSITIONS, arguments, pause_at=step)
+        try:
+            job.wait_until_paused()
+        finally:
+            job.kill()
+        if written:  # readers of committed records wait for an open transaction
+            assert len(records(world)) == written
+        assert decided(world) == []
+    done = shardpost.json("import", str(path), "--apply", "--max-closed", "100%")
+    assert done["written"] == MANY + OPEN - 10_000
+    keys = [record.key for record in records(world)]
+    assert len(keys) == len(set(keys)) == MANY + OPEN
+    assert import_ids(world) == {done["import_id"]}
+    assert decided(world) == [done["import_id"]]
+
+
+@pytest.mark.timeout(600)
+def test_a_database_by_the_command_and_no_password_anywhere(
+    world: Settings, tmp_path: Path
+) -> None:
+    with postgresql() as database:
+        database.run(
+            "CREATE TABLE list AS SELECT n::text AS positionid, 'client1' AS client, 'T' AS ticker,"
+            " 1 AS amount, 'NASDAQ' AS exchange FROM generate_series(0, 20) AS n;"
+        )
+        shardpost = CommandLine(
+            world.environ()
+            | {"SHARDPOST_IMPORT_JDBC_USER": USER, "SHARDPOST_IMPORT_JDBC_PASSWORD": PASSWORD}
+        )
+        call = ("import", database.url, "--table", "list", "--apply", "--json")
+        done = shardpost.run(*call)
+        result = json.loads(done.stdout)
+        assert (result["new"], result["equal"], result["written"]) == (1, OPEN, 1)
+        assert PASSWORD not in done.stdout + done.stderr
+        shardpost_without = CommandLine(world.environ())
+        assert "no password was provided" in shardpost_without.refused(*call[:-1], code=1)
+
+
+@pytest.mark.timeout(600)
+def test_lists_that_cannot_be_read_are_said_in_one_line(
+    shardpost: CommandLine, tmp_path: Path
+) -> None:
+    junk = tmp_path / "junk.parquet"
+    junk.touch()
+    assert "is not a Parquet file" in shardpost.refused("import", str(junk), code=1)
+    few = tmp_path / "few.csv"
+    few.write_text("PositionId,Client\n1,c\n")
+    assert "Ticker is missing" in shardpost.refused("import", str(few), code=1)
+    assert "no such file" in shardpost.refused("import", str(tmp_path / "none.csv"), code=2)

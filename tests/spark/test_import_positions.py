@@ -1,0 +1,326 @@
+"""Imports of whole lists, against a reference; broken off, repeated, beside others."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from shardpost import locks
+from shardpost.delta import snapshots
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.errors import ShardpostError
+from shardpost.holders.model.tables import POSITIONS
+from shardpost.kafka import batches
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.transactions import FencedError
+from shardpost.position_import import import_writer
+from shardpost.position_import import run as import_run
+from shardpost.position_import.job import IMPORT_POSITIONS
+from shardpost.settings import Settings
+from tests.support import rebuilding
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.compacting import run
+from tests.support.imports import (
+    after,
+    csv_of,
+    decided,
+    import_ids,
+    records,
+    row,
+    run_import,
+    state,
+)
+from tests.support.reference import Raw, closed, position, produce
+
+Fresh = Callable[[], Settings]
+BATCH = "import batch written"
+
+
+def of_tables(settings: Settings) -> dict[str, Any]:
+    """Return what is open in the newest snapshot: {key: (client, exchange, amount)}."""
+    at = at_snapshot(snapshots.current(settings), POSITIONS)
+    found = rows(settings, "SELECT * FROM positions WHERE is_open", at)
+    return {one["key"]: (one["client"], one["exchange"], float(one["amount"])) for one in found}
+
+
+def values(forms: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: (form["Client"], form["Exchange"], float(form["Amount"]))
+        for key, form in forms.items()
+    }
+
+
+def compacted(settings: Settings, *raw: Raw) -> Settings:
+    produce(settings, raw)
+    run(settings)
+    return settings
+
+
+def ten(settings: Settings) -> Settings:
+    """Have ten open positions."""
+    return compacted(settings, *(position(str(n), f"client{n % 3}", "NASDAQ") for n in range(10)))
+
+
+TEN = [row(str(n), f"client{n % 3}") for n in range(10)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_open_afterwards_is_the_list(fresh: Fresh, tmp_path: Path, seed: int) -> None:
+    choose = Random(seed)  # noqa: S311 - the same each time
+    settings = fresh()
+
+    def records_of() -> list[Raw]:
+        keys = [str(choose.randrange(40)) for _ in range(60)]
+        return [
+            closed(key)
+            if choose.random() < 0.2
+            else position(key, f"client{choose.randrange(4)}", choose.choice(["NASDAQ", "LON"]))
+            for key in keys
+        ]
+
+    def list_of() -> list[dict[str, str]]:
+        found = [
+            row(
+                str(choose.randrange(50)),
+                choose.choice(["client1", "client2", ""]),
+                choose.choice(["NASDAQ", "LON"]),
+                choose.choice(["1", "1", "2", "1,5"]),
+            )
+            for _ in range(50)
+        ]
+        return found + choose.sample(found, 5)
+
+    for number in range(3):
+        compacted(settings, *records_of())
+        before, listed = state(settings), list_of()
+        path = csv_of(tmp_path / f"{number}.csv", listed)
+        expected = values(after(before, listed))
+        result = run_import(settings, path, max_closed=1.0)
+        assert values(state(settings)) == expected
+        run(settings)
+        assert of_tables(settings) == expected
+        assert result["written"] == result["new"] + result["changed"] + result["closed"]
+        again = run_import(settings, path)
+        assert (again["import_id"], again["written"]) == (result["import_id"], 0)
+        assert again["applied_before"]
+
+
+def test_a_plan_changes_nothing_and_says_what_would_come(fresh: Fresh, tmp_path: Path) -> None:
+    settings = ten(fresh())
+    listed = [*TEN[1:8], row("8", "other"), row("8", "client2"), row("9", "client9"), row("x", "y")]
+    listed += [row("z", ""), row("0", "client0", amount="1,5")]
+    path = csv_of(tmp_path / "list.csv", listed)
+    result = run_import(settings, path, apply=False)
+    assert {name: result[name] for name in ("rows", "new", "changed", "closed", "equal")} == {
+        "rows": 13,
+        "new": 1,
+        "changed": 1,
+        "closed": 0,
+        "equal": 7,
+    }
+    assert {(one["row"]["PositionId"], one["reason"]) for one in result["rejected"]} == {
+        ("8", "PositionId is given 2 times, with other values"),
+        ("z", "expected text for Client, found nothing"),
+        ("0", 'expected a number for Amount, found "1,5"'),
+    }
+    assert (result["left"], result["rejected_rows"], result["applied"]) == (2, 4, False)
+    assert result["samples"] == {"new": ["x"], "changed": ["9"]}
+    assert records(settings) == []
+    assert decided(settings) == []
+
+
+def test_records_have_the_id_and_lie_where_kafka_puts_their_keys(
+    fresh: Fresh, tmp_path: Path
+) -> None:
+    settings = ten(fresh())
+    path = csv_of(tmp_path / "list.csv", [*TEN[:9], row("neu ä", "Käte", amount="1.50")])
+    result = run_import(settings, path, import_id="of today", max_closed=0.1)
+    found = {(one.key or b"").decode(): one for one in records(settings)}
+    assert found["9"].value is None
+    assert (found["neu ä"].value or b"").decode() == (
+        '{"PositionId":"neu ä","Client":"Käte","Ticker":"T","Amount":1.50,"Exchange":"NASDAQ"}'
+    )
+    assert [one.partition for one in found.values()] == [partition_of(key, 4) for key in found]
+    assert import_ids(settings) == {"of today"}
+    assert decided(settings) == ["of today"]
+    assert result["applied"]
+
+
+@pytest.mark.parametrize("batches_written", [1, 3])
+def test_broken_off_and_run_again_all_is_there_once(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches_written: int
+) -> None:
+    settings = ten(fresh())
+    monkeypatch.setattr(batches, "MAX_RECORDS", 2)
+    listed = [row(str(n), "client1", "LON") for n in range(3, 11)]
+    path = csv_of(tmp_path / "list.csv", listed)
+    hook = at_step(monkeypatch, import_writer)
+
+    def next_batch(left: int) -> Callable[[], object]:
+        return killed if left == 1 else lambda: hook(BATCH, next_batch(left - 1))
+
+    hook(BATCH, next_batch(batches_written))
+    with pytest.raises(Killed):
+        run_import(settings, path, max_closed=1.0)
+    assert len(records(settings)) == 2 * batches_written
+    assert decided(settings) == []
+    result = run_import(settings, path, max_closed=1.0)
+    keys = [one.key for one in records(settings)]
+    assert len(keys) == len(set(keys)) == 11
+    assert import_ids(settings) == {result["import_id"]}
+    assert decided(settings) == [result["import_id"]]
+    assert values(state(settings)) == values(after({}, listed))
+    ends = run_import(settings, path, max_closed=1.0)
+    assert (ends["written"], ends["import_id"]) == (0, result["import_id"])
+
+
+def test_broken_off_and_compacted_the_rest_is_written_under_the_same_id(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ten(fresh())
+    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    path = csv_of(tmp_path / "list.csv", [row(str(n), "client1", "LON") for n in range(10)])
+    at_step(monkeypatch, import_writer)(BATCH, killed)
+    with pytest.raises(Killed):
+        run_import(settings, path)
+    run(settings)
+    assert run_import(settings, path)["changed"] == 6
+    assert len(records(settings)) == 10
+    assert len(import_ids(settings)) == 1
+    assert len(decided(settings)) == 1
+
+
+def test_records_that_are_not_compacted_stop_it_at_once(fresh: Fresh, tmp_path: Path) -> None:
+    settings = fresh()
+    path = csv_of(tmp_path / "list.csv", TEN)
+    with pytest.raises(ShardpostError, match=r"no snapshot .* run `shardpost compact` first"):
+        run_import(settings, path)
+    ten(settings)
+    produce(settings, [position("1", "client1", "LON")])
+    with pytest.raises(ShardpostError, match=r"not in the tables yet: .* compact` first"):
+        run_import(settings, path, apply=False)
+
+
+def test_an_import_that_is_not_compacted_stops_another_list(fresh: Fresh, tmp_path: Path) -> None:
+    settings = ten(fresh())
+    run_import(settings, csv_of(tmp_path / "one.csv", [*TEN, row("x", "client1")]))
+    with pytest.raises(ShardpostError, match=r"records of another import, .* compact` first"):
+        run_import(settings, csv_of(tmp_path / "two.csv", TEN))
+
+
+def test_what_another_program_writes_meanwhile_is_not_overwritten(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ten(fresh())
+    path = csv_of(tmp_path / "list.csv", [*TEN[:-1], row("9", "client1", "LON")])
+    moved = position("9", "client7", "NYSE")
+    at_step(monkeypatch, import_run)("write", lambda: produce(settings, [moved]))
+    with pytest.raises(ShardpostError, match="another program has written to it since"):
+        run_import(settings, path)
+    assert state(settings)["9"]["Client"] == "client7"
+    assert (records(settings), decided(settings)) == ([], [])
+    run(settings)
+    assert run_import(settings, path)["changed"] == 1
+
+
+def test_beside_another_import_it_refuses_and_a_zombie_is_fenced(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ten(fresh())
+    first = csv_of(tmp_path / "first.csv", [*TEN[:-1], row("9", "client1", "LON")])
+    second = csv_of(tmp_path / "second.csv", [*TEN[:-1], row("9", "client2", "NYSE")])
+
+    def beside() -> None:
+        with pytest.raises(locks.LockedError, match="import_positions is already running"):
+            run_import(settings, second)
+        locks.path_of(settings, IMPORT_POSITIONS.name).unlink()  # as if on another machine
+        run_import(settings, second)
+
+    at_step(monkeypatch, import_run)("write", beside)
+    with pytest.raises(FencedError, match="another import"):
+        run_import(settings, first)
+    assert state(settings)["9"]["Client"] == "client2"
+    assert len(records(settings)) == 1
+
+
+def test_too_many_closings_and_lists_that_may_lack_rows_are_refused(
+    fresh: Fresh, tmp_path: Path
+) -> None:
+    settings = ten(fresh())
+    without_one = csv_of(tmp_path / "nine.csv", TEN[:9])
+    for apply in (False, True):
+        result = run_import(settings, without_one, code=3, apply=apply)
+        assert result["refused"] == (
+            "1 of 10 open positions would close (10%), more than 5%: if they are to be closed,"
+            " allow it with --max-closed 10%"
+        )
+    nameless = csv_of(tmp_path / "nameless.csv", [*TEN[:9], row("", "client1")])
+    refused = run_import(settings, nameless, code=3, max_closed=1.0)["refused"]
+    assert refused.startswith("1 of 10 open positions would close, but 1 rows have no PositionId")
+    for number, text in enumerate(["", ",".join(TEN[0]) + "\n"]):
+        empty = tmp_path / f"empty{number}.csv"
+        empty.write_text(text)
+        refused = run_import(settings, empty, code=3, max_closed=1.0)["refused"]
+        assert refused.startswith("10 of 10 open positions would close, since the list has no rows")
+    assert (records(settings), decided(settings)) == ([], [])
+    run_import(settings, without_one, max_closed=0.1)
+    assert "9" not in state(settings)
+
+
+def test_the_same_list_after_other_changes_is_another_import(fresh: Fresh, tmp_path: Path) -> None:
+    settings = ten(fresh())
+    path = csv_of(tmp_path / "list.csv", [*TEN[:-1], row("9", "client1", "LON")])
+    shuffled = csv_of(tmp_path / "again.csv", [row("9", "client1", "LON"), *TEN[:-1]])
+    first = run_import(settings, path)["import_id"]
+    run(settings)
+    assert run_import(settings, shuffled)["import_id"] == first
+    compacted(settings, position("9", "client5", "NYSE"))
+    assert run_import(settings, path)["import_id"] == f"{first}-2"
+    run(settings)
+    assert state(settings)["9"]["Client"] == "client1"
+    assert run_import(settings, path)["import_id"] == f"{first}-2"
+    assert sorted(decided(settings)) == [first, f"{first}-2"]
+
+
+def test_a_given_id_is_applied_once(fresh: Fresh, tmp_path: Path) -> None:
+    settings = ten(fresh())
+    path = csv_of(tmp_path / "list.csv", [*TEN[:-1], row("9", "client1", "LON")])
+    run_import(settings, path, import_id="monday")
+    compacted(settings, position("9", "client5", "NYSE"))
+    again = run_import(settings, path, import_id="monday")
+    assert (again["written"], again["changed"]) == (0, 1)
+    assert again["applied_before"] == {"at": "2026-11-21T12:00:00+00:00", "by": "somebody"}
+    assert state(settings)["9"]["Client"] == "client5"
+    other = csv_of(tmp_path / "other.csv", TEN)
+    with pytest.raises(ShardpostError, match=r"monday was applied by somebody at .* other rows"):
+        run_import(settings, other, import_id="monday")
+
+
+def test_a_list_that_differs_in_nothing_is_on_record_all_the_same(
+    fresh: Fresh, tmp_path: Path
+) -> None:
+    settings = ten(fresh())
+    result = run_import(settings, csv_of(tmp_path / "list.csv", TEN), import_id="same")
+    assert (result["equal"], result["written"], decided(settings)) == (10, 0, ["same"])
+
+
+def test_a_record_that_cannot_be_decoded_leaves_what_its_key_had(
+    fresh: Fresh, tmp_path: Path
+) -> None:
+    settings = ten(fresh())
+    compacted(settings, Raw("positions", b"9", b"{"))
+    result = run_import(settings, csv_of(tmp_path / "list.csv", TEN))
+    assert (result["equal"], result["written"]) == (10, 0)
+
+
+def test_after_a_swap_a_list_is_compared_with_the_tables_in_use(
+    fresh: Fresh, tmp_path: Path
+) -> None:
+    settings = ten(fresh())
+    rebuilding.start(settings)
+    rebuilding.swap(settings)
+    compacted(settings, position("9", "client7", "LON"))
+    path = csv_of(tmp_path / "list.csv", [*TEN[:-1], row("9", "client7", "LON")])
+    assert run_import(settings, path, apply=False)["equal"] == 10

@@ -1,0 +1,247 @@
+"""What is read of lists in files and databases: odd files, exact digits, errors in one line."""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from shardpost.errors import ShardpostError
+from shardpost.position_import.model.source import Source
+from shardpost.position_import.sources import find_source
+from shardpost.position_import.spark import import_rows
+from shardpost.position_import.spark.source_rows import read_source
+from shardpost.settings import Settings
+from tests.support.postgresql import PASSWORD, USER, Postgresql, postgresql
+
+HEADER = "PositionId,Client,Ticker,Amount,Exchange\n"
+GOOD = ("1", "c", "A", "1.5", "N")
+MANY = "12345678901234567890.123456789"
+
+
+def read(spark: SparkSession, source: Source, **more: Any) -> list[tuple[str | None, ...]]:
+    """Return (id, client, ticker, amount, exchange) of each good row, (id, reason) of each bad."""
+    found = read_source(spark, Settings(**more), source)
+    rows = import_rows.as_records(found.frame, 1_000_000).collect()
+    return [
+        (one.key, one.reason)
+        if one.reason
+        else (one.key, one.client, one.ticker, one.amount, one.exchange)
+        for one in rows
+    ]
+
+
+def written(folder: Path, name: str, text: str | bytes) -> Source:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return find_source(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plain.csv", HEADER + "1,c,A,1.5,N\n"),
+        ("mark.csv", "\ufeff" + HEADER + "1,c,A,1.50,N"),
+        ("lines.csv", (HEADER + "1,c,A,1.5,N\n").replace("\n", "\r\n")),
+        ("names.csv", "exchange,AMOUNT,ticker,client,Note,positionid\nN,1.5,A,c,x,1\n"),
+        ("equal.csv", HEADER + '"1","c","A","1.500","N"\n'),
+        (
+            "line.jsonl",
+            '{"PositionId":1,"Client":"c","Ticker":"A","Amount":1.50,"Exchange":"N","More":{"a":[]}}',
+        ),
+        (
+            "array.json",
+            '\ufeff [\n{"PositionId": "1", "client": "c",\n "Ticker": "A", "Amount": "1.5",'
+            ' "Exchange": "N"}]\n',
+        ),
+    ],
+)
+def test_one_row_in_many_forms(spark: SparkSession, tmp_path: Path, name: str, text: str) -> None:
+    assert read(spark, written(tmp_path, name, text)) == [GOOD]
+
+
+def test_quoted_commas_quotes_and_line_breaks(spark: SparkSession, tmp_path: Path) -> None:
+    text = HEADER + '1,"a, b","line\r\nbreak",1,"say ""hi"""\n2,c,A,1,N\n'
+    assert read(spark, written(tmp_path, "list.csv", text)) == [
+        ("1", "a, b", "line\r\nbreak", "1", 'say "hi"'),
+        ("2", "c", "A", "1", "N"),
+    ]
+
+
+def test_bad_rows_of_csv_say_why(spark: SparkSession, tmp_path: Path) -> None:
+    bad = {
+        "1,c,A,1": ("1", "expected one complete row, found 1,c,A,1"),
+        "2,c,A,1,5,N": ("2", "expected one complete row, found 2,c,A,1,5,N"),
+        '3,c,A,"1,5",N': ("3", 'expected a number for Amount, found "1,5"'),
+        ",c,A,1,N": (None, "expected a PositionId, found none"),
+        '"",c,A,1,N': (None, "expected a PositionId, found none"),
+        "4,,A,1,N": ("4", "expected text for Client, found nothing"),
+        "5,c,A,,N": ("5", "expected a number for Amount, found nothing"),
+        "6,c,A,007,N": ("6", 'expected a number for Amount, found "007"'),
+        "7,c,A,NaN,N": ("7", 'expected a number for Amount, found "NaN"'),
+    }
+    text = HEADER + "\n".join(bad) + "\n"
+    assert read(spark, written(tmp_path, "list.csv", text)) == list(bad.values())
+
+
+def test_ids_that_cannot_be_read_are_none(spark: SparkSession, tmp_path: Path) -> None:
+    latin = (HEADER + "é,c,A,1,N\n2,ü,A,1,N\n").encode("latin-1")
+    assert read(spark, written(tmp_path, "latin.csv", latin)) == [
+        (None, "expected UTF-8, found other bytes"),
+        ("2", "expected UTF-8, found other bytes"),
+    ]
+    unclosed = read(spark, written(tmp_path, "open.csv", HEADER + '1,c,A,1.5,N\n2,"c,A,1,N\n3,c'))
+    assert unclosed[0] == GOOD
+    assert [key for key, *_ in unclosed[1:]] == [None]
+    good = dict(zip(HEADER.strip().split(","), GOOD, strict=True))
+    lines = [json.dumps(good), "nonsense", "[1]", '{"PositionId":"2","Client":"\\ud800"}']
+    found = read(spark, written(tmp_path, "bad.jsonl", "\n".join(lines)))
+    assert [key for key, *_ in found] == ["1", None, None, None]
+
+
+def test_numbers_keep_all_their_digits(spark: SparkSession, tmp_path: Path) -> None:
+    exact = [("1", "c", "A", MANY, "N")]
+    assert read(spark, written(tmp_path, "list.csv", f"{HEADER}1,c,A,{MANY},N\n")) == exact
+    line = f'{{"PositionId":1,"Client":"c","Ticker":"A","Amount":{MANY},"Exchange":"N"}}'
+    assert read(spark, written(tmp_path, "list.jsonl", line)) == exact
+    assert read(spark, written(tmp_path, "list.json", f"[{line}]")) == exact
+    path = parquet(tmp_path, PositionId=[1], Amount=pa.array([Decimal(MANY)]))
+    assert read(spark, find_source(str(path))) == exact
+
+
+def parquet(folder: Path, **columns: Any) -> Path:
+    """Write a list with these columns, and others that are good."""
+    texts = {"Client": "c", "Ticker": "A", "Exchange": "N"}
+    rows = len(columns["PositionId"])
+    all_columns = {name: [text] * rows for name, text in texts.items()} | columns
+    path = folder / "list.parquet"
+    pyarrow.parquet.write_table(pa.table(all_columns), path)
+    return path
+
+
+def test_parquet_of_plain_types(spark: SparkSession, tmp_path: Path) -> None:
+    ids = pa.array([1, 2, 3], pa.int64())
+    path = parquet(tmp_path, PositionId=ids, Amount=[1.5, float("nan"), 0.0])
+    assert read(spark, find_source(str(path))) == [
+        GOOD,
+        ("2", 'expected a number for Amount, found "NaN"'),
+        ("3", "c", "A", "0", "N"),
+    ]
+    zeros = pa.array([Decimal(0), Decimal("1.5")], pa.decimal128(38, 18))
+    path = parquet(tmp_path, PositionId=["0", "1"], Amount=zeros)
+    assert [row[3] for row in read(spark, find_source(str(path)))] == ["0", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("dup.csv", "PositionId,Client,client,Ticker,Amount,Exchange\n", "Client is there more"),
+        ("few.csv", "PositionId,Client,Ticker\n", "Amount is missing; Exchange is missing; found"),
+        ("text.json", "5\n", "expected JSON objects, one in each line or all in one array"),
+        ("cut.json", '[{"PositionId":1},', "expected JSON objects, one in each line or all in one"),
+        ("none.parquet", "", "cannot be read: .*none.parquet is not a Parquet file"),
+        ("list.csv.gz", "no gzip", "cannot be read: Unexpected end of input"),
+    ],
+)
+def test_lists_that_cannot_be_read(
+    spark: SparkSession, tmp_path: Path, name: str, text: str, error: str
+) -> None:
+    with pytest.raises(ShardpostError, match=rf"^{tmp_path}/{name}: .*{error}") as raised:
+        read(spark, written(tmp_path, name, text))
+    assert "\n" not in str(raised.value)
+
+
+def test_types_that_are_no_text(spark: SparkSession, tmp_path: Path) -> None:
+    whole = "expected text or whole numbers for PositionId, found double"
+    with pytest.raises(ShardpostError, match=whole):
+        read(spark, find_source(str(parquet(tmp_path, PositionId=[1.0], Amount=[1]))))
+    with pytest.raises(ShardpostError, match="text or numbers for Amount, found array<bigint>"):
+        read(spark, find_source(str(parquet(tmp_path, PositionId=["1"], Amount=[[1]]))))
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", HEADER])
+def test_csv_without_rows(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    assert read(spark, written(tmp_path, "list.csv", text)) == []
+
+
+@pytest.mark.parametrize("text", ["", "\n", "[]", " [ ] "])
+def test_json_without_rows(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    assert read(spark, written(tmp_path, "list.json", text)) == []
+
+
+def test_a_folder_is_one_list(spark: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path, "a.csv", HEADER + "1,c,A,1.5,N\n")
+    written(tmp_path, "b.csv", HEADER + "2,c,A,1.5,N\n")
+    (tmp_path / "_SUCCESS").touch()
+    found = read(spark, find_source(str(tmp_path)))
+    assert sorted(str(key) for key, *_ in found) == ["1", "2"]
+    (tmp_path / "c.csv").write_text("Client,PositionId,Ticker,Amount,Exchange\nc,2,A,1,N\n")
+    rows = read_source(spark, Settings(), find_source(str(tmp_path))).frame
+    with pytest.raises(Exception, match="CSV header does not conform to the schema"):
+        rows.collect()
+
+
+LIST = """
+CREATE TABLE list (
+    number integer, PositionId text, Client text, Ticker text, Amount numeric, Exchange char(4)
+);
+INSERT INTO list VALUES
+    (1, '1', 'c', 'A', 12345678901234567890.123456789, 'NYSE'), (2, '2', 'ü', 'A', 0.00, 'NYSE'),
+    (3, NULL, 'c', 'A', 1, 'NYSE'), (4, '4', 'c', 'A', 'NaN', 'NYSE');
+"""
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Postgresql]:
+    """Give a PostgreSQL with a list in it."""
+    with postgresql() as found:
+        found.run(LIST)
+        yield found
+
+
+LOGIN = {"import_jdbc_user": USER, "import_jdbc_password": PASSWORD}
+LISTED = [
+    ("1", "c", "A", MANY, "NYSE"),
+    ("2", "ü", "A", "0", "NYSE"),
+    (None, "expected a PositionId, found none"),
+    ("4", 'expected a number for Amount, found "NaN"'),
+]
+
+
+def test_a_table_of_a_database(spark: SparkSession, database: Postgresql) -> None:
+    assert read(spark, find_source(database.url, table="list"), **LOGIN) == LISTED
+
+
+def test_a_query_of_a_database(spark: SparkSession, database: Postgresql) -> None:
+    sql = (
+        'SELECT number AS "PositionId", client, ticker, amount * 2.0::float8 AS amount,'
+        " exchange FROM list WHERE number IN (2, 4)"
+    )
+    assert read(spark, find_source(database.url, query=sql), **LOGIN) == [
+        ("2", "ü", "A", "0", "NYSE"),
+        ("4", 'expected a number for Amount, found "NaN"'),
+    ]
+
+
+def test_databases_that_cannot_be_read(spark: SparkSession, database: Postgresql) -> None:
+    def error(url: str, password: str = PASSWORD, **what: str) -> str:
+        login = {"import_jdbc_user": USER, "import_jdbc_password": password}
+        with pytest.raises(ShardpostError) as raised:
+            read(spark, find_source(url, **what), **login)
+        assert PASSWORD not in str(raised.value)
+        assert "\n" not in str(raised.value)
+        return str(raised.value)
+
+    assert 'password authentication failed for user "shardpost"' in error(
+        database.url, "wrong", table="list"
+    )
+    assert 'relation "lists" does not exist' in error(database.url, table="lists")
+    assert "syntax error" in error(database.url, query="SELEC 1")
+    assert "Client is missing" in error(database.url, query='SELECT 1 AS "PositionId"')
+    assert "refused" in error("jdbc:postgresql://127.0.0.1:1/postgres", table="list")
+    assert "no_such" in error(database.url.replace("/postgres", "/no_such"), table="list")

@@ -1,0 +1,121 @@
+"""Plans of imports: when they are refused, under which id they are applied, what is printed."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.position_import.model import import_ids
+from shardpost.position_import.model.import_ids import AppliedImport, Lookup
+from shardpost.position_import.model.plan import Change, Plan
+from shardpost.position_import.model.result_lines import notes, summary
+from shardpost.shares import share
+
+AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def plan(closed: int, of: int, *, rows: int = 10, without_id: int = 0) -> Plan:
+    return Plan(rows, {Change.CLOSED: closed}, of, {}, without_id=without_id)
+
+
+@pytest.mark.parametrize(
+    ("closed", "of", "said"),
+    [
+        (0, 0, None),
+        (5, 100, None),
+        (6, 100, "(6%), more than 5%: if they are to be closed, allow it with --max-closed 6%"),
+        (1, 5, "(20%), more than 5%: if they are to be closed, allow it with --max-closed 20%"),
+        (1, 3, "(33.34%), more than 5%: if they are to be closed, allow it with --max-closed 33."),
+    ],
+)
+def test_more_closings_than_a_share_are_refused(closed: int, of: int, said: str | None) -> None:
+    refusal = plan(closed, of).refusal(0.05)
+    assert refusal is None if said is None else said in str(refusal)
+
+
+@pytest.mark.parametrize(("closed", "of"), [(1, 3), (2, 7), (1, 999), (100, 1001)])
+def test_the_share_that_a_refusal_names_allows_it(closed: int, of: int) -> None:
+    refused = str(plan(closed, of).refusal(0.0))
+    assert plan(closed, of).refusal(share(refused.rsplit(" ", 1)[1])) is None
+
+
+def test_a_list_that_may_lack_rows_closes_nothing_whatever_is_allowed() -> None:
+    assert "the list has no rows" in str(plan(1, 100, rows=0).refusal(1.0))
+    assert "3 rows have no PositionId" in str(plan(1, 100, without_id=3).refusal(1.0))
+    assert plan(0, 100, rows=0).refusal(0.0) is None
+    assert plan(0, 100, without_id=3).refusal(0.0) is None
+
+
+def on_record(**contents: str) -> Lookup:
+    """Return what finds these imports: {id: content}."""
+    known = {name.replace("_", "-"): content for name, content in contents.items()}
+    return lambda name: AppliedImport(name, known[name], "Ann", AT) if name in known else None
+
+
+def test_a_content_that_is_applied_again_after_other_changes_has_another_id() -> None:
+    def chosen(lookup: Lookup, *, differs: bool) -> tuple[str, bool]:
+        found, before = import_ids.choose(None, "c1", None, differs=differs, lookup=lookup)
+        return found, before is not None
+
+    assert chosen(on_record(), differs=True) == ("c1", False)
+    assert chosen(on_record(), differs=False) == ("c1", False)
+    assert chosen(on_record(c1="c1"), differs=False) == ("c1", True)
+    assert chosen(on_record(c1="c1"), differs=True) == ("c1-2", False)
+    assert chosen(on_record(c1="c1", c1_2="c1"), differs=False) == ("c1-2", True)
+
+
+def test_what_was_broken_off_goes_on_under_its_id() -> None:
+    found = import_ids.choose(None, "c1", "c1-2", differs=True, lookup=on_record(c1="c1"))
+    assert found == ("c1-2", None)
+    assert import_ids.is_of("c1-2", None, "c1")
+    assert not import_ids.is_of("c12", None, "c1")
+    assert import_ids.is_of("monday", "monday", "c1")
+    assert not import_ids.is_of("c1", "monday", "c1")
+
+
+def test_a_given_id_is_of_one_content() -> None:
+    lookup = on_record(monday="c1")
+    _, before = import_ids.choose("monday", "c1", None, differs=True, lookup=lookup)
+    assert before
+    with pytest.raises(ShardpostError, match=r"monday was applied by Ann at .* with other rows"):
+        import_ids.choose("monday", "c2", None, differs=True, lookup=lookup)
+
+
+@pytest.mark.parametrize("given", ["", " ", "a\nb", "\x1b[1m", "x" * 201])
+def test_an_id_that_cannot_be_printed_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="--id: expected up to 200 printable"):
+        import_ids.require_usable(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("100 %", 1.0), ("0", 0.0), (1, 1.0)]
+)
+def test_a_share_is_given_in_two_forms(text: object, value: float) -> None:
+    assert share(text) == value
+
+
+@pytest.mark.parametrize("text", ["20", "-1%", "101%", "nan", "5 percent", ""])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a percentage such as 5%, or a share"):
+        share(text)
+
+
+def test_a_result_in_words() -> None:
+    made = Plan(5, {Change.NEW: 1, Change.EQUAL: 2}, 2, {Change.NEW: ("7",)}, ignored=("Note",))
+    result = {"import_id": "c1", "source": "list.csv", **made.as_json(), "refused": None}
+    result |= {"applied": False, "applied_before": None, "written": 0, "rejected_rows": 2}
+    result["rejected"] = [{"reason": "why", "row": {"PositionId": "9", "Client": None}}]
+    assert [*summary(result)] == [
+        "import c1: 5 rows of list.csv",
+        "new              1  such as 7",
+        "changed          0",
+        "closed           0",
+        "equal            2",
+        "rejected         2  rows; 0 open positions stay",
+        "1 records would be written; add --apply to do it",
+    ]
+    assert [*notes(result)] == [
+        "ignored columns: Note",
+        "rejected: PositionId 9: why",
+        "and 1 more rows are rejected",
+    ]
