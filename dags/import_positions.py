@@ -1,0 +1,134 @@
+"""Positions from elsewhere: a full list is compared with what is open; the difference is written.
+
+By hand. The list is a CSV, JSON or Parquet file (or a folder of such) that the worker can read, or
+a table or query of a database behind a JDBC URL. It has the columns PositionId, Client, Ticker,
+Amount and Exchange, and **all** positions that are open: what it lacks is closed.
+
+1. `import` compares the list with the newest snapshot. Without the param `apply` it changes
+   nothing; its result (XCom) is the plan: how many positions are `new`, `changed`, `closed`,
+   `equal`, and the `rejected` rows with their reasons. With `apply` it writes the difference to the
+   topic `positions`, in Kafka transactions, and that it did so to `decisions`. Killed and run
+   again, it writes what is left; what was applied is not applied twice (`import_id`).
+2. `report` logs the plan and the rejected rows. It fails the run if the import was refused, and
+   nothing was written: too many positions would close (`SHARDPOST_IMPORT_MAX_CLOSED`, or the param
+   `max_closed`), or the list may lack rows.
+
+It refuses while `positions` has records that no compaction has read: run `compact_positions` first,
+and again afterwards, so that the tables have what was imported. The login of a database is in
+`SHARDPOST_IMPORT_JDBC_USER` and `SHARDPOST_IMPORT_JDBC_PASSWORD`. `shardpost import` does the same;
+see `docs/import.md`.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Context, Param, dag, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from shardpost.errors import UsageError
+from shardpost.orchestration import DEFAULTS, SparkJob, in_words
+from shardpost.position_import.arguments import arguments_of
+from shardpost.position_import.job import IMPORT_POSITIONS
+from shardpost.position_import.model.import_ids import require_usable
+from shardpost.position_import.model.request import ImportRequest
+from shardpost.position_import.model.result_lines import notes, summary
+from shardpost.position_import.sources import find_source
+from shardpost.shares import share
+
+log = logging.getLogger(__name__)
+
+TEXT = ["null", "string"]
+PARAMS = {
+    "source": Param(
+        None,
+        type=TEXT,
+        title="Source",
+        description="File or folder that the worker can read, or a JDBC URL. Needed.",
+    ),
+    "table": Param(None, type=TEXT, title="Table", description="With a JDBC URL: the table."),
+    "query": Param(
+        None,
+        type=TEXT,
+        title="Query",
+        description="With a JDBC URL: the query whose result is the list, in place of a table.",
+    ),
+    "apply": Param(
+        False,
+        type=["null", "boolean"],
+        title="Apply",
+        description="Write the difference; else it is only planned.",
+    ),
+    "max_closed": Param(
+        None,
+        type=TEXT,
+        title="Most closed",
+        description="Share of the open positions that may close, such as 20%; by default"
+        " SHARDPOST_IMPORT_MAX_CLOSED.",
+    ),
+    "import_id": Param(
+        None,
+        type=TEXT,
+        title="Import id",
+        description="What is applied once; by default the id of the list's content.",
+    ),
+    "why": Param(None, type=TEXT, title="Why", description="Reason; recorded on decisions."),
+}
+
+
+def import_arguments(context: Context) -> list[str]:
+    """Return the arguments of the job; UsageError for params that it could only refuse."""
+    params = context["params"]
+    import_id, max_closed = params["import_id"] or None, params["max_closed"] or None
+    request = ImportRequest(
+        find_source(params["source"] or "", None, params["table"], params["query"]),
+        datetime.now(UTC),
+        context["dag_run"].triggering_user_name or "Airflow",
+        bool(params["apply"]),
+        None if import_id is None else require_usable(import_id),
+        None if max_closed is None else _share(max_closed),
+        params["why"] or None,
+    )
+    return arguments_of(request)
+
+
+def _share(text: str) -> float:
+    try:
+        return share(text)
+    except ValueError as error:
+        raise UsageError(f"max_closed: {error}, found {text}") from None
+
+
+@task(retries=0, doc_md="Logs the plan and the rejected rows; fails the run if it was refused.")
+@in_words()
+def report(result: dict[str, Any]) -> None:
+    """Log what somebody should know; fail if the import was refused."""
+    for line in (*summary(result), *notes(result)):
+        log.info("%s", line)
+    if result["refused"]:
+        raise AirflowFailException(f"refused, and nothing was written: {result['refused']}")
+
+
+@dag(
+    description="A full list of positions, from files or a database → the difference → positions",
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    default_args=DEFAULTS,
+    params=PARAMS,
+    tags=["positions", "spark"],
+    doc_md=__doc__,
+)
+def import_positions() -> None:
+    """Import once, and report."""
+    imported: Any = SparkJob(
+        task_id="import",
+        job=IMPORT_POSITIONS,
+        arguments=import_arguments,
+        execution_timeout=timedelta(hours=3),
+        doc_md="The Spark job `import_positions`: read, compare, write.",
+    ).output
+    report(imported)
+
+
+import_positions()

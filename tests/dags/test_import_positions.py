@@ -1,0 +1,98 @@
+"""import_positions: what its params become, and when its run fails."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from shardpost.checkout import CHECKOUT
+
+StandIn = Callable[[dict[str, list[object]]], Path]
+PLAN = {
+    "import_id": "a1",
+    "source": "list.csv",
+    "rows": 3,
+    "new": 1,
+    "changed": 0,
+    "closed": 1,
+    "equal": 1,
+    "left": 0,
+    "rejected": [],
+    "rejected_rows": 0,
+    "ignored": [],
+    "samples": {"new": ["7"]},
+    "applied": False,
+    "applied_before": None,
+    "written": 0,
+    "refused": None,
+}
+
+
+@pytest.fixture
+def dag(database: None) -> Any:
+    return DagBag(dag_folder=CHECKOUT / "dags" / "import_positions.py").dags["import_positions"]
+
+
+def states(run: Any) -> dict[str, str]:
+    return {one.task_id: one.state for one in run.get_task_instances()}
+
+
+def test_a_plan_is_logged_and_ends_well(dag: Any, stand_in: StandIn, tmp_path: Path) -> None:
+    path = tmp_path / "list.csv"
+    path.touch()
+    calls = stand_in({"--result": [0, PLAN]})
+    run = dag.test(run_conf={"source": str(path)})
+    assert states(run) == {"import": "success", "report": "success"}
+    [arguments] = map(json.loads, calls.read_text().splitlines())
+    assert arguments[:2] == [f"--source={path}", "--format=csv"]
+    assert "--apply" not in arguments
+
+
+def test_all_params_are_arguments_of_the_job(dag: Any, stand_in: StandIn) -> None:
+    calls = stand_in({"--result": [0, PLAN | {"applied": True, "written": 2}]})
+    conf = {"source": "jdbc:postgresql://db/x", "query": "SELECT 1", "apply": True}
+    conf |= {"max_closed": "20%", "import_id": "monday", "why": "a new feed", "table": ""}
+    run = dag.test(run_conf=conf)
+    assert states(run) == {"import": "success", "report": "success"}
+    [arguments] = map(json.loads, calls.read_text().splitlines())
+    assert [one for one in arguments if not one.startswith("--who=")][:-2] == [
+        "--source=jdbc:postgresql://db/x",
+        "--query=SELECT 1",
+        "--apply",
+        "--id=monday",
+        "--max-closed=0.2",
+        "--why=a new feed",
+    ]
+
+
+def test_a_refused_import_fails_the_run_and_is_not_repeated(
+    dag: Any, stand_in: StandIn, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.csv"
+    path.touch()
+    refused = PLAN | {"refused": "2 of 3 open positions would close (66.67%), more than 5%"}
+    calls = stand_in({"--result": [3, refused]})
+    run = dag.test(run_conf={"source": str(path), "apply": True})
+    assert states(run) == {"import": "success", "report": "failed"}
+    assert len(calls.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {},
+        {"source": "/no/such/list.csv"},
+        {"source": "jdbc:postgresql://db/x"},
+        {"source": "jdbc:postgresql://db/x", "table": "t", "max_closed": "20"},
+    ],
+)
+def test_params_that_could_only_be_refused_start_nothing(
+    dag: Any, stand_in: StandIn, conf: dict[str, str]
+) -> None:
+    calls = stand_in({"--result": [0, PLAN]})
+    run = dag.test(run_conf=conf)
+    assert states(run)["import"] == "failed"
+    assert not calls.exists()
