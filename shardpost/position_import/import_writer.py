@@ -63,7 +63,7 @@ class ImportWriter:
         for batch in in_batches(records):
             more = [decided] if batch.is_last else []
             own = Counter(record.partition for record in batch.records)
-            check = partial(self._require_no_others, known, own)
+            check = partial(self._require_no_others, decided.key, known, own)
             self._writer.write([*batch.records, *more], check=check)
             self._count += len(batch.records)
             for partition in own:
@@ -72,7 +72,9 @@ class ImportWriter:
             step("import batch written")
         return self._count
 
-    def _require_no_others(self, known: dict[int, int], own: Mapping[int, int]) -> None:
+    def _require_no_others(
+        self, import_id: bytes | None, known: dict[int, int], own: Mapping[int, int]
+    ) -> None:
         """Refuse if the topic has records behind the known ends that are not of this transaction.
 
         `known` is brought up to date.
@@ -82,17 +84,17 @@ class ImportWriter:
         ]
         for number, (_, end) in marks.items():
             if end != known[number] + own.get(number, 0):
-                self._require_only_imports(TopicPartition(self._topic, number), known[number])
+                partition = TopicPartition(self._topic, number)
+                self._require_only_own(import_id, partition, known[number])
             known[number] = end
         step("import batch in its transaction")
 
-    def _require_only_imports(self, partition: TopicPartition, start: int) -> None:
-        """Refuse a record of another program; aborted ones of this writer, and markers, are none.
-
-        Other imports are fenced.
-        """
+    def _require_only_own(
+        self, import_id: bytes | None, partition: TopicPartition, start: int
+    ) -> None:
+        """Refuse a record that is not of this import: only its own aborted ones may be there."""
         for message in read_to_end(self._settings, partition, start=start, uncommitted=True):
-            if not any(name == HEADER for name, _ in headers_of(message)):
+            if (HEADER, import_id) not in headers_of(message):
                 raise ShardpostError(
                     f"{partition.at(message.offset() or 0)}: another program has written to it"
                     f" since the list was compared; {self._count} records are written, the rest is"

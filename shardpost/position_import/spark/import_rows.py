@@ -10,7 +10,7 @@ and `row` (a struct of the values as they were read); `states` one for each key.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.fields import POSITION_FIELDS
+from shardpost.holders.model.fields import POSITION_FIELDS, FieldType
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka.records import BATCH_OVERHEAD
 from shardpost.position_import.model.columns import COLUMNS, POSITION_ID
@@ -18,13 +18,14 @@ from shardpost.position_import.spark.json_rows import BROKEN
 from shardpost.position_import.spark.source_rows import ALIGNED
 
 FIELD_COLUMNS = tuple(field.column for field in POSITION_FIELDS)
-# What the headers of a record take at most.
-HEADER_BYTES = 1024
+# What a record takes at most besides key and value: of headers it has its import id.
+_MORE_BYTES = BATCH_OVERHEAD + 1024
+_NUMBERS = {field.name for field in POSITION_FIELDS if field.type is FieldType.NUMBER}
 # JSON's numbers (RFC 8259, 6). What is none becomes a text, which decoding rejects.
 _NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _REPLACEMENT = "\ufffd"
 _MOST_QUOTED = 100
-_UNPARTED = ("partition INT", "offset BIGINT", "timestamp TIMESTAMP")
+_COORDINATES = ("partition INT", "offset BIGINT", "timestamp TIMESTAMP")
 
 
 def as_records(source: DataFrame, largest: int) -> DataFrame:
@@ -33,7 +34,7 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
     `largest` is how many bytes the topic accepts. `key` is null of a row whose id cannot be read.
     """
     key = F.when(_has_id(), F.col(POSITION_ID))
-    nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in map(str.split, _UNPARTED)]
+    nulls = [F.lit(None).cast(type_).alias(name) for name, type_ in map(str.split, _COORDINATES)]
     headers = F.lit(None).cast("array<struct<key: string, value: binary>>").alias("headers")
     raw = source.select(
         F.coalesce(key, F.lit("?")).cast("binary").alias("key"),
@@ -66,9 +67,6 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
         reason.alias("reason"),
         "row",
     )
-
-
-_MORE_BYTES = BATCH_OVERHEAD + HEADER_BYTES
 
 
 def states(rows: DataFrame) -> DataFrame:
@@ -154,6 +152,3 @@ def _json(name: str) -> Column:
     if name not in _NUMBERS:
         return text
     return F.when(F.col(name).rlike(_NUMBER), F.col(name)).otherwise(text)
-
-
-_NUMBERS = {field.name for field in POSITION_FIELDS if field.type.name == "NUMBER"}
