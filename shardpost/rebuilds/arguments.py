@@ -24,7 +24,8 @@ class Action(StrEnum):
 class Order:
     """What is to be done, by whom, and why.
 
-    `country` and `tables` are for START; None and () mean SHARDPOST_COUNTRY and all. A swap is
+    `country` and `tables` are for START; None and () mean SHARDPOST_COUNTRY and all. `number` is
+    the rebuild that is meant by the others; None means that whose tables are there. A swap is
     refused if more than the share `max_changed` differs; None means any.
     """
 
@@ -35,6 +36,7 @@ class Order:
     country: str | None = None
     tables: tuple[str, ...] = ()
     max_changed: float | None = None
+    number: int | None = None
 
     def as_arguments(self) -> list[str]:
         """Return the arguments of the job that make this order."""
@@ -46,6 +48,8 @@ class Order:
             made.append(f"--tables={','.join(self.tables)}")
         if self.max_changed is not None:
             made.append(f"--max-changed={self.max_changed}")
+        if self.number is not None:
+            made.append(f"--rebuild={self.number}")
         return made
 
 
@@ -59,6 +63,7 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument("--country", help="whose stock counts; default: SHARDPOST_COUNTRY")
     made.add_argument("--tables", default="", help="names, with commas; default: all")
     made.add_argument("--max-changed", type=parse_share, help="such as 1%%; default: any share")
+    made.add_argument("--rebuild", type=int, help="its number; default: the one that there is")
     return made
 
 
@@ -72,6 +77,7 @@ def order_of(arguments: Namespace) -> Order:
         country=arguments.country,
         tables=tables_of(arguments.tables),
         max_changed=arguments.max_changed,
+        number=arguments.rebuild,
     )
 
 

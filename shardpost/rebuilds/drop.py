@@ -12,14 +12,22 @@ from shardpost.settings import Settings
 from shardpost.steps import step
 
 
-def drop(settings: Settings) -> tuple[Rebuild, list[str]]:
+def drop(
+    settings: Settings, number: int | None = None, *, even_in_use: bool = True
+) -> tuple[Rebuild, list[str]]:
     """Give up the tables beside those in use; return the rebuild, and the folders that went.
 
     Of a rebuild that is in use that are the tables before it: there is no rollback any more. What
-    kept snapshots name stays until the maintenance thins them.
+    kept snapshots name stays until the maintenance thins them. The rebuild of a number may be
+    dropped already; ShardpostError if it is in use, unless `even_in_use`.
     """
     with rebuilding(settings, wait=settings.lock_wait):
-        found = store.require_current(settings)
+        found = store.require_current(settings) if number is None else store.get(settings, number)
+        if not even_in_use and found.is_in_use(snapshots.current(settings)):
+            raise ShardpostError(
+                f"rebuild {found.number} is in use by now: put the tables before it in use first,"
+                " with `shardpost rebuild rollback`"
+            )
         found = store.update(settings, replace(found, state=State.DROPPED))
         step("dropped")
         return found, remove_unnamed(settings)

@@ -11,8 +11,13 @@ from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.settings import Settings
 
 
-def record(settings: Settings, order: Order, rebuild: Rebuild, snapshot: int) -> None:
-    """Put a swap, either way, on record, about `rebuild/<number>`."""
+def record(
+    settings: Settings, order: Order, rebuild: Rebuild, snapshot: int, *, again: bool = False
+) -> None:
+    """Put a swap, either way, on record, about `rebuild/<number>`.
+
+    `again` if an earlier run may have done so for that snapshot: it is there once then.
+    """
     about = f"rebuild/{rebuild.number}"
     decision = Decision(about.encode(), Kind.SWAPPED, order.by, datetime.now(UTC), order.why)
     headers = {"action": str(order.action).encode(), "snapshot": str(snapshot).encode()}
@@ -26,4 +31,14 @@ def record(settings: Settings, order: Order, rebuild: Rebuild, snapshot: int) ->
         )
     ) as transactions:
         transactions.open()
-        transactions.write([decisions_topic.written(settings, decision, headers)])
+        if not (again and _is_on_record(settings, decision, headers, rebuild.started_at)):
+            transactions.write([decisions_topic.written(settings, decision, headers)])
+
+
+def _is_on_record(
+    settings: Settings, decision: Decision, headers: dict[str, bytes], since: datetime
+) -> bool:
+    return any(
+        (found.about, of_it) == (decision.about, headers)
+        for found, of_it in decisions_topic.list_since(settings, since)
+    )

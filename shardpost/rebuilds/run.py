@@ -37,6 +37,9 @@ class SparkWork:
     top_up: Callable[[Settings, Snapshot, Snapshot, tuple[str, ...]], Snapshot]
 
 
+_AFTERWARDS = {Action.SWAP: Standing.IN_USE, Action.ROLLBACK: Standing.ROLLED_BACK}
+
+
 class NeedsSparkError(ShardpostError):
     """There are records to be added, which is done on Spark."""
 
@@ -51,7 +54,8 @@ def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
             case Action.START:
                 return _start(order, settings, work)
             case Action.TOP_UP:
-                found = topped_up(settings, store.require_current(settings), work)
+                found = store.require_current(settings, order.number)
+                found = topped_up(settings, found, work)
                 return DONE, _result(settings, found)
             case Action.SWAP | Action.ROLLBACK:
                 return _exchange(order, settings, work)
@@ -88,7 +92,9 @@ def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     with compacting(settings):
         last = snapshots.current(settings)
-        rebuild = store.require_current(settings)
+        rebuild = store.require_current(settings, order.number)
+        if rebuild.standing(last) is _AFTERWARDS[order.action]:
+            return _again(order, settings, rebuild, last)
         _require(order, rebuild, last)
         rebuild = _at(settings, rebuild, last, work)
         beside = rebuild.beside(last)
@@ -113,6 +119,15 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     }
 
 
+def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> JobResult:
+    """Do what a run that was killed after its commit has left undone."""
+    assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
+    published = publish(settings, last)
+    step("on record")
+    record(settings, order, rebuild, last.rebuilt_in, again=True)
+    return DONE, _result(settings, rebuild) | {"published": published}
+
+
 def _too_many(share: float, order: Order) -> str:
     return f"{share:.2%} differ, more than {order.max_changed:.2%}: nothing was swapped"
 
@@ -128,7 +143,6 @@ def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
         return
     advice = {
         Standing.BUILDING: "go on with `shardpost rebuild start` and the same options",
-        Standing.IN_USE: "it was swapped already",
     }.get(standing, "swap it first")
     raise ShardpostError(
         f"rebuild {rebuild.number}: expected one that is {expected}, found one that is {standing}:"

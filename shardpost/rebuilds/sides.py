@@ -20,13 +20,13 @@ def needs_top_up(settings: Settings) -> bool:
     return rebuild.candidate.number != newest.number
 
 
-def compared(settings: Settings) -> Difference:
-    """Compare the tables that an open rebuild has with those before it.
+def compared(settings: Settings, number: int | None = None) -> Difference:
+    """Compare the tables that an open rebuild, that of a number, has with those before it.
 
     At the newest snapshot that both have: of tables that are in use, the last one before they were.
     ShardpostError while they are being built.
     """
-    newest, rebuild = snapshots.current(settings), store.require_current(settings)
+    newest, rebuild = snapshots.current(settings), store.require_current(settings, number)
     standing = rebuild.standing(newest)
     if standing is Standing.BUILDING:
         raise ShardpostError(

@@ -39,11 +39,26 @@ def current(settings: Settings) -> Rebuild | None:
     return next((one for one in reversed(list_all(settings)) if one.is_open), None)
 
 
-def require_current(settings: Settings) -> Rebuild:
-    """Return the rebuild whose tables are there; ShardpostError if there is none."""
+def require_current(settings: Settings, number: int | None = None) -> Rebuild:
+    """Return the rebuild whose tables are there; ShardpostError if there is none.
+
+    Also if it is not that of a number.
+    """
     found = current(settings)
     if found is None:
         raise ShardpostError("there is no rebuild: begin one with `shardpost rebuild start`")
+    if number not in (None, found.number):
+        raise ShardpostError(
+            f"expected rebuild {number}, found {found.number}: the other is dropped"
+        )
+    return found
+
+
+def get(settings: Settings, number: int) -> Rebuild:
+    """Return the rebuild of a number; ShardpostError if there is none."""
+    found = next((one for one in list_all(settings) if one.number == number), None)
+    if found is None:
+        raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` has all")
     return found
 
 

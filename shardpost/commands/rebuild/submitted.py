@@ -43,11 +43,10 @@ def in_words(found: dict[str, Any]) -> str:
         line += f"; for a rollback, the tables as of snapshot {found['snapshot']} are kept"
     elif found["behind"]:
         line += f"; {found['behind']} snapshots behind"
+    if "committed" in found:
+        line += f"; snapshot {found['committed']}: {found['changed_holders']} lists differ"
     if "published" in found:
-        line += (
-            f"; snapshot {found['committed']}: {found['changed_holders']} lists differ,"
-            f" {found['published']} records published"
-        )
+        line += f"; {found['published']} records published"
     for gone in found["missing"]:
         line += f"\nno longer in Kafka: {gone}"
     return line
