@@ -24,7 +24,6 @@ To check first: **dry run** prints into the logs of `send` who would get what. T
 """
 
 import logging
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,7 +33,7 @@ from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, in_words
+from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, in_words, require_known
 from shardpost.printable import one_line
 from shardpost.weekly_email.job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -109,7 +108,7 @@ PARAMS = {
 def freeze_arguments(context: Context, now: datetime | None = None) -> list[str]:
     """Return the arguments of the job that freezes; UsageError for what it could only refuse."""
     run, params = context["dag_run"], context["params"]
-    require_known(run.conf or {})
+    require_known(run.conf, PARAMS)
     week = week_of(params, run)
     require_mailable(week, now or datetime.now(UTC), early=bool(params["early"]))
     scheduled = ["--scheduled-at", run.run_after.isoformat()] if run.run_type == "scheduled" else []
@@ -120,14 +119,6 @@ def freeze_arguments(context: Context, now: datetime | None = None) -> list[str]
         *shards,
         *common_arguments(params),
     ]
-
-
-def require_known(given: Mapping[str, object]) -> None:
-    """Raise UsageError for a param that there is not: Airflow would ignore it."""
-    if unknown := sorted(given.keys() - PARAMS.keys()):
-        raise UsageError(
-            f"{', '.join(map(one_line, unknown))}: no such param; expected {', '.join(PARAMS)}"
-        )
 
 
 def require_mailable(week: IsoWeek, now: datetime, *, early: bool) -> None:

@@ -1,4 +1,4 @@
-"""Formats of DAG params that JSON schema does not know: an ISO week, a list of shards.
+"""Formats of DAG params that JSON schema does not know, such as an ISO week.
 
 Airflow checks params when a run is triggered, and answers with what a check raises. Its own checks
 know no week 53, and what they say is a regular expression. Airflow imports this file as the module
@@ -10,11 +10,15 @@ from collections.abc import Callable
 from jsonschema import FormatChecker, ValidationError
 
 from shardpost.errors import UsageError
+from shardpost.rebuilds.arguments import tables_of
+from shardpost.rebuilds.model.difference import parse_share
 from shardpost.weekly_email.model import shard_ranges
 from shardpost.weekly_email.model.iso_week import IsoWeek
 
 ISO_WEEK = "iso-week"
 SHARDS = "shards"
+SHARE = "share"
+TABLES = "tables"
 
 
 def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
@@ -34,3 +38,5 @@ def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
 
 FormatChecker.checkers[ISO_WEEK] = (_check(IsoWeek.parse), ())
 FormatChecker.checkers[SHARDS] = (_check(shard_ranges.require_form), ())
+FormatChecker.checkers[SHARE] = (_check(lambda text: text and parse_share(text)), ())
+FormatChecker.checkers[TABLES] = (_check(tables_of), ())

@@ -59,13 +59,29 @@ class Difference:
 
     def lines(self) -> list[str]:
         """Return it in words, the samples too."""
+        return [*self.counts_in_words(), *map(self.in_words, self.samples)]
+
+    def counts_in_words(self) -> list[str]:
+        """Return what was compared, and the counts, in words."""
         return [
             f"old: {_side(self.old)}",
             f"new: {_side(self.new)}",
             f"open positions: {self.positions.in_words()}",
             f"holders: {self.holders.in_words()}",
-            *map(_sample, self.samples),
         ]
+
+    @staticmethod
+    def in_words(sample: dict[str, Any]) -> str:
+        """Return a sample as one line."""
+        what = next(name for name in ("position", "client") if name in sample)
+        line = f"{what} {sample[what]}: {sample['difference'].replace('_', ' in the ')}"
+        line += f": old {_value(sample['old'])}, new {_value(sample['new'])}"
+        records = "; ".join(
+            f"{one['position']} by {one['topic']}[{one['partition']}]@{one['offset']},"
+            f" {one['exchange']} is {one['country']}"
+            for one in sample.get("records", ())
+        )
+        return f"{line} ({records})" if records else line
 
 
 def parse_share(text: str) -> float:
@@ -81,18 +97,6 @@ def parse_share(text: str) -> float:
 
 def _side(side: dict[str, Any]) -> str:
     return f"snapshot {side['snapshot']}, country {side['country']}, {', '.join(side['tables'])}"
-
-
-def _sample(sample: dict[str, Any]) -> str:
-    what = next(name for name in ("position", "client") if name in sample)
-    line = f"{what} {sample[what]}: {sample['difference'].replace('_', ' in the ')}"
-    line += f": old {_value(sample['old'])}, new {_value(sample['new'])}"
-    records = "; ".join(
-        f"{one['position']} by {one['topic']}[{one['partition']}]@{one['offset']},"
-        f" {one['exchange']} is {one['country']}"
-        for one in sample.get("records", ())
-    )
-    return f"{line} ({records})" if records else line
 
 
 def _value(value: Any) -> str:

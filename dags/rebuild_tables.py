@@ -1,0 +1,268 @@
+"""Compute the tables anew beside those in use, compare, and swap them if a person agrees.
+
+By hand only: for another country, after a change of decoding, or to see that code and tables agree.
+Compactions, e-mails and readers go on meanwhile with the tables in use.
+
+1. `build` computes the tables from the histories, or from the topics, and adds what came since. A
+   run that was killed goes on where it was.
+2. `diff` compares old and new at the same offsets, key by key. Its log and its result (XCom) have
+   the counts and some samples.
+3. `approval` waits for a person under **Required Actions**, in no slot, for a week at most, and
+   then asks again. The question has the counts; the answers are **Swap** and **Drop**. With
+   **max_changed**, such as `1%`, a difference up to that share passes without being asked.
+4. `swap` adds what came meanwhile, puts the new tables in use by one commit, and publishes whose
+   list differs; or `drop` gives them up. Who answered, and why, is on record in `decisions`.
+
+The tables before a swap are kept, and **action** *rollback* puts them in use again, with all that
+came since. They are kept until **action** *drop* gives them up; another rebuild begins after that.
+
+While this run waits, no other run of this DAG starts. The commands are `shardpost rebuild start`,
+`diff`, `swap`, `rollback`, `drop` and `list`; see `docs/rebuild.md`.
+"""
+
+import logging
+from datetime import timedelta
+from typing import Any, cast
+
+from airflow.sdk import Context, Param, dag, task
+from airflow.sdk.exceptions import AirflowFailException
+from param_formats import SHARE, TABLES
+
+from shardpost.decisions.decision import SHARDPOST
+from shardpost.orchestration import (
+    ANSWER,
+    DEFAULTS,
+    FORM,
+    Approval,
+    SparkJob,
+    in_words,
+    require_known,
+)
+from shardpost.rebuilds.arguments import Action, Order, tables_of
+from shardpost.rebuilds.job import REBUILD_TABLES
+from shardpost.rebuilds.model.difference import parse_share
+from shardpost.rebuilds.model.rebuild import Source
+
+log = logging.getLogger(__name__)
+
+ANY = "none_failed_min_one_success"  # of several ways to a task, one was taken
+# A type that includes null: the form of the UI marks others as required.
+TEXT = ["null", "string"]
+PARAMS = {
+    "action": Param(
+        None,
+        type=TEXT,
+        enum=[None, "rollback", "drop"],
+        values_display={
+            "null": "rebuild, compare, and swap",
+            "rollback": "rollback: the tables before the last swap in use again",
+            "drop": "drop: give up the tables that are not in use",
+        },
+        title="Action",
+        description="What to do; the params below but **why** are for a rebuild.",
+    ),
+    "country": Param(
+        None,
+        type=TEXT,
+        title="Country",
+        description="Whose stock counts, such as US. Empty: as `SHARDPOST_COUNTRY` says.",
+    ),
+    "source": Param(
+        None,
+        type=TEXT,
+        enum=[None, "kafka"],
+        values_display={
+            "null": "the raw records of the histories, decoded again",
+            "kafka": "kafka: the topics, and what they no longer hold is missing",
+        },
+        title="Source",
+        description="What the tables are computed from.",
+    ),
+    "tables": Param(
+        None,
+        type=TEXT,
+        format=TABLES,
+        title="Tables",
+        description="Names with commas, such as share_holders, and with them what is made of "
+        "these. Empty: all.",
+    ),
+    "max_changed": Param(
+        None,
+        type=TEXT,
+        format=SHARE,
+        title="Swap by itself up to",
+        description="The share of positions, and of holders, that may differ, such as 1%, for a "
+        "swap without asking. Empty: a person is asked.",
+    ),
+    "why": Param(None, type=TEXT, title="Why", description="Recorded on `decisions` with a swap."),
+}
+
+
+@task.branch(doc_md="Goes on with what the param `action` says.")
+@in_words()
+def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
+    """Return the next task; keep the number of the rebuild that is rolled back or dropped."""
+    require_known(dag_run.conf, PARAMS)
+    if params["action"] is None:
+        return "build"
+    from shardpost.rebuilds import store
+    from shardpost.settings import load
+
+    ti.xcom_push(key="rebuild", value=store.require_current(load()).number)
+    return {"rollback": "rollback", "drop": "give_up"}[params["action"]]
+
+
+def build_arguments(context: Context) -> list[str]:
+    """Return the arguments of the job that begins a rebuild, or goes on with it."""
+    params = context["params"]
+    return Order(
+        Action.START,
+        _user(context),
+        source=Source(params["source"] or Source.HISTORY),
+        country=(params["country"] or "").strip() or None,
+        tables=tables_of(params["tables"] or ""),
+    ).as_arguments()
+
+
+@task(multiple_outputs=False, doc_md="Compares old and new at the same offsets; logs some of it.")
+@in_words()
+def diff(built: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts, some samples, and what a person is asked."""
+    from shardpost.rebuilds.model.question import question, samples
+    from shardpost.rebuilds.sides import compared
+    from shardpost.settings import load
+
+    found = compared(load(), built["rebuild"])
+    some = samples(found)
+    for line in [*found.counts_in_words(), *some]:
+        log.info(line)
+    counts = {"positions": vars(found.positions), "holders": vars(found.holders)}
+    asked = {"share": found.share, "samples": some, "question": question(built["rebuild"], found)}
+    return {"rebuild": built["rebuild"]} | counts | asked
+
+
+@task.branch(doc_md="Lets a difference up to the share `max_changed` pass; asks for others.")
+@in_words()
+def check(found: dict[str, Any], params: Any = None) -> str:
+    """Return the next task."""
+    return "swap" if params["max_changed"] and _is_small(found, params) else "approval"
+
+
+def _is_small(found: dict[str, Any], params: Any) -> bool:
+    return bool(found["share"] <= parse_share(params["max_changed"]))
+
+
+def swap_arguments(context: Context) -> list[str]:
+    """Return the arguments of the swap, by the person who agreed, or of a small difference."""
+    params, task = context["params"], context["ti"]
+    answer = task.xcom_pull(task_ids="approval", key=ANSWER)
+    return Order(
+        Action.SWAP,
+        answer["by"] if answer else _user(context),
+        (answer and answer["why"]) or params["why"] or "",
+        max_changed=None if answer else parse_share(params["max_changed"]),
+        number=task.xcom_pull(task_ids="diff")["rebuild"],
+    ).as_arguments()
+
+
+def rollback_arguments(context: Context) -> list[str]:
+    """Return the arguments of the rollback."""
+    number = context["ti"].xcom_pull(task_ids="choose", key="rebuild")
+    why = context["params"]["why"] or ""
+    return Order(Action.ROLLBACK, _user(context), why, number=number).as_arguments()
+
+
+@task(doc_md="Gives up the new tables, as was answered; fails if they are in use by now.")
+@in_words()
+def drop(ti: Any = None) -> dict[str, Any]:
+    """Drop the rebuild that was compared."""
+    return _dropped(ti.xcom_pull(task_ids="diff")["rebuild"], even_in_use=False)
+
+
+@task(doc_md="Gives up the tables that are not in use; there is no rollback afterwards.")
+@in_words()
+def give_up(ti: Any = None) -> dict[str, Any]:
+    """Drop the rebuild that there was at first."""
+    return _dropped(ti.xcom_pull(task_ids="choose", key="rebuild"), even_in_use=True)
+
+
+def _dropped(number: int, *, even_in_use: bool) -> dict[str, Any]:
+    from shardpost.rebuilds import drop as module
+    from shardpost.settings import load
+
+    rebuild, removed = module.drop(load(), number, even_in_use=even_in_use)
+    return {"rebuild": rebuild.number, "state": "dropped", "removed": removed}
+
+
+@task(retries=0, trigger_rule=ANY, doc_md="Says what became of it; fails if a swap was refused.")
+@in_words()
+def report(ti: Any = None) -> None:
+    """Log the end; fail if more differed by the time of the swap than may pass by itself."""
+    for name in ("swap", "drop", "rollback", "give_up"):
+        if (found := ti.xcom_pull(task_ids=name)) is None:
+            continue
+        if "refused" in found:
+            raise AirflowFailException(
+                f"{found['refused']}. Start this DAG with the same params: it goes on with rebuild"
+                f" {found['rebuild']}, and asks."
+            )
+        log.info("rebuild %s: %s", found["rebuild"], found["state"])
+
+
+def _user(context: Context) -> str:
+    """Return who started the run."""
+    return context["dag_run"].triggering_user_name or SHARDPOST
+
+
+@dag(
+    description="The tables computed anew beside those in use, compared, and swapped on approval",
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    default_args=DEFAULTS,
+    params=PARAMS,
+    tags=["tables", "approval", "spark"],
+    doc_md=__doc__,
+)
+def rebuild_tables() -> None:
+    """Build, compare, ask, swap or drop; or roll back."""
+    chosen = choose()
+    built = SparkJob(
+        task_id="build",
+        job=REBUILD_TABLES,
+        arguments=build_arguments,
+        execution_timeout=timedelta(hours=12),
+        doc_md="Computes the new tables, or goes on where a run was killed.",
+    )
+    found: Any = diff(cast("Any", built.output))
+    approval = Approval(
+        task_id="approval",
+        subject="Swap the tables of rebuild {{ ti.xcom_pull(task_ids='diff')['rebuild'] }}?",
+        body="{{ ti.xcom_pull(task_ids='diff')['question'] }}",
+        options=["Swap", "Drop"],
+        options_mapping={"Swap": "swap", "Drop": "drop"},
+        params=FORM,
+        response_timeout=timedelta(days=7),
+        doc_md="Waits for a person: Swap or Drop.",
+    )
+    swap = SparkJob(
+        task_id="swap",
+        job=REBUILD_TABLES,
+        arguments=swap_arguments,
+        trigger_rule=ANY,
+        doc_md="Adds what came since, puts the new tables in use, publishes whose list differs.",
+    )
+    rollback = SparkJob(
+        task_id="rollback",
+        job=REBUILD_TABLES,
+        arguments=rollback_arguments,
+        doc_md="Puts the tables before the last swap in use, with what came since.",
+    )
+    dropped, given_up = drop(), give_up()
+    chosen >> [built, rollback, given_up]
+    check(found) >> [approval, swap]
+    approval >> [swap, dropped]
+    [swap, dropped, rollback, given_up] >> report()
+
+
+rebuild_tables()

@@ -1,0 +1,54 @@
+"""What a person is asked before rebuilt tables are swapped, in Markdown."""
+
+from shardpost.printable import one_line
+from shardpost.rebuilds.model.difference import Difference, Differences
+
+SAMPLES = 5  # of positions, and as many of holders
+LINE = 240  # characters of a sample: a client may hold very much
+
+
+def question(number: int, found: Difference) -> str:
+    """Return what rebuild `number` changes, and what the answers mean."""
+    old, new = found.old, found.new
+    return "\n".join(
+        [
+            f"Rebuild {number}, country {new['country']}, compared with the tables in use, country"
+            f" {old['country']}, key by key, at snapshot {new['snapshot']}:",
+            "",
+            "| | equal | changed | only in the old | only in the new | share that differs |",
+            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            _row("open positions", found.positions),
+            _row("holders", found.holders),
+            "",
+            *_sampled(found),
+            "- **Swap** adds what came since, puts the new tables in use by one commit, and"
+            " publishes whose list differs. The old ones are kept: `shardpost rebuild rollback`, or"
+            " this DAG with **Action** rollback.",
+            "- **Drop** gives the new tables up. Nothing else changes.",
+            "",
+            "Until you answer, compactions and e-mails go on with the tables in use.",
+        ]
+    )
+
+
+def samples(found: Difference) -> list[str]:
+    """Return some of what differs, a line each, as long as a person reads it."""
+    of_positions = [one for one in found.samples if "position" in one][:SAMPLES]
+    of_holders = [one for one in found.samples if "client" in one][:SAMPLES]
+    return [_short(found.in_words(one)) for one in of_positions + of_holders]
+
+
+def _row(name: str, counts: Differences) -> str:
+    numbers = (f"{n:,}" for n in vars(counts).values())
+    return f"| {name} | {' | '.join(numbers)} | {counts.share:.2%} |"
+
+
+def _sampled(found: Difference) -> list[str]:
+    if not (lines := samples(found)):
+        return ["Nothing differs.", ""]
+    return ["Some of it (`shardpost rebuild diff` has more):", "", "```", *lines, "```", ""]
+
+
+def _short(line: str) -> str:
+    line = one_line(line)
+    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"

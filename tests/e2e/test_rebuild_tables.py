@@ -1,0 +1,135 @@
+"""A rebuild in a real Airflow: a person agrees to the swap, refuses it, or is not asked."""
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from tests.support import decisions
+from tests.support.command_line import CommandLine
+from tests.support.reference import closed, exchange, position, produce
+
+DEADLINE_SECONDS = 600
+DAG = "/api/v2/dags/rebuild_tables"
+ENDED = ("success", "failed")
+WAITS = "awaiting_input"
+OF_US = {"uma": ["r1"], "una": ["r2"]}
+OF_GB = {"greg": ["r3"], "una": ["r4"]}
+RECORDS = [
+    *(exchange("XUS", "US"), exchange("XGB", "GB")),
+    *(position("r1", "uma", "XUS"), position("r2", "una", "XUS")),
+    *(position("r3", "greg", "XGB"), position("r4", "una", "XGB")),
+]
+
+
+def start(api: httpx.Client, **params: object) -> str:
+    body = {"logical_date": None, "conf": params}
+    made = api.post(f"{DAG}/dagRuns", json=body).raise_for_status().json()
+    return f"{DAG}/dagRuns/{quote(made['dag_run_id'])}"
+
+
+def tasks(api: httpx.Client, run: str) -> dict[str, str]:
+    found = api.get(f"{run}/taskInstances").raise_for_status().json()["task_instances"]
+    return {task["task_id"]: task["state"] for task in found}
+
+
+def state(api: httpx.Client, run: str) -> str:
+    return str(api.get(run).raise_for_status().json()["state"])
+
+
+def question(api: httpx.Client, run: str) -> dict[str, Any]:
+    """Wait for what a run asks, and return it."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while tasks(api, run).get("approval") != WAITS:
+        assert time.monotonic() < deadline, tasks(api, run)
+        assert state(api, run) not in ENDED, tasks(api, run)
+        time.sleep(0.5)
+    [found] = api.get(f"{run}/hitlDetails").raise_for_status().json()["hitl_details"]
+    return dict(found)
+
+
+def answer(api: httpx.Client, run: str, option: str, reason: str | None = None) -> None:
+    body = {"chosen_options": [option], "params_input": {"reason": reason}}
+    path = f"{run}/taskInstances/approval/-1/hitlDetails"
+    api.patch(path, json=body).raise_for_status()
+
+
+def succeeded(api: httpx.Client, run: str) -> list[str]:
+    """Wait for the end of a run, and return the tasks that were done."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while state(api, run) not in ENDED:
+        assert time.monotonic() < deadline, tasks(api, run)
+        time.sleep(0.5)
+    assert state(api, run) == "success", tasks(api, run)
+    return sorted(name for name, one in tasks(api, run).items() if one == "success")
+
+
+def held(stack: CommandLine) -> dict[str, list[str]]:
+    """Return who holds what of this test's."""
+    found = stack.json("holders")
+    return {client: ids for client, ids in found.items() if client in {*OF_US, *OF_GB}}
+
+
+def swaps(stack: CommandLine) -> list[tuple[bytes, str, str, bytes]]:
+    """Return what is on record: (rebuild, who, why, action), the oldest first."""
+    found = [one for one in decisions.list_all(stack.settings) if one[0].kind == "swapped"]
+    found.sort(key=lambda one: one[0].when)
+    return [(one.about, one.who, one.why, headers["action"]) for one, headers in found]
+
+
+@pytest.mark.timeout(1800)
+def test_a_person_agrees_to_a_swap_or_refuses_it_or_is_not_asked(
+    stack: CommandLine, api: httpx.Client
+) -> None:
+    produce(stack.settings, RECORDS)
+    stack("compact")
+    assert held(stack) == OF_US
+
+    refused = start(api, country="GB")
+    asked = question(api, refused)
+    assert asked["subject"] == "Swap the tables of rebuild 2?"
+    assert asked["options"] == ["Swap", "Drop"]
+    assert "country GB" in asked["body"]
+    assert "client greg: only in the new: old none, new r3" in asked["body"]
+    assert "| holders |" in asked["body"]
+    assert held(stack) == OF_US
+    answer(api, refused, "Drop")
+    assert succeeded(api, refused) == [
+        *("approval", "build", "check", "choose", "diff", "drop", "report")
+    ]
+    assert held(stack) == OF_US
+    assert [one["state"] for one in stack.json("rebuild", "list")] == ["dropped"]
+    assert swaps(stack) == []
+
+    agreed = start(api, country="GB", why="moved to London")
+    asked = question(api, agreed)
+    produce(stack.settings, [position("r3", "gwen", "XGB")])  # comes while it waits
+    stack("compact")
+    answer(api, agreed, "Swap", "as ordered")
+    assert "swap" in succeeded(api, agreed)
+    assert held(stack) | {"gwen": stack.json("holders")["gwen"]} == {"gwen": ["r3"], "una": ["r4"]}
+    on_record = [(b"rebuild/3", "admin", "as ordered", b"swap")]
+    assert swaps(stack) == on_record
+
+    back = start(api, action="rollback", why="not yet")
+    assert succeeded(api, back) == ["choose", "report", "rollback"]
+    assert held(stack) == OF_US
+    on_record.append((b"rebuild/3", "admin", "not yet", b"rollback"))
+    assert swaps(stack) == on_record
+    assert succeeded(api, start(api, action="drop")) == ["choose", "give_up", "report"]
+
+    by_itself = start(api, country="GB", max_changed="100%", why="by itself")
+    assert succeeded(api, by_itself) == [
+        *("build", "check", "choose", "diff", "report", "swap"),
+    ]
+    assert stack.json("holders", "gwen") == {"gwen": ["r3"]}
+    assert swaps(stack) == [*on_record, (b"rebuild/4", "admin", "by itself", b"swap")]
+
+    # Other tests go on with this stack.
+    stack("rebuild", "rollback", "--why", "the test is over")
+    stack("rebuild", "drop")
+    produce(stack.settings, [closed(key) for key in ("r1", "r2", "r3", "r4")])
+    stack("compact")
+    assert held(stack) == {}
