@@ -15,6 +15,7 @@ WITH_ARGUMENTS = {
     "erase": [["client1", "--why", "x"]],
     "letters": [["list"], ["show", "x"], ["sweep"], ["redrive"], ["discard"]],
     "runs": [["list"], ["dispatch"], ["release", "key", "--why", "x"], ["request", "x", "--dag=y"]],
+    "rebuild": [["start"], ["diff"], ["swap"], ["rollback"], ["drop"], ["list"]],
     "alerts": [["test"]],
     "airflow": [["dags", "list"]],
 }
