@@ -122,7 +122,8 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> JobResult:
     """Do what a run that was killed after its commit has left undone."""
     assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
-    published = publish(settings, last)
+    step("publish")
+    published = publishing.publish(settings, last).records
     step("on record")
     record(settings, order, rebuild, last.rebuilt_in, again=True)
     return DONE, _result(settings, rebuild) | {"published": published}
