@@ -38,6 +38,7 @@ def record(
 def _is_on_record(
     settings: Settings, decision: Decision, headers: dict[str, bytes], since: datetime
 ) -> bool:
+    since = since.replace(microsecond=0)  # the times of decisions are of whole seconds
     return any(
         (found.about, of_it) == (decision.about, headers)
         for found, of_it in decisions_topic.list_since(settings, since)

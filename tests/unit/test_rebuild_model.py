@@ -142,7 +142,7 @@ def test_an_order_comes_through_the_arguments_of_its_job() -> None:
     for order in (
         Order(Action.START, "me & you", "", Source.KAFKA, "GB", tables_of("positions")),
         Order(Action.START, "me", "", Source.HISTORY, None, ALL),
-        Order(Action.SWAP, "me", "--why=not", tables=ALL, max_changed=0.01),
+        Order(Action.SWAP, "me", "--why=not", tables=ALL, max_changed=0.01, number=12),
         Order(Action.ROLLBACK, "-x", "", tables=ALL),
     ):
         assert order_of_arguments(order.as_arguments()) == order

@@ -1,0 +1,139 @@
+"""A swap, a rollback and a drop that are repeated; real Delta tables, Kafka in memory, no Spark."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import DONE, ShardpostError
+from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.rebuilds import drop, exchange, run, store
+from shardpost.rebuilds.arguments import Action, Order
+from shardpost.rebuilds.begin import begun
+from shardpost.rebuilds.model.rebuild import Rebuild, State
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from tests.support import decisions
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.committed_snapshot import SHARDS, commit_snapshot, published
+from tests.support.histories import overwrite
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+OWN = (SHARE_HOLDERS.name,)
+
+
+def needs_spark(*_: object) -> NoReturn:
+    raise AssertionError("it is built")
+
+
+def without_new_records(_: Settings, view: Snapshot, at: Snapshot, _own: object) -> Snapshot:
+    """Top up tables where no record came."""
+    kept: dict[str, Any] = {"tables": view.tables, "folders": view.folders, "folded": view.folded}
+    return replace(at, **kept, country=view.country, rebuilt_in=view.rebuilt_in)
+
+
+WORK = run.SparkWork(needs_spark, without_new_records)
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    """Give a Kafka, and tables of a snapshot in which `client` holds."""
+    with memory_kafka(home=tmp_path, partitions=SHARDS) as found:
+        apply_topics(found.settings)
+        made = commit_snapshot(found, client=["1"])
+        more = {
+            table.name: overwrite(found.settings, table, []) for table in (POSITIONS, EXCHANGES)
+        }
+        with_all = replace(made, number=2, tables={**made.tables, **more})
+        snapshots.commit(found.settings, with_all)
+        yield found
+
+
+@pytest.fixture
+def rebuild(kafka: MemoryKafka) -> Rebuild:
+    """Give a rebuild by which nobody holds."""
+    return built(kafka.settings)
+
+
+def built(settings: Settings) -> Rebuild:
+    begun_ = begun(settings, Order(Action.START, "me", country="GB", tables=OWN))
+    table = SHARE_HOLDERS.located(begun_.folders)
+    versions = {**begun_.candidate.tables, SHARE_HOLDERS.name: overwrite(settings, table, [])}
+    candidate = replace(begun_.candidate, tables=versions)
+    return store.update(settings, replace(begun_, candidate=candidate, state=State.BUILT))
+
+
+def done(settings: Settings, action: Action, **more: Any) -> dict[str, Any]:
+    code, result = run.run(Order(action, "anna", "a test", **more), settings, WORK)
+    assert code == DONE
+    return result
+
+
+def on_record(settings: Settings) -> list[tuple[str, str, bytes, bytes]]:
+    return [
+        (one.who, one.about.decode(), headers["action"], headers["snapshot"])
+        for one, headers in decisions.list_all(settings)
+    ]
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
+    return at_step(monkeypatch, run, exchange)
+
+
+@pytest.mark.parametrize("step", ["swapped", "publish", "on record"])
+def test_a_swap_that_was_killed_after_its_commit_is_ended_by_its_repetition(
+    kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
+) -> None:
+    at(step, killed)
+    with pytest.raises(Killed):
+        done(kafka.settings, Action.SWAP)
+    assert snapshots.current(kafka.settings).number == 3
+    assert on_record(kafka.settings) == []
+    again = done(kafka.settings, Action.SWAP)
+    assert again["state"] == "in use"
+    assert "committed" not in again
+    assert snapshots.current(kafka.settings).number == 3
+    assert published(kafka) == {}
+    assert on_record(kafka.settings) == [("anna", "rebuild/2", b"swap", b"3")]
+
+
+def test_what_is_done_is_on_record_once_however_often_it_is_repeated(
+    kafka: MemoryKafka, rebuild: Rebuild
+) -> None:
+    expected = []
+    for number, action in enumerate((Action.SWAP, Action.ROLLBACK) * 2, 3):
+        done(kafka.settings, action)
+        expected.append(("anna", "rebuild/2", str(action).encode(), str(number).encode()))
+        assert done(kafka.settings, action)["published"] == 0
+        assert sorted(on_record(kafka.settings)) == sorted(expected)
+    assert published(kafka) == {"client": {"Positions": ["1"]}}
+
+
+def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
+    kafka: MemoryKafka, rebuild: Rebuild
+) -> None:
+    drop.drop(kafka.settings)
+    built(kafka.settings)
+    for action in (Action.SWAP, Action.ROLLBACK, Action.TOP_UP):
+        with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other is dropp"):
+            done(kafka.settings, action, number=2)
+    assert snapshots.current(kafka.settings).number == 2
+    dropped, _ = drop.drop(kafka.settings, 2)
+    assert (dropped.number, store.require_current(kafka.settings).number) == (2, 3)
+
+
+def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:
+    done(kafka.settings, Action.SWAP)
+    with pytest.raises(ShardpostError, match="rebuild 2 is in use by now"):
+        drop.drop(kafka.settings, 2, even_in_use=False)
+    assert store.require_current(kafka.settings).number == 2
+    done(kafka.settings, Action.ROLLBACK)
+    drop.drop(kafka.settings, 2, even_in_use=False)
+    assert drop.drop(kafka.settings, 2, even_in_use=False)[1] == []
+    with pytest.raises(ShardpostError, match="there is no rebuild 9"):
+        drop.drop(kafka.settings, 9)
