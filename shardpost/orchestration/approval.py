@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk import Context, Param
 
@@ -36,3 +37,9 @@ class Approval(HITLBranchOperator):
             why = (event["params_input"] or {}).get(REASON)
             context["ti"].xcom_push(key=ANSWER, value={"by": by, "why": why})
         return super().execute_complete(context, event)
+
+    def process_trigger_event_error(self, event: dict[str, Any]) -> None:
+        """Fail, in words where nobody answered: the next attempt asks again."""
+        if event["error_type"] == "timeout":
+            raise HITLTimeoutError(f"nobody answered within {self.response_timeout}")
+        super().process_trigger_event_error(event)

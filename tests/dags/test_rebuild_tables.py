@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.exceptions import ParamValidationError
+from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 from airflow.serialization.serialized_objects import DagSerialization
@@ -251,6 +252,12 @@ def test_a_person_is_told_and_the_task_takes_no_slot_while_it_waits(
     assert waits.value.timeout.days == 7
     [line] = told
     assert "/dags/rebuild_tables/runs/r/tasks/approval/required_actions" in line
+
+
+def test_that_nobody_answered_is_said_in_words(dag: Any) -> None:
+    event = {"error": "The Human-in-the-loop response timeout has passed", "error_type": "timeout"}
+    with pytest.raises(HITLTimeoutError, match="nobody answered within 7 days"):
+        dag.task_dict["approval"].execute_complete({}, event)
 
 
 def test_who_answered_is_kept(dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
