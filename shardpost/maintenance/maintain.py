@@ -4,18 +4,21 @@ In an order in which a run that is broken off at any point has only kept too muc
 since nobody is given one whose files may be missing; then, table by table, the files that no kept
 snapshot needs, and the entries of the log that no kept version needs. All that goes is older than
 whatever a running compaction, a freeze or a reader has or writes, so that no lock keeps them
-waiting. Another maintenance is refused.
+waiting. At last the folders go that nothing names any more, under the lock of rebuilds. Another
+maintenance is refused.
 """
 
 import logging
+from dataclasses import replace
 from datetime import datetime
 
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.table_errors import table_errors
-from shardpost.locks import exclusive
-from shardpost.maintenance.model.plan import Plan
+from shardpost.locks import LockedError, exclusive
+from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.planning import plan
-from shardpost.maintenance.tables import TABLES
+from shardpost.rebuilds.drop import remove_unnamed
+from shardpost.rebuilds.locked import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
 
@@ -34,8 +37,7 @@ def maintain(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pla
     with exclusive(settings, LOCK, "the maintenance of the tables"):
         found = _planned(settings, now)
         with table_errors():
-            _carry_out(settings, found)
-    return found
+            return _carry_out(settings, found)
 
 
 def _planned(settings: Settings, now: datetime) -> Plan:
@@ -43,17 +45,29 @@ def _planned(settings: Settings, now: datetime) -> Plan:
         return plan(settings, now)
 
 
-def _carry_out(settings: Settings, found: Plan) -> None:
-    by_name = {table.name: table for table in TABLES}
+def _carry_out(settings: Settings, found: Plan) -> Plan:
+    """Remove what is planned; return what was."""
     if found.dropped:
         step("thin snapshots")
         snapshots.drop(settings, found.dropped)
     for planned in found.tables:
-        table = by_name[planned.name]
-        if planned.files:
-            step(f"remove files of {table.name}")
-            stored_files.remove(settings, table, [file.path for file in planned.files])
-        if planned.entries:
-            step(f"remove log entries of {table.name}")
-            stored_files.remove(settings, table, [file.path for file in planned.entries])
+        if planned.files and not planned.is_whole:
+            step(f"remove files of {planned.name}")
+            stored_files.remove(settings, planned.table, [file.path for file in planned.files])
+        if planned.entries and not planned.is_whole:
+            step(f"remove log entries of {planned.name}")
+            stored_files.remove(settings, planned.table, [file.path for file in planned.entries])
+    done = [_remove_folder(settings, one) if one.is_whole else one for one in found.tables]
     step("maintained")
+    return replace(found, tables=done)
+
+
+def _remove_folder(settings: Settings, planned: TablePlan) -> TablePlan:
+    """Remove a folder that still is unnamed under the lock of rebuilds; return what was done."""
+    step(f"remove folder {planned.name}")
+    try:
+        with rebuilding(settings):
+            remove_unnamed(settings)
+    except LockedError as error:
+        return TablePlan(planned.table, error=error.holder)
+    return planned

@@ -5,12 +5,13 @@ snapshot_retention.py is applied as it was an hour ago, and what it kept then co
 offered since.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from shardpost.delta import snapshot_retention, snapshots
+from shardpost.delta import snapshot_retention
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.stored_file import StoredFile
@@ -19,10 +20,14 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import VIEW
 from shardpost.holders.noted_snapshots import noted_snapshots
-from shardpost.maintenance import tables
+from shardpost.maintenance import folders, tables
+from shardpost.maintenance.folders import Folder
 from shardpost.maintenance.model import data_files
-from shardpost.maintenance.model.log_entries import unneeded_entries
+from shardpost.maintenance.model.log_entries import LOG, unneeded_entries
 from shardpost.maintenance.model.plan import Plan, TablePlan
+from shardpost.maintenance.needed_paths import needed_paths
+from shardpost.rebuilds.drop import unnamed
+from shardpost.rebuilds.model.rebuild import State
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.tables import AUDIENCES
 
@@ -35,34 +40,52 @@ Frozen = dict[str, tuple[int, int]]
 
 def plan(settings: Settings, now: datetime) -> Plan:
     """Return what a maintenance would remove now; ShardpostError if snapshots cannot be read."""
-    found = snapshots.list_all(settings)
+    views = folders.read(settings)
+    found = views.snapshots
     frozen = tables.frozen_audiences(settings)
-    pinned, unknown = _pinned(settings, found, frozen)
-    kept = {one.number for one in found}
+    pinned, unknown = _pinned(settings, views, frozen)
+    numbers = {one.number for one in found}
     if unknown is None:
         committed = ((one.number, one.committed_at) for one in found)
         by_age = snapshot_retention.kept(committed, now, settings.snapshot_days, GRACE)
-        pinned = {number: why for number, why in pinned.items() if number in kept - by_age}
-        kept = by_age | set(pinned)
-    planned = (
-        _planned(settings, table, [one for one in found if one.number in kept], frozen, now)
-        for table in tables.TABLES
+        pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
+        numbers = by_age | set(pinned)
+    kept = [one for one in found if one.number in numbers]
+    whole = unnamed(settings, kept, views.rebuilds)
+    gone = {table.path for table in whole}
+    of_view = (
+        _of_view(settings, folder, now)
+        for table in VIEW
+        for folder in folders.folders_of(table, views, _readable(table, kept, now))
+        if folder.table.path not in gone
     )
+    of_others = (_of_other(settings, table, frozen, now) for table in tables.OTHERS)
     return Plan(
-        kept=sorted(kept),
-        dropped=[one.number for one in found if one.number not in kept],
+        kept=sorted(numbers),
+        dropped=[one.number for one in found if one.number not in numbers],
         pinned=pinned,
         unknown=unknown,
-        tables=[one for one in planned if one is not None],
+        tables=[
+            *filter(None, (*of_view, *of_others)),
+            *(_whole(settings, table) for table in whole),
+        ],
     )
+
+
+def _readable(table: Table, kept: list[Snapshot], now: datetime) -> list[Snapshot]:
+    """Return the snapshots of which a table is kept."""
+    return tables.since_erasure(kept, now) if table.contacts else kept
 
 
 def _pinned(
-    settings: Settings, found: Collection[Snapshot], frozen: Frozen
+    settings: Settings, views: folders.Views, frozen: Frozen
 ) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
     pinned = {number: f"the audience of {week} is of it" for week, (number, _) in frozen.items()}
-    if not found:
+    rebuild = views.rebuild
+    if rebuild and rebuild.state is State.BUILDING:
+        pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
+    if not views.snapshots:
         return pinned, None
     try:
         noted = noted_snapshots(settings)
@@ -71,38 +94,60 @@ def _pinned(
     return dict.fromkeys(noted, "Kafka names it as published or sent") | pinned, None
 
 
-def _planned(
-    settings: Settings, table: Table, kept: list[Snapshot], frozen: Frozen, now: datetime
-) -> TablePlan | None:
-    """Return what goes of a table; None if there is no such table."""
+def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | None:
+    """Return what goes of a table in a folder; None if there is no such folder."""
+    opened = tables.opened(settings, folder.table)
+    if opened is None:
+        return None
+    if folder.committed is None:  # whatever is there belongs to a run that did not commit yet
+        return TablePlan(folder.table)
+    files = stored_files(settings, folder.table)
+    versions = {*folder.versions, *([opened.version()] if folder.is_live else [])}
+
+    def gone() -> list[StoredFile]:
+        needed = needed_paths(settings, folder.table, files, versions)
+        return data_files.below_version(files, needed, folder.committed or 0)
+
+    return _checked(folder.table, gone, unneeded_entries(files, folder.versions, now - GRACE))
+
+
+def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -> TablePlan | None:
+    """Return what goes of a table with a commit point of its own; None if there is no such table.
+
+    By the time of its newest commit: a clock that has jumped ahead makes nothing old.
+    """
     opened = tables.opened(settings, table)
     if opened is None:
         return None
     files = stored_files(settings, table)
-    newest = max(kept, key=lambda one: one.number, default=None)
-    kept = tables.since_erasure(kept, now) if table.contacts else kept
-    named = tables.kept_versions(table, kept, {week: v for week, (_, v) in frozen.items()})
-    if table in VIEW and (newest is None or table.name not in newest.tables):
-        return TablePlan(table.name)  # whatever is there belongs to a run that did not commit yet
-    try:
-        needed = tables.needed_paths(settings, table, named, opened.version())
-        if table in VIEW and newest:
-            gone = data_files.below_version(files, needed, newest.tables[table.name])
-        else:
-            gone = _of_others(settings, table, files, needed, now)
-    except (DeltaError, OSError) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)
-        return TablePlan(table.name, error=line)
+    named = {version for _, version in frozen.values()} if table == AUDIENCES else set[int]()
+
+    def gone() -> list[StoredFile]:
+        newest = min(now, tables.newest_commit(files))
+        needed = needed_paths(settings, table, files, {*named, opened.version()})
+        needed |= tables.committed_since(settings, table, files, newest - GRACE)
+        return data_files.before(files, needed, newest - UNCOMMITTED_FOR)
+
     # From the whole log of audiences, names and addresses are erased (delta/log_statistics.py); it
     # has an entry a week.
     entries = [] if table == AUDIENCES else unneeded_entries(files, named, now - GRACE)
-    return TablePlan(table.name, gone, entries)
+    return _checked(table, gone, entries)
 
 
-def _of_others(
-    settings: Settings, table: Table, files: list[StoredFile], needed: set[str], now: datetime
-) -> list[StoredFile]:
-    """By the time of the table's newest commit: a clock that has jumped ahead makes nothing old."""
-    newest = min(now, tables.newest_commit(files))
-    needed |= tables.committed_since(settings, table, files, newest - GRACE)
-    return data_files.before(files, needed, newest - UNCOMMITTED_FOR)
+def _checked(
+    table: Table, gone: Callable[[], list[StoredFile]], entries: list[StoredFile]
+) -> TablePlan:
+    """Return what goes of a table; nothing if its versions cannot be read."""
+    try:
+        return TablePlan(table, gone(), entries)
+    except (DeltaError, OSError, pa.ArrowException, ShardpostError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        return TablePlan(table, error=line)
+
+
+def _whole(settings: Settings, table: Table) -> TablePlan:
+    """Return a folder, with all that is in it, as what goes."""
+    files = stored_files(settings, table)
+    log = [file for file in files if file.path.startswith(LOG)]
+    data = [file for file in files if not file.path.startswith(LOG)]
+    return TablePlan(table, data, log, is_whole=True)

@@ -1,30 +1,30 @@
 """The size of each table, and what keeps it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from shardpost.delta import snapshots
+from shardpost.delta import table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.delta.table_errors import table_errors
 from shardpost.holders.model.tables import VIEW
-from shardpost.maintenance import tables
+from shardpost.maintenance import folders, tables
 from shardpost.maintenance.model.log_entries import LOG
+from shardpost.rebuilds.drop import unnamed
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.tables import AUDIENCES
 
 
 @dataclass(frozen=True)
 class TableSize:
-    """`files` and `bytes` are all in its folder but the log, which has `log_bytes`.
+    """`table` is a folder; `files` and `bytes` are all in it but the log, which has `log_bytes`.
 
-    `rows` are those of the newest snapshot, or of the newest version of a table that is in none;
+    `rows` are those of the newest version that is kept;
     `versions` are so many that are kept, for what `kept_for` says.
     """
 
@@ -42,38 +42,48 @@ class TableSize:
 
 
 def table_sizes(settings: Settings) -> list[TableSize]:
-    """Return the sizes of all tables that are there; ShardpostError if they cannot be read."""
+    """Return the sizes of all tables that are there, in each of their folders.
+
+    ShardpostError if they cannot be read.
+    """
     with table_errors():
-        found = snapshots.list_all(settings)
-        frozen = tables.frozen_audiences(settings)
-        sizes = (
-            _size(settings, table, found, {week: one for week, (_, one) in frozen.items()})
-            for table in tables.TABLES
-        )
+        views, weeks = folders.read(settings), tables.frozen_audiences(settings)
+        found = [one for table in VIEW for one in folders.folders_of(table, views, views.snapshots)]
+        sizes = [
+            *(_size(settings, one.table, one.versions, one.kept_for) for one in found),
+            *(_of_other(settings, table, weeks) for table in tables.OTHERS),
+            *(
+                _size(settings, table, (), "nothing: the next maintenance removes it")
+                for table in unnamed(settings, views.snapshots, views.rebuilds)
+            ),
+        ]
         return [size for size in sizes if size is not None]
 
 
-def _size(
-    settings: Settings, table: Table, found: Collection[Snapshot], audiences: dict[str, int]
+def _of_other(
+    settings: Settings, table: Table, weeks: Mapping[str, tuple[int, int]]
 ) -> TableSize | None:
-    opened = tables.opened(settings, table)
-    if opened is None:
+    newest = table_log.newest_version(settings, table)
+    if newest is None:
         return None
-    newest = opened.version()
-    versions = tables.kept_versions(table, found, audiences)
-    if table in VIEW and versions:
-        newest = max(versions)
-    kept_for = "its newest version"
-    if table in VIEW:
-        kept_for = f"{len(found)} snapshots"
-    elif table == AUDIENCES:
-        kept_for = f"{len(audiences)} frozen weeks"
+    if table != AUDIENCES:
+        return _size(settings, table, {newest}, "its newest version")
+    versions = {newest, *(version for _, version in weeks.values())}
+    return _size(settings, table, versions, f"{len(weeks)} frozen weeks")
+
+
+def _size(
+    settings: Settings, table: Table, versions: Collection[int], kept_for: str
+) -> TableSize | None:
+    newest = table_log.newest_version(settings, table)
+    if newest is None:
+        return None
     files = stored_files(settings, table)
     data = [file.size for file in files if not file.path.startswith(LOG)]
     log = [file.size for file in files if file.path.startswith(LOG)]
+    rows = _rows(settings, table, max(versions, default=newest))
     return TableSize(
-        *(table.name, len(data), sum(data), sum(log)),
-        *(_rows(settings, table, newest), len({*versions, newest}), kept_for),
+        *(table.path, len(data), sum(data), sum(log)), *(rows, len(versions), kept_for)
     )
 
 

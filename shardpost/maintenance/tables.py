@@ -1,7 +1,7 @@
 """All tables, as the maintenance sees them: their versions, their files, and what keeps them."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from deltalake import DeltaTable
@@ -19,24 +19,16 @@ from shardpost.delta.table import Table
 from shardpost.holders.model.tables import VIEW
 from shardpost.maintenance.model.log_entries import commits_since
 from shardpost.measurements.model.tables import MEASUREMENTS
+from shardpost.rebuilds.model.tables import REBUILDS
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.tables import AUDIENCES, CLOSED_WEEKS, FROZEN_WEEKS, LEDGER_MARKS
 
 # Tables with commit points of their own.
 OTHERS = (
     *(SNAPSHOTS, AUDIENCES, FROZEN_WEEKS, CLOSED_WEEKS, LEDGER_MARKS, DEAD_LETTERS),
-    *(MEASUREMENTS, ALERTS),
+    *(REBUILDS, MEASUREMENTS, ALERTS),
 )
 TABLES = (*VIEW, *OTHERS)
-
-
-def kept_versions(
-    table: Table, kept: Collection[Snapshot], audiences: Mapping[str, int]
-) -> set[int]:
-    """Return the versions of a table that snapshots, or frozen weeks (`audiences`), name."""
-    if table == AUDIENCES:
-        return set(audiences.values())
-    return {one.tables[table.name] for one in kept if table.name in one.tables}
 
 
 def since_erasure(kept: Collection[Snapshot], now: datetime) -> list[Snapshot]:
@@ -61,17 +53,6 @@ def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:
     sql = f"SELECT {columns} FROM frozen_weeks WHERE audience_erased_at IS NULL"  # noqa: S608 - constants
     found = rows(settings, sql, {FROZEN_WEEKS: None})
     return {row["week"]: (row["snapshot"], row["audience_version"]) for row in found}
-
-
-def needed_paths(
-    settings: Settings, table: Table, versions: Collection[int], newest: int
-) -> set[str]:
-    """Return the paths of all files of some versions of a table, and of its newest."""
-    return {
-        path
-        for version in {*versions, newest}
-        for path in table_log.sizes(settings, table, version)
-    }
 
 
 def committed_since(

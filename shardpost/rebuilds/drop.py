@@ -1,8 +1,11 @@
 """Giving up the tables beside those in use, and removing them from the disk."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from shardpost.delta import snapshots, stored_files
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import VIEW
 from shardpost.rebuilds import store
@@ -34,19 +37,44 @@ def drop(
 
 
 def remove_unnamed(settings: Settings) -> list[str]:
-    """Remove the folders of dropped rebuilds that no snapshot names; return which."""
-    every = snapshots.list_all(settings)
-    named = {view.located(table).path for view in every for table in VIEW}
-    removed = []
-    for rebuild in store.list_all(settings):
-        if rebuild.is_open:
-            continue
-        for table in VIEW:
-            located = table.located(rebuild.folders)
-            if located.path not in named | {table.name} and stored_files.exists(settings, located):
-                stored_files.remove_all(settings, located)
-                removed.append(located.path)
-    return removed
+    """Remove the folders that neither a snapshot nor an open rebuild names; return which.
+
+    The caller holds the lock of rebuilds: without it, a rebuild could be swapped meanwhile.
+    """
+    found = unnamed(settings, snapshots.list_all(settings), store.list_all(settings))
+    for table in found:
+        stored_files.remove_all(settings, table)
+    return [table.path for table in found]
+
+
+def unnamed(
+    settings: Settings, views: Collection[Snapshot], rebuilds: Collection[Rebuild]
+) -> list[Table]:
+    """Return the tables in folders that are there, and that nothing of all this names.
+
+    Those of rebuilds, and those of the tables themselves once the newest snapshot has them
+    elsewhere.
+    """
+    newest = max(views, key=lambda view: view.number, default=None)
+    if newest is None:
+        return []
+    open_ = [one for one in rebuilds if one.is_open]
+    every = [*views, *(view for one in open_ for view in one.views(newest))]
+    named = {view.located(table).path for view in every for table in VIEW if _has(view, table)}
+    named |= {folder for one in open_ for folder in one.folders.values()}
+    folders = [{}, *(one.folders for one in rebuilds)]
+    located = {
+        there.path: there
+        for table in VIEW
+        if _has(newest, table)
+        for there in (table.located(one) for one in folders)
+    }
+    gone = (there for path, there in located.items() if path not in named)
+    return [there for there in gone if stored_files.exists(settings, there)]
+
+
+def _has(view: Snapshot, table: Table) -> bool:
+    return table.name in view.tables
 
 
 def require_none(settings: Settings, what: str) -> None:

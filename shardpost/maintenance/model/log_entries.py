@@ -50,6 +50,17 @@ def _last(checkpoints: Sequence[int], version: int) -> int:
     return max((one for one in checkpoints if one <= version), default=0)
 
 
+def paths_of_entries(files: Iterable[StoredFile]) -> tuple[dict[int, str], dict[int, str]]:
+    """Return {version: path} of the commits, and of the checkpoints, of all files of a table."""
+    commits: dict[int, str] = {}
+    checkpoints: dict[int, str] = {}
+    for file in files:
+        if found := _ENTRY.fullmatch(file.path):
+            of_kind = checkpoints if found[2] == _CHECKPOINT else commits
+            of_kind[int(found[1])] = file.path
+    return commits, checkpoints
+
+
 def commits_since(files: Iterable[StoredFile], at: datetime) -> list[StoredFile]:
     """Return the commits of a table that were written at that time or later."""
     found = ((_ENTRY.fullmatch(file.path), file) for file in files)

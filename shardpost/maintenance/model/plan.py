@@ -6,19 +6,27 @@ from typing import Any
 
 from shardpost.delta.snapshot_retention import IN_WORDS
 from shardpost.delta.stored_file import StoredFile
+from shardpost.delta.table import Table
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What goes of one table: data files, then entries of its log.
+    """What goes of a table in one folder: data files, then entries of its log.
 
-    `error` is why nothing does: its versions could not be read.
+    `is_whole`: that is all, and the folder goes. `error` is why nothing does: its versions could
+    not be read, or somebody writes there.
     """
 
-    name: str
+    table: Table
     files: Sequence[StoredFile] = ()
     entries: Sequence[StoredFile] = ()
     error: str | None = None
+    is_whole: bool = False
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.table.path
 
     @property
     def size(self) -> int:
@@ -32,6 +40,7 @@ class TablePlan:
             "files": [file.path for file in self.files],
             "log_entries": [file.path for file in self.entries],
             "bytes": self.size,
+            "folder": self.is_whole,
             "error": self.error,
         }
 
@@ -39,6 +48,8 @@ class TablePlan:
         """Return it as one line."""
         if self.error:
             return f"{self.name}: nothing goes: {self.error}"
+        if self.is_whole:
+            return f"{self.name}: the folder, which nothing names any more; {in_bytes(self.size)}"
         return (
             f"{self.name}: {len(self.files)} files that no kept snapshot needs,"
             f" {len(self.entries)} entries of the log; {in_bytes(self.size)}"

@@ -105,6 +105,14 @@ class Rebuild:
         """Return the tables that are beside those in use."""
         return self.former if self.is_in_use(newest) else self.candidate
 
+    def views(self, newest: Snapshot) -> list[Snapshot]:
+        """Return the tables that are read of an open rebuild, those beside the ones in use first.
+
+        Tables in use are compared with the others as they were when they were swapped.
+        """
+        found = [self.former, self.candidate] if self.is_in_use(newest) else [self.candidate]
+        return [view for view in found if view is not None]
+
     def standing(self, newest: Snapshot) -> Standing:
         """Return where it is."""
         if self.state is State.DROPPED:

@@ -1,0 +1,139 @@
+"""The folders of the tables of a view, and which versions there are kept, and for whom.
+
+Snapshots name the folder and the version of each table; an open rebuild names those of the tables
+that are beside those in use.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
+from shardpost.rebuilds import store
+from shardpost.rebuilds.model.rebuild import Rebuild, Standing
+from shardpost.settings import Settings
+
+# More often than a rebuild's row changes while two tables are read.
+MOST_READS = 10
+
+_FOR = {
+    Standing.BUILDING: "rebuild {}, which is being built",
+    Standing.READY: "rebuild {}, to be swapped",
+    Standing.ROLLED_BACK: "rebuild {}, to be swapped again",
+    Standing.IN_USE: "rebuild {}, for a rollback",
+}
+
+
+@dataclass(frozen=True)
+class Views:
+    """All that names tables: the rows of `snapshots` and of `rebuilds`, as of one moment."""
+
+    snapshots: Sequence[Snapshot]
+    rebuilds: Sequence[Rebuild]
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot."""
+        return max(self.snapshots, key=lambda one: one.number, default=None)
+
+    @property
+    def rebuild(self) -> Rebuild | None:
+        """The rebuild that is open."""
+        return next((one for one in reversed(self.rebuilds) if one.is_open), None)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A table in one of its folders.
+
+    `versions` are those that are kept, and `kept_for` says for whom. Who goes on writing there
+    writes for versions after `committed`, which is None if nothing of the folder is. `is_live`:
+    somebody may go on.
+    """
+
+    table: Table
+    versions: frozenset[int]
+    committed: int | None
+    is_live: bool
+    kept_for: str
+
+
+def read(settings: Settings) -> Views:
+    """Return all that names tables now.
+
+    The rows of rebuilds are the same before and after those of the snapshots are read. So nothing
+    is given up in between, and what is swapped after that is made of what these rows name, by files
+    for later versions than theirs.
+    """
+    rebuilds = store.list_all(settings)
+    for _ in range(MOST_READS):
+        found = snapshots.list_all(settings)
+        again = store.list_all(settings)
+        if again == rebuilds:
+            return Views(found, rebuilds)
+        rebuilds = again
+    raise ShardpostError(
+        f"table rebuilds: changed each of {MOST_READS} times that it was read: run again"
+    )
+
+
+def folders_of(table: Table, views: Views, kept: Collection[Snapshot]) -> list[Folder]:
+    """Return the folders of a table that something names; `kept` are snapshots of which it is kept.
+
+    Of a table that the newest snapshot does not know that is its own folder, in which nothing is
+    committed.
+    """
+    newest, rebuild = views.newest, views.rebuild
+    if newest is None or table.name not in newest.tables:
+        return [Folder(table, frozenset(), None, True, "its newest version")]
+    naming = [newest, *(one for one in views.snapshots if table.name in one.tables)]
+    naming += rebuild.views(newest) if rebuild else []
+    located = {there.path: there for there in (one.located(table) for one in naming)}
+    return [_folder(there, views, newest, kept) for there in located.values()]
+
+
+def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snapshot]) -> Folder:
+    named, rebuild = _versions(table, kept), views.rebuild
+    read = rebuild.views(newest) if rebuild else []
+    reasons = [f"{sum(_names(one, table) for one in kept)} snapshots"]
+    committed = max(_versions(table, views.snapshots), default=None)
+    is_in_use = _is_in(newest, table)
+    is_beside = not is_in_use and bool(read) and _is_in(read[0], table)
+    if is_in_use:
+        committed = newest.tables[table.name]
+    elif is_beside:
+        committed = read[0].tables.get(table.name)
+        reasons = [one for one in reasons if named]
+    if is_beside and rebuild:
+        reasons.append(_FOR[rebuild.standing(newest)].format(rebuild.number))
+    beside = _versions(table, _with_contacts(table, rebuild, read, newest) if rebuild else ())
+    return Folder(table, named | beside, committed, is_in_use or is_beside, "; ".join(reasons))
+
+
+def _with_contacts(
+    table: Table, rebuild: Rebuild, read: list[Snapshot], newest: Snapshot
+) -> list[Snapshot]:
+    """Return those of what is read of a rebuild that are kept of a table.
+
+    Of a table with contacts nobody reads those that were in use, nor those in use as they were
+    before a client was erased.
+    """
+    if not table.contacts:
+        return read
+    is_own = table.name in rebuild.tables
+    return [one for one in read[:1] if is_own or one.number >= (newest.erased_in or 0)]
+
+
+def _versions(table: Table, views: Collection[Snapshot]) -> frozenset[int]:
+    return frozenset(one.tables[table.name] for one in views if _names(one, table))
+
+
+def _names(view: Snapshot, table: Table) -> bool:
+    """Tell whether a view has a table, in that folder."""
+    return table.name in view.tables and _is_in(view, table)
+
+
+def _is_in(view: Snapshot, table: Table) -> bool:
+    return view.located(table).path == table.path
