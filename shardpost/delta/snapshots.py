@@ -93,6 +93,17 @@ def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
     return replace(found[number], erased_in=found[newest].erased_in)
 
 
+def stored(settings: Settings, number: int) -> Snapshot:
+    """Return a snapshot that the maintenance keeps for who names it, however old it is.
+
+    ShardpostError if it is gone.
+    """
+    found = {snapshot.number: snapshot for snapshot in list_all(settings)}
+    if number not in found:
+        raise ShardpostError(f"snapshot {number}: it is gone from {settings.tables_root}")
+    return replace(found[number], erased_in=found[max(found)].erased_in)
+
+
 def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
     """Refuse a snapshot that a run has begun with, if a client was erased since."""
     found = newest(settings)

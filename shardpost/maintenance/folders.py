@@ -136,4 +136,4 @@ def _names(view: Snapshot, table: Table) -> bool:
 
 
 def _is_in(view: Snapshot, table: Table) -> bool:
-    return view.located(table).path == table.path
+    return view.folders.get(table.name, table.name) == table.path

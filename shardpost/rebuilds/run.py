@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from shardpost.delta import snapshots
@@ -84,7 +83,7 @@ def _at(settings: Settings, rebuild: Rebuild, newest: Snapshot, work: SparkWork)
 def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     rebuild = begun(settings, order)
     if rebuild.state is State.BUILDING:
-        pinned = snapshots.get(settings, rebuild.pinned, now=datetime.now(UTC))
+        pinned = snapshots.stored(settings, rebuild.pinned)
         rebuild = work.build(settings, rebuild, pinned)
     return DONE, _result(settings, topped_up(settings, rebuild, work))
 

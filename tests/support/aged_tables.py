@@ -78,7 +78,8 @@ class AgedTables:
             folded.pop(POSITIONS.name, None)
         else:
             folded.setdefault(POSITIONS.name, last.number)
-        for table, found in tables.items():
+        for declared, found in tables.items():
+            table = last.located(declared) if last else declared
             version = versions[table.name]
             folder = f"{version + 1:08d}-{run}-0"
             inner = f"{folder}/group=0" if table.grouped_by else folder
@@ -86,7 +87,7 @@ class AgedTables:
             added = [parquet_files.write(self.settings, table, arrow(table, found), path)]
             if crash == "files":
                 continue
-            if table is POSITION_EVENTS:
+            if declared is POSITION_EVENTS:
                 merged, old = parquet_files.merge_small(
                     self.settings, table, version, f"{version + 1:08d}-{run}-1"
                 )
@@ -102,6 +103,8 @@ class AgedTables:
             *("test", run, "US", SHARDS),
             folded=folded,
             history_from=last.history_from if last else None,
+            folders=last.folders if last else {},
+            rebuilt_in=last.rebuilt_in if last else None,
         )
         self._records = read  # before anybody reads the snapshot
         snapshots.commit(self.settings, made)
@@ -126,9 +129,10 @@ class AgedTables:
 
     def view(self, snapshot: Snapshot) -> View:
         """Return all rows of a snapshot."""
+        located = [snapshot.located(t) for t in (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)]
         return {
             table.name: sorted(map(str, _query(self.settings, table, snapshot.tables[table.name])))
-            for table in (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
+            for table in located
         }
 
     def require_all_kept(self) -> set[int]:

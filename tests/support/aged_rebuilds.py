@@ -1,0 +1,109 @@
+"""Rebuilds of aged tables, made without Spark: copies of the tables in use, beside them.
+
+They are written, committed and swapped in the order in which a rebuild does it.
+"""
+
+from dataclasses import dataclass, replace
+
+from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta.snapshot import Snapshot
+from shardpost.holders.model.tables import VIEW
+from shardpost.holders.restore_tables import restore_table
+from shardpost.rebuilds import store
+from shardpost.rebuilds.arguments import Action, Order
+from shardpost.rebuilds.begin import begun
+from shardpost.rebuilds.drop import drop
+from shardpost.rebuilds.exchange import exchange
+from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
+from tests.support.aged_tables import AgedTables
+
+
+@dataclass
+class AgedRebuilds:
+    """What is done with rebuilds of `aged`; each method is what one run does.
+
+    With `crash` a run ends before its row is stored: `files` were written, or `tables` committed.
+    """
+
+    aged: AgedTables
+    _writes: int = 0
+
+    @property
+    def current(self) -> Rebuild | None:
+        """The rebuild that is open."""
+        return store.current(self.aged.settings)
+
+    def begin(self, *tables: str) -> Rebuild:
+        """Begin one, of which nothing is built."""
+        return begun(self.aged.settings, Order(Action.START, "tester", country="US", tables=tables))
+
+    def build(self, crash: str | None = None) -> None:
+        """Build what was begun, of the snapshot that it is pinned to."""
+        found = store.require_current(self.aged.settings)
+        pinned = snapshots.stored(self.aged.settings, found.pinned)
+        candidate = self._copied(found, found.candidate, pinned, crash)
+        if not crash:
+            built = replace(found, candidate=candidate, state=State.BUILT)
+            store.update(self.aged.settings, built)
+
+    def top_up(self, crash: str | None = None) -> Snapshot:
+        """Bring the tables beside to the newest snapshot; return them."""
+        found, newest = self._now()
+        beside = found.beside(newest)
+        assert beside is not None
+        made = self._copied(found, beside, newest, crash)
+        if not crash:
+            moved = (
+                replace(found, former=made)
+                if found.is_in_use(newest)
+                else replace(found, candidate=made)
+            )
+            store.update(self.aged.settings, moved)
+        return made
+
+    def swap(self) -> None:
+        """Swap, or roll back."""
+        beside = self.top_up()
+        found, newest = self._now()
+        made, _, _ = exchange(self.aged.settings, found, newest, beside)
+        self.aged.expected[made.number] = self.aged.view(made)
+
+    def drop(self) -> list[str]:
+        """Drop; return which folders went."""
+        return drop(self.aged.settings)[1]
+
+    def require_readable(self) -> None:
+        """Hold what the open rebuild has beside the tables in use against what it was copied of."""
+        found, newest = self._now()
+        if found.standing(newest) is Standing.BUILDING:
+            pinned = snapshots.stored(self.aged.settings, found.pinned)
+            assert self.aged.view(pinned) == self.aged.expected[found.pinned]
+            return
+        for view in found.views(newest):
+            assert self.aged.view(view) == self.aged.expected[view.number], view.number
+
+    def _now(self) -> tuple[Rebuild, Snapshot]:
+        settings = self.aged.settings
+        return store.require_current(settings), snapshots.current(settings)
+
+    def _copied(
+        self, rebuild: Rebuild, view: Snapshot, of: Snapshot, crash: str | None
+    ) -> Snapshot:
+        """Return own tables of a rebuild with the rows of a snapshot, in place of what they had."""
+        settings, versions = self.aged.settings, dict(of.tables)
+        for declared in VIEW:
+            if declared.name not in rebuild.tables:
+                continue
+            self._writes += 1
+            table, source = view.located(declared), of.located(declared)
+            version = restore_table(settings, declared, view)
+            folder = f"{version + 1:08d}-copy{self._writes}"
+            there = table_log.sizes(settings, source, of.tables[table.name])
+            parts = [part for path in there for part in parquet_files.parts(settings, source, path)]
+            made, _ = parquet_files.write_parts(settings, table, parts, f"{folder}/a.parquet")
+            if crash == "files":
+                continue
+            old = table_log.sizes(settings, table, version)
+            added = [made] if made else []
+            versions[table.name] = table_log.commit(settings, table, version, added, old)
+        return replace(of, tables=versions, folders=view.folders)
