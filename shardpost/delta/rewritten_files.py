@@ -19,13 +19,13 @@ def commit_files(
     VersionExistsError if another writer was first.
     """
     folder = f"{version + 1:08d}-{run}"
-    step(f"write {table.name}")
+    step(f"write {table.path}")
     made = [
         parquet_files.rewrite(settings, table, path, f"{folder}/{number}.parquet", change)
         for number, (path, change) in enumerate(files.items())
     ]
-    step(f"commit {table.name}")
+    step(f"commit {table.path}")
     version = table_log.commit(settings, table, version, filter(None, made), files)
-    step(f"checkpoint {table.name}")
+    step(f"checkpoint {table.path}")
     table_log.write_checkpoint(settings, table, version)
     return version

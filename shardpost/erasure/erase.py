@@ -19,6 +19,8 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import erased_contacts
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError, exclusive
+from shardpost.rebuilds import erased_contacts as tables_beside
+from shardpost.rebuilds.locked import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topic_names import TopicName
@@ -111,16 +113,23 @@ def _topics_of_letters(settings: Settings) -> set[str]:
 
 def _rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
     of_letters = letters.rows_with_contact(settings, _topics_of_letters(settings), client)
-    found = erased_contacts.rows_with_contact(settings, client)
+    found = tables_beside.rows_with_contact(settings, client)
+    found |= erased_contacts.rows_with_contact(settings, client)
     return found | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
 
 def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:
-    """Erase the contact in the newest snapshot's tables, and in the table of dead letters."""
+    """Erase the contact in the newest snapshot's tables, those beside, and that of dead letters.
+
+    Under the lock of rebuilds: no other tables come into use in between.
+    """
     of_letters = _topics_of_letters(settings)
     try:
-        step("tables")
-        result.tables |= erased_contacts.erase_contact(settings, request.client, request.when)
+        with rebuilding(settings, wait=settings.lock_wait):
+            step("tables beside")
+            result.tables |= tables_beside.erase_contact(settings, request.client)
+            step("tables")
+            result.tables |= erased_contacts.erase_contact(settings, request.client, request.when)
         step("letters")
         if count := letters.erase_contact(settings, of_letters, request.client):
             result.tables[DEAD_LETTERS.name] = count

@@ -1,11 +1,11 @@
-"""The contact of a client in the tables of the newest snapshot, and how it leaves them; no JVM.
+"""The contact of a client in the tables of snapshots, and how it leaves them; no JVM.
 
 Rows stay, with key, coordinates and kind, so that every fold, and every answer that needs no
 contact, is what it was. The versions that older snapshots have are not read any more, and the
 maintenance removes their files after an hour (`Snapshot.erased_in`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -16,69 +16,85 @@ import pyarrow.compute as pc
 from shardpost.dead_letters.model import letters
 from shardpost.delta import snapshots
 from shardpost.delta.erased_rows import Mask, files_with_contact, without_contact
+from shardpost.delta.parquet_files import Change
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders import rejected_letters
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
-from shardpost.holders.rewritten_snapshot import commit_rewritten
+from shardpost.holders.rewritten_snapshot import Rewrites, commit_rewritten
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 
-# {table: {path: rows with the contact}}
-Found = Mapping[Table, Mapping[str, int]]
+# {table: {path: how its rows change}}, and {folder of a table: rows with the contact}
+Erasable = tuple[Rewrites, dict[str, int]]
 
 
 def rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
-    """Return {table: rows} of the newest snapshot that have the contact; {} before the first."""
-    snapshot = snapshots.newest(settings)
-    return {} if snapshot is None else _counts(_find(settings, snapshot, client))
+    """Return {folder: rows} that have the contact, of what may be read; {} before the first."""
+    found: dict[str, int] = {}
+    for view, tables in reversed(_readable(settings)):
+        found |= find(settings, view, client, tables)[1]
+    return found
 
 
 def erase_contact(settings: Settings, client: str, at: datetime) -> dict[str, int]:
     """Commit a snapshot without the contact, if there is any; return the rows that had it.
 
-    Under the lock of the compaction, after any that is running: `lock_wait` at most. Letters of
-    rejected records are sent first, since they are made of what goes.
+    Those of older snapshots whose tables are in other folders are not read any more from then on,
+    as all versions before. Under the lock of the compaction, after any that is running: `lock_wait`
+    at most. Letters of rejected records are sent first, since they are made of what goes.
     """
     name = COMPACT_POSITIONS.name
     with exclusive(settings, name, name, wait=settings.lock_wait):
-        last = snapshots.newest(settings)
-        found = {} if last is None else _find(settings, last, client)
-        if last is None or not any(found.values()):
-            return {}
-        if found[REJECTED_RECORDS]:
-            rejected_letters.send(settings, last)
-        masks = _masks(settings, client)
-        rewrites = {
-            table: dict.fromkeys(files, without_contact(table, masks[table]))
-            for table, files in found.items()
-        }
-        commit_rewritten(settings, last, rewrites, at, erased_in=last.number + 1)
-    return _counts(found)
+        counts = rows_with_contact(settings, client)
+        if counts:
+            last = snapshots.current(settings)
+            rewrites, _ = find(settings, last, client, OF_CONTACTS)
+            if REJECTED_RECORDS in rewrites:
+                rejected_letters.send(settings, last)
+            commit_rewritten(settings, last, rewrites, at, erased_in=last.number + 1)
+    return counts
 
 
-def _find(settings: Settings, snapshot: Snapshot, client: str) -> Found:
+def find(settings: Settings, view: Snapshot, client: str, tables: Collection[Table]) -> Erasable:
+    """Return how the contact leaves some tables of a view, and how many rows have it."""
     masks = _masks(settings, client)
     keys: dict[Table, str | bytes] = {
         CLIENTS: client,
         CLIENT_EVENTS: client,
         REJECTED_RECORDS: client.encode(),
     }
-    versions = {table: snapshot.tables.get(table.name) for table in OF_CONTACTS}
-    return {
-        table: files_with_contact(
-            settings, snapshot.located(table), version, ("key", keys[table]), masks[table]
-        )
-        if version is not None
-        else {}
-        for table, version in versions.items()
-    }
+    rewrites: dict[Table, dict[str, Change]] = {}
+    counts: dict[str, int] = {}
+    for table in tables:
+        there, version = view.located(table), view.tables.get(table.name)
+        if version is None:
+            continue
+        key = ("key", keys[table])
+        if files := files_with_contact(settings, there, version, key, masks[table]):
+            rewrites[table] = dict.fromkeys(files, without_contact(table, masks[table]))
+            counts[there.path] = sum(files.values())
+    return rewrites, counts
 
 
-def _counts(found: Found) -> dict[str, int]:
-    return {table.name: sum(files.values()) for table, files in found.items() if files}
+def _readable(settings: Settings) -> list[tuple[Snapshot, list[Table]]]:
+    """Return the newest snapshot, and others that have tables with contacts in other folders.
+
+    Of each folder the newest; without those before the last client was erased, which nobody reads.
+    """
+    every = snapshots.list_all(settings)
+    if not every:
+        return []
+    last = every[-1]
+    since = [one for one in every if one.number >= (last.erased_in or 0)]
+    found = [(last, [*OF_CONTACTS])]
+    for table in OF_CONTACTS:
+        newest_of = {one.located(table).path: one for one in since}
+        del newest_of[last.located(table).path]
+        found += [(one, [table]) for one in newest_of.values()]
+    return found
 
 
 def _masks(settings: Settings, client: str) -> dict[Table, Mask]:

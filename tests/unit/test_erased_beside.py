@@ -1,0 +1,183 @@
+"""A client's contact leaves the tables beside those in use, too: no swap brings it back."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from shardpost.delta import rewritten_files, snapshots, table_log
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshot_retention import GRACE
+from shardpost.delta.table import Table
+from shardpost.erasure import erase as erasure
+from shardpost.erasure.erase import ErasureRequest, erase
+from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.holders import rewritten_snapshot
+from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
+from shardpost.maintenance import planning
+from shardpost.maintenance.maintain import maintain
+from shardpost.rebuilds import erased_contacts, store
+from shardpost.rebuilds.exchange import exchange
+from shardpost.rebuilds.locked import rebuilding
+from shardpost.rebuilds.model.rebuild import NAMES
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from tests.support import decisions
+from tests.support.aged_rebuilds import AgedRebuilds
+from tests.support.aged_tables import AgedTables
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.contact_tables import NAME_OF_WHO, WHO, on_disk, write
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+# The swaps after which it is erased: the new tables are beside, in use, beside again.
+SWAPS = (0, 1, 2)
+OF_BESIDE = [
+    f"{verb} {table.name}.2"
+    for table in (CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS)
+    for verb in ("write", "commit", "checkpoint")
+]
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, lock_wait=0.1) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    write(kafka.settings, folded=False)
+    return kafka.settings
+
+
+@pytest.fixture
+def beside(at: Settings) -> AgedRebuilds:
+    made = AgedRebuilds(AgedTables(at, Random(1)))  # noqa: S311
+    made.begin(*NAMES)
+    return made
+
+
+def erased(settings: Settings) -> ErasedClient:
+    return erase(settings, ErasureRequest(WHO, "anna", "it asked for it", datetime.now(UTC)))
+
+
+def contacts(settings: Settings, view: Snapshot) -> str:
+    """Return the rows of tables with contacts in a view, which are to be readable."""
+    found = (
+        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(view, table))  # noqa: S608
+        for table in OF_CONTACTS
+    )
+    return str([*found])
+
+
+def folders(*numbers: int) -> list[Table]:
+    """Return the tables with contacts in the folders of rebuilds; 0 are the first."""
+    return [
+        table.located({table.name: f"{table.name}.{number}"} if number else {})
+        for table in OF_CONTACTS
+        for number in numbers
+    ]
+
+
+def require_gone(settings: Settings, beside: AgedRebuilds) -> None:
+    """Hold that no swap brings it back, and that an hour later it is not on the disk."""
+    for _ in range(2):
+        newest = snapshots.current(settings)
+        found = store.require_current(settings).beside(newest)
+        assert found is not None
+        for view in (newest, found):
+            said = contacts(settings, view)
+            assert NAME_OF_WHO not in said
+            assert "bob" in said
+        beside.swap()
+    maintain(settings, datetime.now(UTC) + GRACE + timedelta(minutes=1))
+    assert NAME_OF_WHO not in on_disk(settings, *folders(0, 2))
+    assert "bob" in on_disk(settings, *folders(0))
+
+
+@pytest.mark.parametrize("swaps", SWAPS)
+def test_it_leaves_the_tables_in_use_and_those_beside(
+    at: Settings, beside: AgedRebuilds, swaps: int
+) -> None:
+    beside.build()
+    for _ in range(swaps):
+        beside.swap()
+    result = erased(at)
+    counts = {"client_events": 3, "clients": 1, "rejected_records": 2}
+    assert result.tables == counts | {f"{name}.2": count for name, count in counts.items()}
+    assert (result.left, result.is_complete) == ({}, True)
+    require_gone(at, beside)
+    assert erased(at).tables == {}
+
+
+@pytest.mark.parametrize(
+    "killed_at", ["tables beside", *OF_BESIDE, "commit tables beside", "tables", "commit snapshot"]
+)
+def test_killed_at_any_step_the_next_run_finishes(
+    at: Settings, beside: AgedRebuilds, monkeypatch: pytest.MonkeyPatch, killed_at: str
+) -> None:
+    beside.build()
+    modules = (erasure, rewritten_files, rewritten_snapshot, erased_contacts)
+    at_step(monkeypatch, *modules)(killed_at, killed)
+    with pytest.raises(Killed):
+        erased(at)
+    maintain(at, datetime.now(UTC))
+    assert erased(at).is_complete
+    require_gone(at, beside)
+    assert len(list(decisions.list_all(at))) == 1
+
+
+def test_while_they_are_built_it_is_postponed(at: Settings, beside: AgedRebuilds) -> None:
+    beside.build(crash="tables")
+    result = erased(at)
+    assert (
+        "rebuild 2 is being built of snapshot 2, which may have its" in result.postponed["tables"]
+    )
+    assert list(decisions.list_all(at)) == []
+    assert NAME_OF_WHO in contacts(at, snapshots.current(at))
+    beside.build()
+    assert erased(at).is_complete
+    require_gone(at, beside)
+
+
+def test_what_has_no_contacts_is_built_meanwhile(at: Settings, beside: AgedRebuilds) -> None:
+    beside.drop()
+    beside.begin("share_holders")
+    assert erased(at).is_complete
+    assert NAME_OF_WHO not in contacts(at, snapshots.current(at))
+
+
+def test_beside_a_run_of_a_rebuild_it_is_postponed(at: Settings, beside: AgedRebuilds) -> None:
+    beside.build()
+    with rebuilding(at):
+        result = erased(at)
+    assert "a run of the rebuild is already running" in result.postponed["tables"]
+    assert erased(at).is_complete
+
+
+def test_what_only_older_snapshots_have_in_other_folders_goes_too(
+    at: Settings, beside: AgedRebuilds
+) -> None:
+    """As after a rebuild from a topic that has the client no more."""
+    beside.build()
+    found = store.require_current(at)
+    versions = dict(found.candidate.tables)
+    for table in OF_CONTACTS:
+        there, version = found.candidate.located(table), versions[table.name]
+        files = table_log.sizes(at, there, version)
+        versions[table.name] = table_log.commit(at, there, version, [], files)
+    store.update(at, replace(found, candidate=replace(found.candidate, tables=versions)))
+    newest = snapshots.current(at)
+    exchange(at, store.require_current(at), newest, replace(found.candidate, tables=versions))
+    beside.drop()
+    result = erased(at)
+    assert result.tables == {"client_events": 3, "clients": 1, "rejected_records": 2}
+    assert result.is_complete
+    maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1))
+    assert NAME_OF_WHO not in on_disk(at, *folders(0, 2))
