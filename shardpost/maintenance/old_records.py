@@ -9,9 +9,11 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot_retention import latest_certain
 from shardpost.delta.table_errors import table_errors
 from shardpost.holders import pruned_histories
-from shardpost.holders.pruned_histories import PRUNED
+from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.locks import LockedError
 from shardpost.maintenance.model.plan import in_bytes
+from shardpost.rebuilds.drop import OpenRebuildError, require_none
+from shardpost.rebuilds.locked import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
 
@@ -55,7 +57,8 @@ class PrunedRecords:
 def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> PrunedRecords:
     """Prune what is superseded and old, as a snapshot of its own; nothing if that is not set.
 
-    Postponed beside a compaction that takes longer than `lock_wait`. How old it is does not trust
+    Postponed beside a compaction that takes longer than `lock_wait`, and while the tables of a
+    rebuild are beside those in use. How old it is does not trust
     the clock alone (snapshot_retention.py).
     """
     result = PrunedRecords(dry_run)
@@ -73,8 +76,17 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
         result.history_from, result.rows, result.bytes = at, found.rows, found.bytes
         if not dry_run:
             try:
-                step("prune records")
-                pruned_histories.prune(settings, found, now)
+                _prune(settings, found, now)
             except LockedError as error:
                 result.postponed["records"] = error.holder
+            except OpenRebuildError as error:
+                result.postponed["records"] = str(error)
     return result
+
+
+def _prune(settings: Settings, found: Pruning, now: datetime) -> None:
+    """Prune, if no tables are beside those in use; under the lock of rebuilds: none begins."""
+    with rebuilding(settings, wait=settings.lock_wait):
+        require_none(settings, "what is superseded and old stays")
+        step("prune records")
+        pruned_histories.prune(settings, found, now)

@@ -15,6 +15,10 @@ from shardpost.settings import Settings
 from shardpost.steps import step
 
 
+class OpenRebuildError(ShardpostError):
+    """Tables of a rebuild are beside those in use."""
+
+
 def drop(
     settings: Settings, number: int | None = None, *, even_in_use: bool = True
 ) -> tuple[Rebuild, list[str]]:
@@ -78,9 +82,9 @@ def _has(view: Snapshot, table: Table) -> bool:
 
 
 def require_none(settings: Settings, what: str) -> None:
-    """Refuse what would go wrong beside the tables of a rebuild."""
+    """Refuse what would go wrong beside the tables of a rebuild: OpenRebuildError."""
     if found := store.current(settings):
-        raise ShardpostError(
+        raise OpenRebuildError(
             f"{what}: not while the tables of rebuild {found.number} are beside those in use: drop"
             " them with `shardpost rebuild drop`"
         )

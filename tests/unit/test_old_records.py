@@ -15,6 +15,10 @@ from shardpost.locks import exclusive
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain_all import maintain_all
 from shardpost.maintenance.old_records import prune_old
+from shardpost.rebuilds.arguments import Action, Order
+from shardpost.rebuilds.begin import begun
+from shardpost.rebuilds.drop import drop
+from shardpost.rebuilds.locked import rebuilding
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.appended_histories import AppendedHistories
@@ -67,6 +71,21 @@ def test_beside_a_compaction_that_goes_on_it_is_left_to_the_next_time(at: Settin
 def test_a_clock_that_is_ahead_prunes_no_more_than_a_day_of_it(at: Settings) -> None:
     said = prune_old(at, NOW + timedelta(days=3650), dry_run=True)
     assert said.history_from == START + timedelta(days=3)
+
+
+def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> None:
+    order = Order(Action.START, "tester", country="US", tables=("share_holders",))
+    begun(at, order)
+    done = maintain_all(at, NOW)
+    expected = "what is superseded and old stays: not while the tables of rebuild 2 are beside"
+    assert expected in done.errors[0]
+    assert any("would leave the histories" in line for line in done.lines(90))
+    assert snapshots.current(at).history_from is None
+    with rebuilding(at):
+        assert "a run of the rebuild is already running" in maintain_all(at, NOW).errors[0]
+    drop(at)
+    assert maintain_all(at, NOW).errors == []
+    assert snapshots.current(at).history_from == NOW - timedelta(days=1)
 
 
 def test_unless_it_is_told_nothing_goes(at: Settings) -> None:
