@@ -16,9 +16,10 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.erasure.erase import ErasureRequest, erase
 from shardpost.erasure.model.erased_client import ErasedClient
 from shardpost.holders import rewritten_snapshot
-from shardpost.holders.model.tables import CLIENTS, OF_CONTACTS
+from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
 from shardpost.holders.spark.held_positions import contacts
 from shardpost.settings import Settings
+from tests.support import rebuilding
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, run, starter
 from tests.support.reference import Fold, Raw, position, produce
@@ -128,3 +129,48 @@ def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
     assert (newest.number, newest.erased_in) == (4, 3)
     assert "quine" not in told(settings)
     agree(settings, fold)
+
+
+def test_no_swap_and_no_rollback_brings_it_back(spark: SparkSession, home: Home) -> None:
+    settings, fold = home
+    rebuilding.start(settings)
+    # What the tables beside have not yet is decoded again after it was erased.
+    compacted(settings, fold, client("c1", "quine4"), bad("c1", "quine5"))
+    assert erased(settings).is_complete
+    require_erased(settings)
+    for exchange in (rebuilding.swap, rebuilding.rollback, rebuilding.swap):
+        exchange(settings)
+        require_erased(settings)
+        agree(settings, fold)
+
+
+def test_what_is_rebuilt_of_erased_rows_has_them_as_they_are(
+    spark: SparkSession, home: Home
+) -> None:
+    settings, fold = home
+    assert erased(settings).is_complete
+    before = rejected_and_history(settings)
+    rebuilding.start(settings)
+    rebuilding.swap(settings)
+    require_erased(settings)
+    agree(settings, fold)
+    assert rejected_and_history(settings) == before
+
+
+def require_erased(settings: Settings) -> None:
+    """Hold that the newest snapshot's tables can be read, and have another's contact alone."""
+    said = str(rejected_and_history(settings))
+    newest = snapshots.current(settings)
+    said += str(rows(settings, "SELECT * FROM clients", at_snapshot(newest, CLIENTS)))
+    assert "quine" not in said
+    assert "bob" in said
+
+
+def rejected_and_history(settings: Settings) -> list[str]:
+    """Return all rows of what the records of clients became."""
+    newest = snapshots.current(settings)
+    found = (
+        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(newest, table))  # noqa: S608
+        for table in (CLIENT_EVENTS, REJECTED_RECORDS)
+    )
+    return sorted(str(row) for part in found for row in part)
