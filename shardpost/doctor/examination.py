@@ -14,6 +14,7 @@ from shardpost.doctor import (
     locks,
     machine,
     mail_server,
+    rebuild,
     snapshot,
     stack_ports,
 )
@@ -36,6 +37,7 @@ CHECKS: dict[str, Check] = {
     "kafka": kafka.check,
     "clock": clock.check,
     "snapshot": snapshot.check,
+    "rebuild": rebuild.check,
     "mail server": mail_server.check,
     "airflow": airflow.check,
 }
