@@ -49,8 +49,8 @@ def exists(settings: Settings, table: Table) -> bool:
 
 
 def remove_all(settings: Settings, table: Table) -> None:
-    """Remove the folder of a table, its log last: until that it is known to be there."""
-    remove(settings, table, sorted(file.path for file in stored_files(settings, table))[::-1])
+    """Remove the folder of a table: its files, then its log."""
+    remove(settings, table, sorted(file.path for file in stored_files(settings, table)))
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
     with suppress(FileNotFoundError):
         system.delete_dir(root)

@@ -108,11 +108,11 @@ def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snaps
         reasons = [one for one in reasons if named]
     if is_beside and rebuild:
         reasons.append(_FOR[rebuild.standing(newest)].format(rebuild.number))
-    beside = _versions(table, _with_contacts(table, rebuild, read, newest) if rebuild else ())
+    beside = _versions(table, _kept_of(table, rebuild, read, newest) if rebuild else ())
     return Folder(table, named | beside, committed, is_in_use or is_beside, "; ".join(reasons))
 
 
-def _with_contacts(
+def _kept_of(
     table: Table, rebuild: Rebuild, read: list[Snapshot], newest: Snapshot
 ) -> list[Snapshot]:
     """Return those of what is read of a rebuild that are kept of a table.

@@ -57,17 +57,23 @@ def _carry_out(settings: Settings, found: Plan) -> Plan:
         if planned.entries and not planned.is_whole:
             step(f"remove log entries of {planned.name}")
             stored_files.remove(settings, planned.table, [file.path for file in planned.entries])
-    done = [_remove_folder(settings, one) if one.is_whole else one for one in found.tables]
+    if any(one.is_whole for one in found.tables):
+        found = _remove_folders(settings, found)
     step("maintained")
-    return replace(found, tables=done)
+    return found
 
 
-def _remove_folder(settings: Settings, planned: TablePlan) -> TablePlan:
-    """Remove a folder that still is unnamed under the lock of rebuilds; return what was done."""
-    step(f"remove folder {planned.name}")
+def _remove_folders(settings: Settings, found: Plan) -> Plan:
+    """Remove the folders that still are unnamed under the lock of rebuilds; return what was done.
+
+    Beside a run of a rebuild none goes.
+    """
+    step("remove folders")
     try:
         with rebuilding(settings):
             remove_unnamed(settings)
     except LockedError as error:
-        return TablePlan(planned.table, error=error.holder)
-    return planned
+        why = error.holder
+        tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in found.tables]
+        return replace(found, tables=tables)
+    return found

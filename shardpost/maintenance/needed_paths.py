@@ -29,7 +29,7 @@ def needed_paths(
 ) -> set[str]:
     """Return the paths of all files of some versions of a table; `files` are all in its folder.
 
-    ShardpostError, or an OSError, if its log has not all of these versions.
+    ShardpostError, an OSError or an ArrowException if its log has not all of these versions.
     """
     if not versions:
         return set()
