@@ -40,8 +40,8 @@ from shardpost.orchestration import (
 )
 from shardpost.rebuilds.arguments import Action, Order, tables_of
 from shardpost.rebuilds.job import REBUILD_TABLES
-from shardpost.rebuilds.model.difference import parse_share
 from shardpost.rebuilds.model.rebuild import Source
+from shardpost.shares import parse_share
 
 log = logging.getLogger(__name__)
 

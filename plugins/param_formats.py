@@ -11,7 +11,7 @@ from jsonschema import FormatChecker, ValidationError
 
 from shardpost.errors import UsageError
 from shardpost.rebuilds.arguments import tables_of
-from shardpost.rebuilds.model.difference import parse_share
+from shardpost.shares import parse_share
 from shardpost.weekly_email.model import shard_ranges
 from shardpost.weekly_email.model.iso_week import IsoWeek
 

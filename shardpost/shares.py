@@ -1,5 +1,7 @@
 """A share of something, as people write it: `5%`, or `0.05`."""
 
+from shardpost.errors import UsageError
+
 
 def share(value: object) -> float:
     """Return a share from 0 to 1, which may be given as a percentage: `5%` or `0.05`."""
@@ -11,3 +13,11 @@ def share(value: object) -> float:
     if not 0 <= number <= 1:
         raise ValueError("expected a percentage such as 5%, or a share from 0 to 1 such as 0.05")
     return number
+
+
+def parse_share(text: str) -> float:
+    """Return `share` of a text; UsageError for anything else."""
+    try:
+        return share(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r}: {error}") from None

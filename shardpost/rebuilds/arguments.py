@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shardpost.holders.model.tables import VIEW
-from shardpost.rebuilds.model.difference import parse_share
 from shardpost.rebuilds.model.rebuild import Source, with_dependents
+from shardpost.shares import parse_share
 from shardpost.spark.job_arguments import job_parser
 
 

@@ -53,7 +53,7 @@ def test_another_country_from_start_to_drop(settings: Settings, shardpost: Comma
         (["start", "--tables", "letters"], "letters: expected a table: position_events, "),
         (["start", "--from", "thin air"], "'thin air'"),
         (["start", "--country", " "], "--country: expected a code, found none"),
-        (["swap", "--max-changed", "much"], "'much': expected a share such as 1% or 0.01"),
+        (["swap", "--max-changed", "much"], "'much': expected a percentage such as 5%"),
         (["swap", "--by", ""], "--by: expected a name, found none"),
     ],
 )

@@ -10,7 +10,7 @@ from shardpost.delta.snapshot_rows import as_text, of_text
 from shardpost.errors import UsageError
 from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, VIEW
 from shardpost.rebuilds.arguments import Action, Order, order_of_arguments, tables_of
-from shardpost.rebuilds.model.difference import Difference, Differences, parse_share
+from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.model.rebuild import (
     Progress,
     Rebuild,
@@ -20,6 +20,7 @@ from shardpost.rebuilds.model.rebuild import (
     new_folders,
     with_dependents,
 )
+from shardpost.shares import parse_share
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
 ALL = tuple(table.name for table in VIEW)
@@ -126,7 +127,7 @@ def test_a_share_is_a_number_or_in_percent(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1%", "101%", "2", "nan", "1 %%"])
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"expected a share such as 1% or 0\.01"):
+    with pytest.raises(UsageError, match="expected a percentage such as 5%"):
         parse_share(text)
 
 

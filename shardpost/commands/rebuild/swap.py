@@ -26,7 +26,7 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
     """
     from shardpost.rebuilds.arguments import Action, Order
-    from shardpost.rebuilds.model.difference import parse_share
+    from shardpost.shares import parse_share
 
     share = None if max_changed is None else parse_share(max_changed)
     return carry_out(Order(Action.SWAP, who(by), why, max_changed=share), as_json=as_json)

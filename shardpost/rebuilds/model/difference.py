@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardpost.errors import UsageError
-
 
 @dataclass(frozen=True)
 class Differences:
@@ -82,17 +80,6 @@ class Difference:
             for one in sample.get("records", ())
         )
         return f"{line} ({records})" if records else line
-
-
-def parse_share(text: str) -> float:
-    """Return a share, 0 to 1, such as `1%` or `0.01`; UsageError for anything else."""
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1
-    if not 0 <= share <= 1:
-        raise UsageError(f"{text!r}: expected a share such as 1% or 0.01")
-    return share
 
 
 def _side(side: dict[str, Any]) -> str:
