@@ -103,8 +103,8 @@ def test_the_params_reach_the_job(dag: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"max_changed": "some"}, "'some': expected a share such as 1% or 0.01"),
-        ({"max_changed": "101%"}, "'101%': expected a share such as 1% or 0.01"),
+        ({"max_changed": "some"}, "'some': expected a percentage such as 5%"),
+        ({"max_changed": "101%"}, "'101%': expected a percentage such as 5%"),
         ({"tables": "stocks"}, "stocks: expected a table: position_events, "),
         ({"action": "swap"}, "'swap' is not one of"),
     ],
