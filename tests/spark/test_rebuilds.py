@@ -57,6 +57,8 @@ class Model:
     in_use: str = "US"
     beside: str | None = None
     is_new_in_use: bool = False
+    was_swapped: bool = False
+    started: str | None = None
     seen: dict[int, tuple[str, Holders]] = field(default_factory=dict)
 
     def may(self, action: str) -> bool:
@@ -66,11 +68,14 @@ class Model:
         if action in ("diff", "drop"):
             return self.beside is not None
         if action == "swap":
-            return self.beside is not None and not self.is_new_in_use
-        return self.is_new_in_use
+            return self.beside is not None
+        return self.is_new_in_use or self.is_repeated(action)
 
-    was_swapped: bool = False
-    started: str | None = None
+    def is_repeated(self, action: str) -> bool:
+        """Tell whether a swap, or a rollback, is done already: it changes nothing."""
+        if action == "swap":
+            return self.is_new_in_use
+        return action == "rollback" and self.was_swapped and not self.is_new_in_use
 
 
 def differences(old: Holders, new: Holders) -> dict[str, int]:
@@ -149,6 +154,8 @@ def do(settings: Settings, action: str, fold: Fold, model: Model) -> None:
             attempt(settings, action)
         return
     found = attempt(settings, action)
+    if model.is_repeated(action):
+        return
     if action.startswith("start"):
         model.started = action
         model.beside = "GB" if "GB" in action else settings.country
