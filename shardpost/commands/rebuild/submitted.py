@@ -43,10 +43,12 @@ def in_words(found: dict[str, Any]) -> str:
         line += f"; for a rollback, the tables as of snapshot {found['snapshot']} are kept"
     elif found["behind"]:
         line += f"; {found['behind']} snapshots behind"
-    if "committed" in found:
-        line += f"; snapshot {found['committed']}: {found['changed_holders']} lists differ"
     if "published" in found:
-        line += f"; {found['published']} records published"
+        done = f"{found['published']} records published"
+        if "committed" in found:
+            differ = f"{found['changed_holders']} lists differ"
+            done = f"snapshot {found['committed']}: {differ}, {done}"
+        line += f"; {done}"
     for gone in found["missing"]:
         line += f"\nno longer in Kafka: {gone}"
     return line
