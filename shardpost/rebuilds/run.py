@@ -97,7 +97,11 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
         _require(order, rebuild, last)
         rebuild = _at(settings, rebuild, last, work)
         beside = rebuild.beside(last)
-        assert beside is not None  # noqa: S101 - _require has refused what has none
+        if beside is None:  # a copy that was made in the moment of a swap
+            raise ShardpostError(
+                f"rebuild {rebuild.number}: where the tables before it are is not known: there is"
+                " no rollback"
+            )
         if order.max_changed is not None:
             found = compare(settings, last, beside)
             if found.share > order.max_changed:
