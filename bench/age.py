@@ -17,7 +17,7 @@ from shardpost.settings import Settings
 
 YOUNG = 100
 BACK = 36_000  # so many snapshots ago both begin: a year of them, and some more
-MILESTONES = (500, 1_000, 2_000, 4_000, 8_000, 16_000, 24_000)
+MILESTONES = (1_000, 4_000, 8_000, 16_000, 35_040)
 CLIENT = "C000007"
 AT = "2025-06-02T00:00:10+00:00"  # the records begin at the start of that day
 

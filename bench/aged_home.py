@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import kafka, stream
-from bench.aging import APART
 from bench.measured import Measured
 from bench.ours import Ours
+from bench.tiny_compactions import TinyCompactions
 from shardpost.delta import snapshots
 from shardpost.maintenance.maintain_all import maintain_all
 from shardpost.settings import Settings
@@ -61,17 +61,17 @@ class AgedHome:
 
     def grow_old(self, to: int) -> None:
         """Make snapshots until there are so many; maintain it once a week of its clock."""
-        began = int((self.settings.home / BEGAN).read_text())
+        began = datetime.fromtimestamp(int((self.settings.home / BEGAN).read_text()), UTC)
         while (there := self.snapshots) < to:
             runs = min(to, (there // WEEK + 1) * WEEK) - there
-            at = began + there * int(APART.total_seconds())
-            numbers = (self.records, self.there, runs, MORE, at)
             start = time.perf_counter()
-            self.ours.script("aging", self.settings.topic("positions"), *map(str, numbers))
+            last = TinyCompactions(self.settings, self.records, MORE, began).run(runs)
             each = (time.perf_counter() - start) / runs
-            print(f"  {there + runs:,} of {to:,} snapshots, {each:.2f} s each", flush=True)
-            if (there + runs) % WEEK == 0:
-                self.ours.command("tables", "maintain")
+            print(f"  {there + runs:,} of {to:,} snapshots, {each:.3f} s each", flush=True)
+            if last.number % WEEK == 0:
+                start = time.perf_counter()
+                maintain_all(self.settings, last.committed_at)
+                print(f"  maintained in {time.perf_counter() - start:.1f} s", flush=True)
 
     def compact(self) -> Measured:
         """Compact a few records more."""

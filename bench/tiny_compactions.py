@@ -1,0 +1,265 @@
+"""Many tiny compactions without Spark, a quarter of an hour apart by a clock of their own.
+
+Their records go to the topic, the tables are the product's own (bench/arrow_tables.py), and what a
+run did is published once for many of them. Only the decoding of a few records, and what they change
+of the holders, is plain Python here. Interrupted and started again, they go on where they were.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from bench import kafka, stream
+from bench.aging import APART
+from bench.arrow_tables import ArrowTables
+from bench.stream import Record
+from shardpost.delta import snapshots, table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.holders import publishing
+from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.record_order import seq_of
+from shardpost.holders.model.tables import POSITION_EVENTS, RETRY_NAMES, SHARE_HOLDERS, VIEW
+from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.spark.folding import fold_layers
+from shardpost.holders.spark.holders_run import HoldersRun
+from shardpost.kafka import offsets
+from shardpost.kafka.partitioning import partition_of
+from shardpost.settings import Settings
+
+# So many runs' records are produced at once, and then their files get the time of their clock.
+TOGETHER = 84
+# A file's time may be so much before that of the clock (seconds).
+CLOCK_TICK = 0.1
+
+
+@dataclass
+class Holdings:
+    """A plain fold: {position: (client, exchange)}, and {client: the positions that count}."""
+
+    positions: dict[str, tuple[str, str]] = field(default_factory=dict)
+    held: dict[str, set[str]] = field(default_factory=dict)
+
+    def apply(self, records: Iterable[Record]) -> set[str]:
+        """Take records; return the clients whose holdings they change."""
+        before: dict[str, tuple[str, str] | None] = {}
+        for key, value, _ in records:
+            before.setdefault(key, self.positions.get(key))
+            if value is None:
+                self.positions.pop(key, None)
+            else:
+                form = json.loads(value)
+                self.positions[key] = form["Client"], form["Exchange"]
+        return {client for key, old in before.items() for client in self._moved(key, old)}
+
+    def _moved(self, key: str, old: tuple[str, str] | None) -> set[str]:
+        gone, come = _holder(old), _holder(self.positions.get(key))
+        if gone == come:
+            return set()
+        if gone:
+            self.held[gone].remove(key)
+        if come:
+            self.held.setdefault(come, set()).add(key)
+        return {gone, come} - {""}
+
+    @property
+    def counts(self) -> Counts:
+        """What a snapshot counts of them."""
+        sizes = [len(ids) for ids in self.held.values() if ids]
+        return Counts(len(self.positions), len(sizes), sum(sizes))
+
+
+def _holder(at: tuple[str, str] | None) -> str:
+    """Return the client who holds by that; "" for nobody."""
+    return at[0] if at and at[1] in stream.COUNTING else ""
+
+
+class _KeptOpen:
+    """`DeltaTable` for a table's only writer: one that was opened is given again as it is now."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, DeltaTable] = {}
+
+    def __call__(self, path: str, version: int | None = None) -> DeltaTable:
+        found = self._tables.get(path)
+        if found is not None and version != found.version():
+            found.update_incremental()
+        if found is None or version not in (None, found.version()):
+            found = self._tables[path] = DeltaTable(path, version=version)
+        return found
+
+    def is_deltatable(self, path: str) -> bool:
+        """Tell whether there is such a table; tables are never removed."""
+        return path in self._tables or DeltaTable.is_deltatable(path)
+
+
+class TinyCompactions:
+    """Goes on from the newest snapshot of a home whose topic began with `size` records."""
+
+    def __init__(self, settings: Settings, size: int, more: int, began: datetime) -> None:
+        self._settings, self._more, self._began = settings, more, began
+        self._topic = settings.topic("positions")
+        last = snapshots.current(settings)
+        versions = {table.name: restore_table(settings, table, last) for table in VIEW}
+        self._last = replace(last, tables=versions)
+        read = sum(last.end_offsets[self._topic].values())
+        known = stream.records(size, more=read - size)
+        self._records = stream.records(size, read, 1 << 60)
+        self._opened = _KeptOpen()
+        self._holdings = Holdings()
+        self._holdings.apply(known)
+        if self._holdings.counts != replace(last.counts, rejected=0):
+            raise RuntimeError(
+                f"snapshot {last.number}: expected {self._holdings.counts}, found {last.counts}"
+            )
+
+    def run(self, count: int) -> Snapshot:
+        """Compact so many times, publish, and return the last snapshot."""
+        for first in range(0, count, TOGETHER):
+            self._run_together(min(TOGETHER, count - first))
+        publishing.publish(self._settings, self._last)
+        return self._last
+
+    def _run_together(self, count: int) -> None:
+        ends = dict(self._last.end_offsets[self._topic])
+        runs = [[*islice(self._records, self._more)] for _ in range(count)]
+        placed = [[*_placed(records, ends)] for records in runs]
+        self._produce(placed, ends)
+        start = time.time()
+        for records, rows in zip(runs, placed, strict=True):
+            self._compact(records, rows)
+        for table in os.scandir(self._settings.tables_root):
+            _set_times(table.path, start - CLOCK_TICK, self._last.committed_at.timestamp())
+
+    def _produce(self, runs: list[list["Placed"]], ends: Mapping[int, int]) -> None:
+        """Put records into the topic, but for those that an interrupted run has put there."""
+        there = self._ends()
+        missing = (one for rows in runs for one in rows if one.offset >= there[one.partition])
+        kafka.produce(self._settings, self._topic, (one.record for one in missing))
+        if (found := self._ends()) != ends:
+            raise RuntimeError(f"{self._topic}: expected to end at {ends}, found {found}")
+
+    def _ends(self) -> dict[int, int]:
+        wanted = {self._topic: kafka.PARTITIONS}
+        marks = offsets.watermarks(self._settings, wanted, committed=True)[self._topic]
+        return {partition: high for partition, (_, high) in marks.items()}
+
+    def _compact(self, records: list[Record], placed: list["Placed"]) -> None:
+        last = self._last
+        at = self._began + last.number * APART
+        tables = ArrowTables(self._settings, last)
+        clock = SimpleNamespace(time=at.timestamp)
+        with (
+            patch.object(table_log, "time", clock),
+            patch.object(table_log, "DeltaTable", self._opened),
+        ):
+            tables.append(POSITION_EVENTS, _events(placed, tables.number))
+            touched = self._holdings.apply(records)
+            tables.append(SHARE_HOLDERS, self._holders(touched, tables.number))
+            # The rule of folding asks for sizes, by two queries a table: here, runs decide.
+            if tables.layer_runs() >= self._settings.fold_runs:
+                self._fold(tables)
+            ends = _ends_after(last, self._topic, placed)
+            counts = replace(self._holdings.counts, rejected=last.counts.rejected)
+            made = replace(
+                last,
+                number=tables.number,
+                committed_at=at,
+                looked_at=max(last.looked_at, at),
+                end_offsets=ends,
+                tables=tables.versions,
+                folded=tables.folded,
+                counts=counts,
+                run=tables.run,
+            )
+            snapshots.commit(self._settings, made)
+        self._last = made
+
+    def _fold(self, tables: ArrowTables) -> None:
+        run = SimpleNamespace(settings=self._settings, tables=tables, number=tables.number)
+        fold_layers(cast("HoldersRun", run))
+
+    def _holders(self, clients: Iterable[str], number: int) -> pa.Table:
+        rows = [
+            {
+                "client": client,
+                "positions": sorted(self._holdings.held[client], key=position_sort_key),
+                "snapshot": number,
+                "shard": partition_of(client, self._last.shards),
+            }
+            for client in sorted(clients)
+        ]
+        return pa.Table.from_pylist(rows, arrow_schema(SHARE_HOLDERS))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A record where Kafka puts it."""
+
+    record: Record
+    partition: int
+    offset: int
+
+
+def _placed(records: Iterable[Record], ends: dict[int, int]) -> Iterator[Placed]:
+    """Yield records with their coordinates; `ends` are where they begin, and then end."""
+    for record in records:
+        partition = partition_of(record[0], kafka.PARTITIONS)
+        yield Placed(record, partition, ends[partition])
+        ends[partition] += 1
+
+
+def _ends_after(last: Snapshot, topic: str, placed: Iterable[Placed]) -> dict[str, dict[int, int]]:
+    ends = dict(last.end_offsets[topic])
+    for one in placed:
+        ends[one.partition] = one.offset + 1
+    return {name: ends if name == topic else dict(at) for name, at in last.end_offsets.items()}
+
+
+def _events(placed: Iterable[Placed], number: int) -> pa.Table:
+    """Return records as rows of their history, partition by partition, as Spark reads them."""
+    schema = arrow_schema(POSITION_EVENTS)
+    columns = pa.schema([one for one in schema if one.name not in RETRY_NAMES])
+    rows = sorted(placed, key=lambda one: (one.partition, one.offset))
+    return pa.Table.from_pylist([_event(one, number) for one in rows], columns)
+
+
+def _event(placed: Placed, number: int) -> dict[str, Any]:
+    key, value, at = placed.record
+    form = json.loads(value) if value is not None else {}
+    return {
+        "key": key,
+        "partition": placed.partition,
+        "offset": placed.offset,
+        "timestamp": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at),
+        "seq": seq_of(key, placed.partition, placed.offset, kafka.PARTITIONS),
+        "snapshot": number,
+        "kind": str(RecordKind.TOMBSTONE if value is None else RecordKind.UPSERT),
+        "value": value.encode() if value is not None else None,
+        "client": form.get("Client"),
+        "ticker": form.get("Ticker"),
+        "amount": str(form["Amount"]) if form else None,
+        "exchange": form.get("Exchange"),
+    }
+
+
+def _set_times(folder: str, since: float, to: float) -> None:
+    """Give the files below a folder that were written since a time the time `to`."""
+    for entry in os.scandir(folder):
+        if entry.stat().st_mtime < since:
+            continue  # nothing was added to a folder of that time, and folders within it neither
+        if entry.is_dir():
+            _set_times(entry.path, since, to)
+        else:
+            os.utime(entry.path, (to, to))
