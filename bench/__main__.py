@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bench import age, emails, growth, holders, increments, lag, letters, rebuilds
+from bench.likeness import compare
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
 
@@ -77,10 +78,14 @@ def increments_(positions: tuple[int, ...], more: int, runs: int) -> None:
 @click.option("--records", default=50_000, help="How many records at first.", show_default=True)
 @click.option("--snapshots", default=2_000, help="How many the old home gets.", show_default=True)
 @click.option("--runs", default=3, help="How often each is measured.", show_default=True)
-def age_(records: int, snapshots: int, runs: int) -> None:
+@click.option("--likeness", is_flag=True, help="Compare a home with one that Spark let grow old.")
+def age_(records: int, snapshots: int, runs: int, likeness: bool) -> None:
     """Measure what age costs, beside a young home; go on with the homes that are there."""
     with _broker(load().home / "bench") as settings:
-        age.measure(settings, age.Ages(records, snapshots, runs))
+        if likeness:
+            compare(settings, records, snapshots)
+        else:
+            age.measure(settings, age.Ages(records, snapshots, runs))
 
 
 @main.command("rebuilds")

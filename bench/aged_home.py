@@ -1,7 +1,8 @@
 """A home that grows old, and can be gone on with: what it is like stands in its tables and topic.
 
-It grows through the product's own compactions (bench/aging.py), a quarter of an hour apart by their
-clock, and is maintained once in each of its weeks, as the DAG does.
+It grows through tiny compactions, a quarter of an hour apart by their clock: without Spark
+(bench/tiny_compactions.py), or by the product's own (bench/aging.py). It is maintained once in each
+of its weeks, as the DAG does.
 """
 
 import time
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import kafka, stream
+from bench.aging import APART
 from bench.measured import Measured
 from bench.ours import Ours
 from bench.tiny_compactions import TinyCompactions
@@ -59,19 +61,30 @@ class AgedHome:
         (self.settings.home / BEGAN).write_text(str(int(at.timestamp())))
         self.ours.compact()
 
-    def grow_old(self, to: int) -> None:
+    def grow_old(self, to: int, *, by_spark: bool = False) -> None:
         """Make snapshots until there are so many; maintain it once a week of its clock."""
+        make = self._by_spark if by_spark else self._without_spark
         began = datetime.fromtimestamp(int((self.settings.home / BEGAN).read_text()), UTC)
         while (there := self.snapshots) < to:
             runs = min(to, (there // WEEK + 1) * WEEK) - there
             start = time.perf_counter()
-            last = TinyCompactions(self.settings, self.records, MORE, began).run(runs)
+            make(began, there, runs)
             each = (time.perf_counter() - start) / runs
             print(f"  {there + runs:,} of {to:,} snapshots, {each:.3f} s each", flush=True)
-            if last.number % WEEK == 0:
-                start = time.perf_counter()
-                maintain_all(self.settings, last.committed_at)
-                print(f"  maintained in {time.perf_counter() - start:.1f} s", flush=True)
+
+    def _by_spark(self, began: datetime, there: int, runs: int) -> None:
+        at = int((began + there * APART).timestamp())
+        numbers = (self.records, self.there, runs, MORE, at)
+        self.ours.script("aging", self.settings.topic("positions"), *map(str, numbers))
+        if (there + runs) % WEEK == 0:
+            self.ours.command("tables", "maintain")
+
+    def _without_spark(self, began: datetime, there: int, runs: int) -> None:
+        last = TinyCompactions(self.settings, self.records, MORE, began).run(runs)
+        if (there + runs) % WEEK == 0:
+            start = time.perf_counter()
+            maintain_all(self.settings, last.committed_at)  # its files have times of that clock
+            print(f"  maintained in {time.perf_counter() - start:.1f} s", flush=True)
 
     def compact(self) -> Measured:
         """Compact a few records more."""
