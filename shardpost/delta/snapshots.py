@@ -76,21 +76,23 @@ def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
 
     It stays readable for an hour after that (snapshot_retention.py).
     """
-    found = {snapshot.number: snapshot for snapshot in list_all(settings)}
-    newest = max(found, default=0)
-    if not 0 < number <= newest:
-        there_are = f"1 to {newest}" if found else "none yet"
+    last = newest(settings)
+    if last and last.number == number:  # always kept; of the others, only one is read whole
+        return last
+    if last is None or not 0 < number < last.number:
+        there_are = f"1 to {last.number}" if last else "none yet"
         raise ShardpostError(f"no snapshot {number}: there are {there_are}")
-    committed = ((one.number, one.committed_at) for one in found.values())
-    kept = snapshot_retention.kept(committed, now, settings.snapshot_days)
-    if number not in kept:
-        of = f" of {found[number].committed_at:%Y-%m-%d}" if number in found else ""
+    committed = _committed(settings)
+    kept = snapshot_retention.kept(committed.items(), now, settings.snapshot_days)
+    found = _with_number(settings, number) if number in kept else None
+    if found is None:
+        of = f" of {committed[number]:%Y-%m-%d}" if number in committed else ""
         raise ShardpostError(
             f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
             f" {settings.snapshot_days}, {snapshot_retention.IN_WORDS};"
             f" the nearest that are: {_nearest(kept, number)}"
         )
-    return replace(found[number], erased_in=found[newest].erased_in)
+    return replace(found, erased_in=last.erased_in)
 
 
 def stored(settings: Settings, number: int) -> Snapshot:
@@ -98,10 +100,23 @@ def stored(settings: Settings, number: int) -> Snapshot:
 
     ShardpostError if it is gone.
     """
-    found = {snapshot.number: snapshot for snapshot in list_all(settings)}
-    if number not in found:
+    last = newest(settings)
+    found = _with_number(settings, number) if last else None
+    if last is None or found is None:
         raise ShardpostError(f"snapshot {number}: it is gone from {settings.tables_root}")
-    return replace(found[number], erased_in=found[max(found)].erased_in)
+    return replace(found, erased_in=last.erased_in)
+
+
+def _with_number(settings: Settings, number: int) -> Snapshot | None:
+    sql = f"SELECT * FROM snapshots WHERE snapshot = {number}"  # noqa: S608 - a number
+    found = rows(settings, sql, {SNAPSHOTS: None})
+    return snapshot_of(found[0]) if found else None
+
+
+def _committed(settings: Settings) -> dict[int, datetime]:
+    """Return {number: when it was committed} of all snapshots."""
+    found = rows(settings, "SELECT snapshot, committed_at FROM snapshots", {SNAPSHOTS: None})
+    return {row["snapshot"]: row["committed_at"] for row in found}
 
 
 def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
