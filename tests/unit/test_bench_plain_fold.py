@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from bench import stream
+from bench.plain_fold import Holdings
 from bench.stream import Record
-from bench.tiny_compactions import Holdings
 
 RECORDS = 2_000
 
