@@ -12,7 +12,7 @@ ANSWER = "answer"
 REASON = "reason"
 FORM = {
     REASON: Param(
-        None, type=["null", "string"], title="Why", description="Recorded on `decisions`."
+        None, type=["null", "string"], title="Why", description="Recorded on the topic decisions."
     )
 }
 
