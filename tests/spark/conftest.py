@@ -13,6 +13,7 @@ from unittest.mock import ANY
 import pytest
 from pyspark.sql import SparkSession
 
+from shardpost.holders.inputs import input_topics
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, session
@@ -80,6 +81,8 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
         made = settings.model_copy(update={"home": home, **names})
         apply_topics(made)
         _keep_forever(made, made.topic("retries"))
+        for topic in input_topics(made):
+            _keep_superseded(made, topic)
         return made
 
     return make
@@ -88,6 +91,11 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
 def _keep_forever(settings: Settings, topic: str) -> None:
     """Keep Kafka from deleting by time: histories of tests are of years past."""
     configure_topic(settings, topic, {"retention.ms": "-1"})
+
+
+def _keep_superseded(settings: Settings, topic: str) -> None:
+    """Keep Kafka from compacting: with times far apart, each record would close a segment."""
+    configure_topic(settings, topic, {"segment.ms": str(2**63 - 1)})
 
 
 @pytest.fixture
