@@ -67,16 +67,15 @@ def holders_sql(columns: str, which: str = "true") -> str:
 
 def both(old: Snapshot, new: Snapshot, *tables: Table) -> dict[Table, Version]:
     """Return tables of two views as a query takes them, as `old_…` and `new_…`."""
-    sides = zip(_SIDES, (old, new), strict=True)
+    return _of_side("old", old, *tables) | _of_side("new", new, *tables)
+
+
+def _of_side(side: str, view: Snapshot, *tables: Table) -> dict[Table, Version]:
+    located = ((table, view.located(table)) for table in tables)
     return {
-        _named(f"{side}_{table.name}", view.located(table)): version_at(view, table)
-        for side, view in sides
-        for table in tables
+        replace(there, name=f"{side}_{table.name}", folder=there.path): version_at(view, table)
+        for table, there in located
     }
-
-
-def _named(name: str, table: Table) -> Table:
-    return replace(table, name=name, folder=table.path)
 
 
 def _of(settings: Settings, sql: str, tables: dict[Table, Version]) -> Differences:
@@ -122,7 +121,7 @@ def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[d
     columns = "COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new"
     sql = f"{holders_sql(columns)} {_DIFFERENT} LIMIT {SAMPLES}"
     found = rows(settings, sql, both(old, new, SHARE_HOLDERS))
-    ids = {id_ for row in found for id_ in {*(row["old"] or ())} ^ {*(row["new"] or ())}}
+    ids = {id_ for row in found for id_ in _in_one(row)}
     records = _records(settings, old, new, sorted(ids)[: 10 * SAMPLES])
     return [
         {
@@ -132,13 +131,18 @@ def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[d
             "new": row["new"] or [],
             "records": [
                 one
-                for id_ in sorted({*(row["old"] or ())} ^ {*(row["new"] or ())})
+                for id_ in sorted(_in_one(row))
                 for one in records.get(id_, ())
                 if one["client"] == row["id"]
             ],
         }
         for row in found
     ]
+
+
+def _in_one(row: dict[str, Any]) -> set[str]:
+    """Return the positions that only one side of a client's row has."""
+    return {*(row["old"] or ())} ^ {*(row["new"] or ())}
 
 
 def _records(
@@ -156,11 +160,7 @@ def _records(
             " ON p.exchange = e.key AND e.is_open"
             f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
         )
-        tables = {
-            _named(f"{side}_{table.name}", view.located(table)): version_at(view, table)
-            for table in (POSITIONS, EXCHANGES)
-        }
-        for row in rows(settings, sql, tables):
+        for row in rows(settings, sql, _of_side(side, view, POSITIONS, EXCHANGES)):
             one = {"position": row["key"], "topic": settings.topic("positions")}
             one |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
             one["timestamp"] = row["timestamp"].isoformat()

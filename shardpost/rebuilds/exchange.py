@@ -7,7 +7,6 @@ are left; then the snapshot is committed that names the other folders. A run tha
 that has changed nothing that anybody reads.
 """
 
-import logging
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,8 +26,6 @@ from shardpost.rebuilds.compare import both, holders_sql
 from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.settings import Settings
 from shardpost.steps import step
-
-log = logging.getLogger(__name__)
 
 _CHANGED = "SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
 _COLUMNS = (

@@ -21,8 +21,8 @@ def list_command(as_json: bool) -> int:
 
     settings = load()
     with table_errors():
-        every = store.list_all(settings)
-        found = [described(one, snapshots.current(settings)) for one in every]
+        newest, every = snapshots.newest(settings), store.list_all(settings)
+    found = [described(one, newest) for one in every] if newest else []
     if as_json:
         click.echo(json.dumps(found))
     else:

@@ -52,7 +52,7 @@ def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> 
         there: replace(at, keys=keys),
     }
     sql = f"SELECT {', '.join(columns)} FROM {table.name}"  # noqa: S608 - names of ours
-    return _frame(run, table, query.query(run.settings, sql, versions))
+    return frame_of(run, table, query.query(run.settings, sql, versions))
 
 
 def known_holders(run: HoldersRun, touched: DataFrame, *, few: bool) -> DataFrame:
@@ -65,7 +65,7 @@ def known_holders(run: HoldersRun, touched: DataFrame, *, few: bool) -> DataFram
         return delta_files.read_files(run.spark, SHARE_HOLDERS, ()).select(*columns)
     at = _version_at(run.last, SHARE_HOLDERS)
     if few and (found := _listed_holders(run, at, clients)) is not None:
-        return _frame(run, SHARE_HOLDERS, found)
+        return frame_of(run, SHARE_HOLDERS, found)
     there = run.last.located(SHARE_HOLDERS)
     known = delta_files.read_keys(run.spark, run.settings, there, at, clients)
     return known.select(*columns)
@@ -97,7 +97,7 @@ def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
     return layered(table, last.tables, last.folded_up_to(table.name))
 
 
-def _frame(run: HoldersRun, table: Table, found: pa.Table) -> DataFrame:
+def frame_of(run: HoldersRun, table: Table, found: pa.Table) -> DataFrame:
     """Return rows as a frame; DataFusion's types of texts and lists are others than Spark's."""
     schema = arrow_schema(table)
     fields = pa.schema([schema.field(name) for name in found.column_names])

@@ -83,9 +83,7 @@ class Build:
 
     def _records(self, source: InputTopic) -> int:
         """Return how many records the history in use has."""
-        history = source.tables.history
-        groups = self._groups(source)
-        return sum(count for _, count in groups) if history.name in self._pinned.tables else 0
+        return sum(count for _, count in self._groups(source))
 
     def _groups(self, source: InputTopic) -> list[tuple[list[str], int]]:
         history = source.tables.history

@@ -10,7 +10,8 @@ from shardpost.holders.spark.decoding import decoded
 from shardpost.spark.delta_files import columns_of
 
 _KEPT = "as_it_was"
-_PLACE = ("partition", "offset", "timestamp", "seq", "snapshot", *RETRY_NAMES)
+_ORDER = ("seq", "snapshot", *RETRY_NAMES)
+_PLACE = ("partition", "offset", "timestamp", *_ORDER)
 
 
 def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
@@ -24,8 +25,7 @@ def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
     before = F.struct(*(F.col(name) for name in own)).alias(_KEPT)
     key = F.coalesce("raw_key", F.col("key").cast("binary")).alias("key")
     raw = rows.select(key, "value", "headers", *_PLACE, before)
-    passed = tuple(name for name in (*_PLACE, _KEPT) if name not in ("partition", "offset"))
-    found = decoded(raw, tables.fields, tuple(name for name in passed if name != "timestamp"))
+    found = decoded(raw, tables.fields, (*_ORDER, _KEPT))
     kept = _is_kept()
     chosen = {
         name: F.when(kept, F.col(f"{_KEPT}.{name}")).otherwise(F.col(name)).alias(name)

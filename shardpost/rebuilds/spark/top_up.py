@@ -9,13 +9,11 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta import table_log
-from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.layers import LayeredVersion, Version, layered
 from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
@@ -25,6 +23,7 @@ from shardpost.holders.model import tables as t
 from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.spark.folding import fold_layers
 from shardpost.holders.spark.holder_updates import update_holders
+from shardpost.holders.spark.known_rows import frame_of
 from shardpost.holders.spark.rejected_records import rejected_of
 from shardpost.holders.spark.totals import totals
 from shardpost.rebuilds.job import REBUILD_TABLES
@@ -145,24 +144,17 @@ def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersi
     history = run.tables.located(t.POSITION_EVENTS)
     at = run.tables.versions[t.POSITION_EVENTS.name]
     since = run.last.number if run.last else 0
-    condition = f"snapshot > {since} AND kind <> {text_literal(RecordKind.REJECTED)}"
+    condition = f"r.snapshot > {since} AND r.kind <> {text_literal(RecordKind.REJECTED)}"
     if run.broadcast_keys:
         # Under a name of its own: the version that is read may have another version of it.
-        keys = f"SELECT DISTINCT r.key FROM new_records r WHERE r.{condition}"  # noqa: S608
-        keys = keys.replace("AND kind", "AND r.kind")
+        keys = f"SELECT DISTINCT r.key FROM new_records r WHERE {condition}"  # noqa: S608
         versions: dict[Table, Version] = {
             replace(history, name="new_records", folder=history.path): at,
             located: replace(version, keys=keys),
         }
         sql = f"SELECT {', '.join(_KNOWN)} FROM positions"  # noqa: S608 - names of ours
-        return _frame(run.spark, query(run.settings, sql, versions))
-    new = delta_files.read(run.spark, run.settings, history, at).where(condition)
+        return frame_of(run, t.POSITIONS, query(run.settings, sql, versions))
+    new = delta_files.read(run.spark, run.settings, history, at).alias("r").where(condition)
     keys_ = new.select("key").distinct()
     found = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
     return found.select(*_KNOWN)
-
-
-def _frame(spark: SparkSession, found: pa.Table) -> DataFrame:
-    schema = arrow_schema(t.POSITIONS)
-    fields = pa.schema([schema.field(name) for name in found.column_names])
-    return spark.createDataFrame(found.cast(fields))
