@@ -98,6 +98,25 @@ def merge_small(
     return made, [path for paths in groups for path in paths]
 
 
+def copy(
+    settings: Settings, source: Table, paths: Iterable[str], table: Table, folder: str
+) -> list[AddAction]:
+    """Copy files of a table into a new folder of one with the same columns, as they are.
+
+    Return the add actions of the copies, not committed yet.
+    """
+    system, old = fs.FileSystem.from_uri(path_of(settings, source))
+    _, new = fs.FileSystem.from_uri(path_of(settings, table))
+    made = []
+    for number, path in enumerate(sorted(paths)):
+        parts = (folder, group_folder(table, path), f"copy-{number:05d}.parquet")
+        target = "/".join(filter(None, parts))
+        system.create_dir(f"{new}/{target}".rpartition("/")[0])
+        system.copy_file(f"{old}/{path}", f"{new}/{target}")
+        made.append(table_log.add_action(settings, table, target))
+    return made
+
+
 def delete(settings: Settings, table: Table, paths: Iterable[str]) -> None:
     """Delete files that were written and not committed; those that are not there are passed over.
 

@@ -146,6 +146,13 @@ def sizes(settings: Settings, table: Table, version: int | None) -> dict[str, in
     return {file["path"]: file["size_bytes"] for file in listed}
 
 
+def rows(settings: Settings, table: Table, version: int) -> dict[str, int]:
+    """Return {path within the table: rows} of the files of one version."""
+    actions = DeltaTable(path_of(settings, table), version=version).get_add_actions()
+    listed = pa.table(actions).select(["path", "num_records"]).to_pylist()
+    return {file["path"]: file["num_records"] or 0 for file in listed}
+
+
 def files_after(settings: Settings, table: Table, version: int, snapshot: int) -> dict[str, int]:
     """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
     found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)

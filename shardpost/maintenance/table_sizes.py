@@ -4,11 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-from deltalake import DeltaTable
-
 from shardpost.delta import table_log
-from shardpost.delta.query import path_of
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.delta.table_errors import table_errors
@@ -81,12 +77,7 @@ def _size(
     files = stored_files(settings, table)
     data = [file.size for file in files if not file.path.startswith(LOG)]
     log = [file.size for file in files if file.path.startswith(LOG)]
-    rows = _rows(settings, table, max(versions, default=newest))
+    rows = sum(table_log.rows(settings, table, max(versions, default=newest)).values())
     return TableSize(
         *(table.path, len(data), sum(data), sum(log)), *(rows, len(versions), kept_for)
     )
-
-
-def _rows(settings: Settings, table: Table, version: int) -> int:
-    actions = DeltaTable(path_of(settings, table), version=version).get_add_actions()
-    return sum(filter(None, pa.chunked_array(actions.column("num_records")).to_pylist()))

@@ -7,13 +7,18 @@ from shardpost.spark.job_spec import JobResult, JobSpec
 
 
 def _records(settings: Settings) -> int:
-    from shardpost.delta import snapshots
+    """Count the records of all histories, for a run that makes tables of them."""
+    from shardpost.delta import snapshots, table_log
+    from shardpost.holders.model.tables import INPUTS
     from shardpost.rebuilds import store
     from shardpost.rebuilds.model.rebuild import State
 
     found, newest = store.current(settings), snapshots.newest(settings)
-    is_building = newest and (found is None or found.state is State.BUILDING)
-    return newest.counts.positions if newest and is_building else 0
+    if newest is None or not (found is None or found.state is State.BUILDING):
+        return 0
+    histories = [tables.history for tables in INPUTS.values()]
+    there = {newest.located(one): newest.tables[one.name] for one in histories}
+    return sum(sum(table_log.rows(settings, *one).values()) for one in there.items())
 
 
 def _if_no_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:

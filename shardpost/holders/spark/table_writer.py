@@ -113,6 +113,13 @@ class TableWriter:
             self._note_change(table)
         return written
 
+    def copy(self, table: Table, source: Table, paths: Collection[str]) -> None:
+        """Add files that `source` has, a table of the same columns: copies, as they are."""
+        folder = self._new_folder(table)
+        made = parquet_files.copy(self._settings, source, paths, self.located(table), folder)
+        self._commit(table, made, ())
+        self._note_change(table)
+
     def write_first(
         self, table: Table, rows: DataFrame, *, coalesce: bool = True
     ) -> delta_files.Written:

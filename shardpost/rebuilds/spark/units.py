@@ -7,10 +7,7 @@ was killed skips the units that are done.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
-from deltalake import DeltaTable
-
-from shardpost.delta.query import path_of
+from shardpost.delta import table_log
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 
@@ -29,13 +26,11 @@ class Unit:
 
 def file_groups(settings: Settings, table: Table, version: int) -> Iterator[tuple[list[str], int]]:
     """Yield (paths, records) of groups of a version's files, always the same ones."""
-    found = pa.table(DeltaTable(path_of(settings, table), version=version).get_add_actions())
-    columns = (found[name].to_pylist() for name in ("path", "num_records"))
     paths: list[str] = []
     records = 0
-    for path, count in sorted(zip(*columns, strict=True)):
+    for path, count in sorted(table_log.rows(settings, table, version).items()):
         paths.append(path)
-        records += count or 0
+        records += count
         if records >= RECORDS_AT_ONCE:
             yield paths, records
             paths, records = [], 0
