@@ -76,6 +76,8 @@ class Snapshot:
     before: rows of earlier snapshots may be other ones since then.
     `set_country` is what SHARDPOST_COUNTRY was when `country` was chosen, if that is another one:
     who swaps tables for another country does so for good, and not until the next compaction.
+    `decoder` is the id of the one decoder that made all rows of the histories; None if there were
+    several, or that is not known.
     """
 
     number: int
@@ -97,6 +99,7 @@ class Snapshot:
     folders: Mapping[str, str] = field(default_factory=dict)
     rebuilt_in: int | None = None
     set_country: str | None = None
+    decoder: str | None = None
 
     def located(self, table: Table) -> Table:
         """Return a table in the folder where this snapshot has it."""

@@ -32,6 +32,7 @@ def row_of(snapshot: Snapshot) -> dict[str, Any]:
         "folders": json.dumps(dict(snapshot.folders)) if snapshot.folders else None,
         "rebuilt_in": snapshot.rebuilt_in,
         "set_country": snapshot.set_country,
+        "decoder": snapshot.decoder,
     }
 
 
@@ -57,6 +58,7 @@ def snapshot_of(row: dict[str, Any]) -> Snapshot:
         folders=json.loads(row["folders"] or "{}"),
         rebuilt_in=row["rebuilt_in"],
         set_country=row["set_country"],
+        decoder=row.get("decoder"),  # rows of `rebuilds` of before have none
     )
 
 

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 # are JSON objects too, null in rows of versions that did not know them; `incomplete_look` also if
 # all was read. `erased_in` is null if no client was erased,
 # `history_from` if nothing was pruned, `rebuilt_in` and `folders` if no table was rebuilt,
-# `set_country` if it is `country`.
+# `set_country` if it is `country`, `decoder` if several decoders made the histories.
 SNAPSHOTS = Table(
     "snapshots",
     "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
     " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
     " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
     " generations STRING, incomplete_look STRING, folded STRING, erased_in BIGINT,"
-    " history_from TIMESTAMP, folders STRING, rebuilt_in BIGINT, set_country STRING",
+    " history_from TIMESTAMP, folders STRING, rebuilt_in BIGINT, set_country STRING,"
+    " decoder STRING",
     added=(
         ("topic_ids", "STRING"),
         ("generations", "STRING"),
@@ -46,6 +47,7 @@ SNAPSHOTS = Table(
         ("folders", "STRING"),
         ("rebuilt_in", "BIGINT"),
         ("set_country", "STRING"),
+        ("decoder", "STRING"),
     ),
 )
 

@@ -71,6 +71,7 @@ def exchange(
         set_country=settings.country if settings.country != beside.country else None,
         history_from=beside.history_from,
         rebuilt_in=last.number + 1,
+        decoder=beside.decoder,
     )
     step("commit snapshot")
     snapshots.commit(settings, made)

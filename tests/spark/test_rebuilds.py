@@ -12,11 +12,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.decisions import decisions_topic
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.holders_query import HoldersQuery, query_holders
 from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.spark import decoder_id
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka import clients
 from shardpost.rebuilds import drop as dropping
@@ -27,8 +28,8 @@ from shardpost.rebuilds.model.rebuild import Source, Standing
 from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.sides import compared
+from shardpost.rebuilds.spark import build, decoded_again, units
 from shardpost.rebuilds.spark import top_up as top_up_module
-from shardpost.rebuilds.spark import units
 from shardpost.settings import Settings
 from tests.support.compacting import agree, held
 from tests.support.kafka_configs import configure_topic
@@ -124,6 +125,10 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
         stream.send(records)
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
             patch.setattr(top_up_module, "MAX_LISTED_RECORDS", 200_000 * (number % 2))
+            if number % 3:  # now histories are copied, now compared first, now decoded again
+                patch.setattr(build, "decoder_id", lambda _: "another")
+            if number % 3 == 2:
+                patch.setattr(build, "is_decoded_alike", lambda *_: False)
             compacted(settings)
             check(settings, stream.fold, model)
             for action in actions:
@@ -228,6 +233,62 @@ def test_a_rebuild_with_unchanged_code_differs_in_nothing_and_rows_keep_their_pl
     agree(settings, stream.fold)
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_history_that_this_decoder_made_is_copied(
+    stream: Stream, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stream.settings
+    before, size = history(settings), sizes(settings)
+    own = snapshots.current(settings).decoder
+    assert own is not None
+    with monkeypatch.context() as patch:
+        if is_known:
+            patch.setattr(decoded_again, "decoded", None)  # nothing is decoded
+        else:
+            patch.setattr(build, "decoder_id", lambda _: "another")
+        start(settings)
+    found = store.require_current(settings).candidate
+    assert found.decoder == (own if is_known else "another")
+    swap(settings)
+    assert (history(settings), sizes(settings)) == (before, size)
+    agree(settings, stream.fold)
+    compacted(settings)  # nothing new: no snapshot
+    stream.send([position("7", "client7", "NASDAQ")])
+    compacted(settings)
+    assert snapshots.current(settings).decoder == (own if is_known else None)
+    rollback(settings)
+    assert snapshots.current(settings).decoder == own
+    agree(settings, stream.fold)
+
+
+def test_only_the_parts_from_the_first_that_changed_are_decoded_again(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = stream.settings
+    stream.send([position("4", "client1", "NASDAQ")])  # a file of its own
+    compacted(settings)
+    monkeypatch.setattr(units, "RECORDS_AT_ONCE", 1)
+    mended(monkeypatch)
+    before = history(settings)
+    start(settings)
+    swap(settings)
+    changed: dict[str, dict[str, Any]] = {
+        "4": {"client": "client9"},
+        "6": {"kind": "rejected", "client": None},
+    }
+    columns = ("key", "partition", "offset", "kind", "client")
+    assert [{name: row[name] for name in columns} for row in history(settings)] == [
+        {name: (row | changed.get(row["key"], {}))[name] for name in columns} for row in before
+    ]
+
+
+def sizes(settings: Settings) -> list[int]:
+    """Return the sizes of the files of the history of positions in use."""
+    snapshot = snapshots.current(settings)
+    version = snapshot.tables[POSITION_EVENTS.name]
+    return sorted(table_log.sizes(settings, snapshot.located(POSITION_EVENTS), version).values())
+
+
 def history(settings: Settings) -> list[dict[str, Any]]:
     """Return the history of positions in use."""
     sql = 'SELECT * FROM position_events ORDER BY "partition", offset'
@@ -252,7 +313,9 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
             }
         )
 
-    monkeypatch.setattr("shardpost.rebuilds.spark.decoded_again.decoded", other)
+    monkeypatch.setattr(decoded_again, "decoded", other)
+    for module in (build, decoder_id):
+        monkeypatch.setattr(module, "decoder_id", lambda _: "mended")
 
 
 def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(
@@ -274,6 +337,7 @@ def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(
         assert held(settings) == {"client0": ["0"], "client2": ["2", "8"], "client9": ["4"]}
         assert published(settings) == held(settings)
         assert snapshots.current(settings).counts.rejected == 2
+        assert snapshots.current(settings).decoder == "mended"
     for number in range(3):
         stream.send([position(str(number), f"client{number}", "NASDAQ"), closed(str(8 - number))])
         compacted(settings)

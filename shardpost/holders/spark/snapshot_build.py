@@ -26,6 +26,7 @@ from shardpost.holders.model.run_counts import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
+from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.folding import fold_layers
 from shardpost.holders.spark.holder_updates import update_holders
 from shardpost.holders.spark.latest import Changes
@@ -128,8 +129,16 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         history_from=run.last.history_from if run.last else None,
         folders=run.tables.folders,
         rebuilt_in=run.last.rebuilt_in if run.last else None,
+        decoder=_decoder(run),
     )
     return BuiltSnapshot(snapshot, done)
+
+
+def _decoder(run: CompactionRun) -> str | None:
+    """Return which decoder made the histories, with what this run has added to them."""
+    if run.last is None:
+        return decoder_id(run.spark)
+    return decoder_with(run.spark, run.last.decoder)
 
 
 def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:

@@ -26,12 +26,13 @@ from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic
+from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.holders.spark.latest import MAX_BROADCAST_COORDINATES
 from shardpost.holders.spark.rejected_records import rejected_of
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.rebuilds import store
 from shardpost.rebuilds.job import REBUILD_TABLES
-from shardpost.rebuilds.model.rebuild import Progress, Rebuild, Source, State
+from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
 from shardpost.rebuilds.spark.beside import writer_beside
 from shardpost.rebuilds.spark.decoded_again import decoded_again, is_decoded_alike
 from shardpost.rebuilds.spark.from_kafka import KafkaHistories, held_now, not_held
@@ -58,6 +59,7 @@ class Build:
     ) -> None:
         self._settings, self._rebuild, self._pinned = settings, rebuild, pinned
         self._kafka = kafka
+        self._is_of_this_decoder = pinned.decoder == decoder_id(tables.spark)
         self._decoded_otherwise = set[str]()
         self.tables = tables
 
@@ -100,14 +102,25 @@ class Build:
         located = self._pinned.located(source.tables.history)
         there = paths(self._settings, located, files)
         rows = read_files(self.tables.spark, source.tables.history, there)
-        # Once one part has changed, others probably have: they are not compared first.
-        if source.name not in self._decoded_otherwise:
-            if is_decoded_alike(rows, source.tables):
-                self.tables.copy(source.tables.history, located, files)
-                return
-            self._decoded_otherwise.add(source.name)
-        again = decoded_again(rows, source.tables)
-        self.tables.append(source.tables.history, again, coalesce=False)
+        if self._is_decoded_alike(source, rows):
+            self.tables.copy(source.tables.history, located, files)
+        else:
+            again = decoded_again(rows, source.tables)
+            self.tables.append(source.tables.history, again, coalesce=False)
+
+    def _is_decoded_alike(self, source: InputTopic, rows: DataFrame) -> bool:
+        """Tell whether a part of a history has just what this decoder makes of its records.
+
+        Once a part was found to have something else, others probably have, and none is looked at.
+        """
+        if self._is_of_this_decoder:
+            return True
+        if source.name in self._decoded_otherwise:
+            return False
+        if is_decoded_alike(rows, source.tables):
+            return True
+        self._decoded_otherwise.add(source.name)
+        return False
 
     def _keep_rejected(self, source: InputTopic) -> None:
         rejected = rejected_of(self.tables.read(source.tables.history), source.topic)
@@ -192,6 +205,8 @@ def _build(
     work = Build(settings, rebuild, pinned, tables, kafka)
     units = [*work.units()]
     before = rebuild.progress
+    if {*HISTORIES} <= {*own}:
+        rebuild = _of_decoder(rebuild, decoder_id(spark))
     began = time.monotonic()
     for number, unit in enumerate(units, 1):
         if number <= before.units:
@@ -226,6 +241,13 @@ def _superseded(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Itera
             if held < known:
                 topic = settings.topic(name)
                 yield f"topic {topic}: {known - held:,} of {known:,} records that were read"
+
+
+def _of_decoder(rebuild: Rebuild, decoder: str) -> Rebuild:
+    """Return a rebuild whose histories are from now on made by that decoder; maybe not by one."""
+    is_one = not rebuild.progress.units or rebuild.candidate.decoder == decoder
+    candidate = replace(rebuild.candidate, decoder=decoder if is_one else None)
+    return replace(rebuild, candidate=candidate)
 
 
 def _at(rebuild: Rebuild, pinned: Snapshot, tables: TableWriter, done: Progress) -> Rebuild:

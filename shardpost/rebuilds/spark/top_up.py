@@ -21,6 +21,7 @@ from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
 from shardpost.holders.model import tables as t
 from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.folding import fold_layers
 from shardpost.holders.spark.holder_updates import update_holders
 from shardpost.holders.spark.known_rows import frame_of
@@ -70,6 +71,7 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
         set_country=view.set_country,
         history_from=max(filter(None, (view.history_from, at.history_from)), default=None),
         rebuilt_in=view.rebuilt_in,
+        decoder=at.decoder if rejected is None else decoder_with(spark, view.decoder),
     )
 
 

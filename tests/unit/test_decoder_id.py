@@ -1,0 +1,75 @@
+"""The id of the decoder changes with all that decides what a record becomes."""
+
+import ast
+import pkgutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import shardpost.holders
+from shardpost.holders.spark import decoder_id
+
+HOLDERS = Path(shardpost.holders.__file__).parent
+# What decoding imports that decides nothing of a row: the form of a table's columns.
+OTHERS = {"shardpost.delta.table"}
+
+
+def session(version: str = "4.0.1") -> Any:
+    return SimpleNamespace(version=version)
+
+
+def imported(path: str) -> set[str]:
+    """Return the modules of this project that a module imports, and those that these import."""
+    tree = ast.parse((HOLDERS / path).read_text())
+    names = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names |= {
+        f"{node.module}.{one.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
+    own = {name for name in names if name and name.startswith("shardpost.") and is_module(name)}
+    within = {name for name in own if name.startswith("shardpost.holders.")}
+    return own.union(*(imported(f"{relative(name)}.py") for name in within))
+
+
+def is_module(name: str) -> bool:
+    return (HOLDERS.parent.parent / f"{name.replace('.', '/')}.py").exists()
+
+
+def relative(name: str) -> str:
+    return name.removeprefix("shardpost.holders.").replace(".", "/")
+
+
+def test_it_is_of_all_modules_that_decode() -> None:
+    found = imported("spark/decoding.py") - OTHERS
+    assert {"spark/decoding.py"} | {f"{relative(name)}.py" for name in found} == {
+        *decoder_id.MODULES
+    }
+
+
+@pytest.mark.parametrize("changed", decoder_id.MODULES)
+def test_it_changes_with_the_text_of_each(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = decoder_id.decoder_id(session())
+    read = pkgutil.get_data
+
+    def other(package: str, path: str) -> bytes | None:
+        text = read(package, path)
+        return text + b"#" if text and path == changed else text
+
+    monkeypatch.setattr(pkgutil, "get_data", other)
+    assert decoder_id.decoder_id(session()) != before
+
+
+def test_it_changes_with_spark_and_else_stays() -> None:
+    assert decoder_id.decoder_id(session()) == decoder_id.decoder_id(session())
+    assert decoder_id.decoder_id(session("4.0.2")) != decoder_id.decoder_id(session())
+
+
+def test_rows_of_two_decoders_are_of_none() -> None:
+    own = decoder_id.decoder_id(session())
+    assert decoder_id.decoder_with(session(), own) == own
+    assert decoder_id.decoder_with(session(), "another") is None
+    assert decoder_id.decoder_with(session(), None) is None
