@@ -138,7 +138,7 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
         log.info(line)
     counts = {"positions": vars(found.positions), "holders": vars(found.holders)}
     asked = {"share": found.share, "samples": some, "question": question(built["rebuild"], found)}
-    return {"rebuild": built["rebuild"]} | counts | asked
+    return {"rebuild": built["rebuild"], "snapshot": found.old["snapshot"]} | counts | asked
 
 
 @task.branch(doc_md="Lets a difference up to the share `max_changed` pass; asks for others.")
@@ -155,13 +155,15 @@ def _is_small(found: dict[str, Any], params: Any) -> bool:
 def swap_arguments(context: Context) -> list[str]:
     """Return the arguments of the swap, by the person who agreed, or of a small difference."""
     params, task = context["params"], context["ti"]
+    found = task.xcom_pull(task_ids="diff")
     answer = task.xcom_pull(task_ids="approval", key=ANSWER)
     return Order(
         Action.SWAP,
         answer["by"] if answer else _user(context),
         (answer and answer["why"]) or params["why"] or "",
         max_changed=None if answer else parse_share(params["max_changed"]),
-        number=task.xcom_pull(task_ids="diff")["rebuild"],
+        number=found["rebuild"],
+        compared=found["snapshot"],
     ).as_arguments()
 
 

@@ -26,7 +26,8 @@ class Order:
 
     `country` and `tables` are for START; None and () mean SHARDPOST_COUNTRY and all. `number` is
     the rebuild that is meant by the others; None means that whose tables are there. A swap is
-    refused if more than the share `max_changed` differs; None means any.
+    refused if more than the share `max_changed` differs; None means any. It is refused, too, if
+    tables were swapped since the snapshot `compared`, at which somebody agreed to it.
     """
 
     action: Action
@@ -37,6 +38,7 @@ class Order:
     tables: tuple[str, ...] = ()
     max_changed: float | None = None
     number: int | None = None
+    compared: int | None = None
 
     def as_arguments(self) -> list[str]:
         """Return the arguments of the job that make this order."""
@@ -50,6 +52,8 @@ class Order:
             made.append(f"--max-changed={self.max_changed}")
         if self.number is not None:
             made.append(f"--rebuild={self.number}")
+        if self.compared is not None:
+            made.append(f"--compared={self.compared}")
         return made
 
 
@@ -64,6 +68,7 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument("--tables", default="", help="names, with commas; default: all")
     made.add_argument("--max-changed", type=parse_share, help="such as 1%%; default: any share")
     made.add_argument("--rebuild", type=int, help="its number; default: the one that there is")
+    made.add_argument("--compared", type=int, help="the snapshot at which a swap was agreed to")
     return made
 
 
@@ -78,6 +83,7 @@ def order_of(arguments: Namespace) -> Order:
         tables=tables_of(arguments.tables),
         max_changed=arguments.max_changed,
         number=arguments.rebuild,
+        compared=arguments.compared,
     )
 
 

@@ -95,6 +95,7 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
         if rebuild.standing(last) is _AFTERWARDS[order.action]:
             return _again(order, settings, rebuild, last)
         _require(order, rebuild, last)
+        _require_agreed(order, rebuild, last)
         rebuild = _at(settings, rebuild, last, work)
         beside = rebuild.beside(last)
         if beside is None:  # a copy that was made in the moment of a swap
@@ -151,6 +152,16 @@ def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
     raise ShardpostError(
         f"rebuild {rebuild.number}: expected one that is {expected}, found one that is {standing}:"
         f" {advice}"
+    )
+
+
+def _require_agreed(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
+    """Refuse to swap tables that somebody has put out of use since it was agreed to."""
+    if order.compared is None or last.rebuilt_in is None or last.rebuilt_in <= order.compared:
+        return
+    raise ShardpostError(
+        f"rebuild {rebuild.number}: expected the tables in use that were compared at snapshot"
+        f" {order.compared}, but tables were swapped at snapshot {last.rebuilt_in}: compare again"
     )
 
 

@@ -127,6 +127,28 @@ def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
     assert (dropped.number, store.require_current(kafka.settings).number) == (2, 3)
 
 
+def test_a_swap_that_was_agreed_to_is_not_done_again_after_a_rollback(
+    kafka: MemoryKafka, rebuild: Rebuild
+) -> None:
+    compared = snapshots.current(kafka.settings).number
+    for _ in range(2):  # a retry is welcome
+        done(kafka.settings, Action.SWAP, compared=compared)
+    done(kafka.settings, Action.ROLLBACK)
+    with pytest.raises(ShardpostError, match="compared at snapshot 2, but .* at snapshot 4"):
+        done(kafka.settings, Action.SWAP, compared=compared)
+    assert done(kafka.settings, Action.SWAP, compared=4)["state"] == "in use"
+
+
+@pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])
+def test_a_swap_that_was_killed_before_its_commit_may_be_repeated(
+    kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
+) -> None:
+    at(step, killed)
+    with pytest.raises(Killed):
+        done(kafka.settings, Action.SWAP, compared=2)
+    assert done(kafka.settings, Action.SWAP, compared=2)["committed"] == 3
+
+
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
     with pytest.raises(ShardpostError, match="rebuild 2 is in use by now"):

@@ -42,7 +42,7 @@ def in_words(found: dict[str, Any]) -> str:
     elif found["state"] == "in use":
         line += f"; for a rollback, the tables as of snapshot {found['snapshot']} are kept"
     elif found["behind"]:
-        line += f"; {found['behind']} snapshots behind"
+        line += f"; {found['behind']} snapshot{'s' * (found['behind'] > 1)} behind"
     if "published" in found:
         done = f"{found['published']} records published"
         if "committed" in found:
