@@ -9,16 +9,19 @@ from shardpost.spark.job_spec import JobResult, JobSpec
 def _records(settings: Settings) -> int:
     """Count the records of all histories, for a run that makes tables of them."""
     from shardpost.delta import snapshots, table_log
+    from shardpost.delta.table_errors import table_errors
     from shardpost.holders.model.tables import INPUTS
     from shardpost.rebuilds import store
     from shardpost.rebuilds.model.rebuild import State
 
-    found, newest = store.current(settings), snapshots.newest(settings)
-    if newest is None or not (found is None or found.state is State.BUILDING):
-        return 0
-    histories = [tables.history for tables in INPUTS.values()]
-    there = {newest.located(one): newest.tables[one.name] for one in histories}
-    return sum(sum(table_log.rows(settings, *one).values()) for one in there.items())
+    with table_errors():
+        found, newest = store.current(settings), snapshots.newest(settings)
+        if newest is None or not (found is None or found.state is State.BUILDING):
+            return 0
+        histories = (tables.history for tables in INPUTS.values())
+        there = [one for one in histories if one.name in newest.tables]
+        files = (table_log.rows(settings, newest.located(t), newest.tables[t.name]) for t in there)
+        return sum(sum(rows.values()) for rows in files)
 
 
 def _if_no_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:

@@ -134,7 +134,7 @@ def test_a_swap_that_was_agreed_to_is_not_done_again_after_a_rollback(
     for _ in range(2):  # a retry is welcome
         done(kafka.settings, Action.SWAP, compared=compared)
     done(kafka.settings, Action.ROLLBACK)
-    with pytest.raises(ShardpostError, match="compared at snapshot 2, but .* at snapshot 4"):
+    with pytest.raises(ShardpostError, match=r"compared at snapshot 2, but .* at snapshot 4"):
         done(kafka.settings, Action.SWAP, compared=compared)
     assert done(kafka.settings, Action.SWAP, compared=4)["state"] == "in use"
 
