@@ -7,6 +7,7 @@ are left; then the snapshot is committed that names the other folders. A run tha
 that has changed nothing that anybody reads.
 """
 
+import logging
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,13 +20,16 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.restore_tables import restore_table
 from shardpost.rebuilds import store
 from shardpost.rebuilds.compare import both, holders_sql
 from shardpost.rebuilds.model.rebuild import Rebuild
+from shardpost.rebuilds.newly_rejected import with_number_of_swap
 from shardpost.settings import Settings
 from shardpost.steps import step
+
+log = logging.getLogger(__name__)
 
 _CHANGED = "SELECT client, positions, shard FROM compared WHERE difference <> 'equal'"
 _COLUMNS = (
@@ -55,6 +59,12 @@ def exchange(
         tables[SHARE_HOLDERS.name] = version
         if count:
             folded[SHARE_HOLDERS.name] = beside.folded_up_to(SHARE_HOLDERS.name)
+    if beside.located(REJECTED_RECORDS) != last.located(REJECTED_RECORDS):
+        step("newly rejected")
+        found = with_number_of_swap(settings, rebuild, last, beside, run)
+        tables[REJECTED_RECORDS.name], rejected = found
+        if rejected:
+            log.info("%d records are rejected newly, and become dead letters", rejected)
     step("leave tables")
     rebuild = store.update(settings, _left(rebuild, last, beside))
     made = replace(

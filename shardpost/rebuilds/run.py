@@ -8,7 +8,7 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import publishing
+from shardpost.holders import publishing, rejected_letters
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action, Order
 from shardpost.rebuilds.begin import begun
@@ -109,28 +109,30 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
                 said = {**_result(settings, rebuild), "difference": found.as_json()}
                 return NEEDS_ATTENTION, said | {"refused": _too_many(found.share, order)}
         step("publish what is left")
-        publishing.publish(settings, last)
+        _pass_on(settings, last)
         made, rebuild, count = exchange(settings, rebuild, last, beside)
         step("publish")
-        published = publishing.publish(settings, made).records
+        passed_on = _pass_on(settings, made)
     step("on record")
     record(settings, order, rebuild, made.number)
     done = _result(settings, rebuild)
-    return DONE, done | {
-        "committed": made.number,
-        "changed_holders": count,
-        "published": published,
-    }
+    return DONE, done | {"committed": made.number, "changed_holders": count} | passed_on
 
 
 def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> JobResult:
     """Do what a run that was killed after its commit has left undone."""
     assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
     step("publish")
-    published = publishing.publish(settings, last).records
+    passed_on = _pass_on(settings, last)
     step("on record")
     record(settings, order, rebuild, last.rebuilt_in, again=True)
-    return DONE, _result(settings, rebuild) | {"published": published}
+    return DONE, _result(settings, rebuild) | passed_on
+
+
+def _pass_on(settings: Settings, snapshot: Snapshot) -> dict[str, int]:
+    """Publish the lists of a snapshot, and send letters of what it rejected; return the counts."""
+    published = publishing.publish(settings, snapshot).records
+    return {"published": published, "letters": rejected_letters.send(settings, snapshot)}
 
 
 def _too_many(share: float, order: Order) -> str:

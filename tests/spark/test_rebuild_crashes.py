@@ -28,7 +28,8 @@ BUILDING = [
 ]
 TOPPING_UP = ["top-up position_events", "share_holders", "top-up fold", "topped up"]
 SWAPPING = [
-    *("publish what is left", "holders that differ", "leave tables", "commit snapshot"),
+    *("publish what is left", "holders that differ", "newly rejected"),
+    *("leave tables", "commit snapshot"),
     *("swapped", "publish", "batch published", "on record"),
 ]
 COMMITTED = SWAPPING[SWAPPING.index("swapped") :]

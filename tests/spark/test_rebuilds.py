@@ -1,5 +1,6 @@
 """Rebuilds, driven whole, against plain folds: real broker, real Spark, real tables."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +34,7 @@ from shardpost.rebuilds.spark import top_up as top_up_module
 from shardpost.settings import Settings
 from tests.support.compacting import agree, held
 from tests.support.kafka_configs import configure_topic
+from tests.support.letter_world import committed, header
 from tests.support.rebuilding import WORK, compacted, order, rollback, start, swap
 from tests.support.record_streams import RECORDS, Again, Growth, Stream
 from tests.support.reference import Fold, Raw, closed, exchange, position, published
@@ -334,6 +336,8 @@ def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(
         assert by_key["6"]["old"]["topic"] == settings.topic("positions")
         done = swap(settings)
         assert done["changed_holders"] == done["published"] == 3
+        assert done["letters"] == 1
+        assert letters(settings) == {"0": 1, "6": 1}
         assert held(settings) == {"client0": ["0"], "client2": ["2", "8"], "client9": ["4"]}
         assert published(settings) == held(settings)
         assert snapshots.current(settings).counts.rejected == 2
@@ -341,9 +345,16 @@ def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(
     for number in range(3):
         stream.send([position(str(number), f"client{number}", "NASDAQ"), closed(str(8 - number))])
         compacted(settings)
-    rollback(settings)
+    assert rollback(settings)["letters"] == 0
     agree(settings, stream.fold)
     assert snapshots.current(settings).counts.rejected == stream.fold.rejected
+    assert letters(settings) == {"0": 1, "6": 1}
+
+
+def letters(settings: Settings) -> dict[str | None, int]:
+    """Return of how many dead letters each key's records were made."""
+    found = committed(settings, settings.topic("dead-letters"))
+    return Counter(header(one, "origin-key") for one in found)
 
 
 def test_from_kafka_what_it_holds_no_more_is_named(

@@ -45,6 +45,8 @@ def in_words(found: dict[str, Any]) -> str:
         line += f"; {found['behind']} snapshot{'s' * (found['behind'] > 1)} behind"
     if "published" in found:
         done = f"{found['published']} records published"
+        if found.get("letters"):
+            done += f", {found['letters']} dead letters"
         if "committed" in found:
             differ = f"{found['changed_holders']} lists differ"
             done = f"snapshot {found['committed']}: {differ}, {done}"

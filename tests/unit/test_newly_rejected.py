@@ -1,0 +1,239 @@
+"""Letters of what only swapped tables reject; real Delta tables, Kafka in memory, no Spark."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, example, given, strategies
+from hypothesis import settings as example_settings
+
+from shardpost.delta import rewritten_files, snapshots
+from shardpost.delta.query import at_snapshot, path_of, rows
+from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.holders import rejected_letters
+from shardpost.holders.model.tables import EXCHANGES, POSITIONS, REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.rebuilds import exchange, run, store
+from shardpost.rebuilds.arguments import Action, Order
+from shardpost.rebuilds.begin import begun
+from shardpost.rebuilds.model.rebuild import State
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from tests.support.at_step import Killed, at_step, killed
+from tests.support.histories import START, arrow, overwrite, snapshot
+from tests.support.letter_world import header
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
+
+OWN = (SHARE_HOLDERS.name, REJECTED_RECORDS.name)
+Rejected = dict[int, int]  # offset: snapshot
+
+
+def needs_spark(*_: object) -> NoReturn:
+    raise AssertionError("it is built")
+
+
+@dataclass
+class World:
+    """Tables in use, and those of a rebuild; `arrived` are {snapshot: offsets} by folder."""
+
+    kafka: MemoryKafka
+    arrived: dict[str, dict[int, set[int]]] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings."""
+        return self.kafka.settings
+
+    def begin(self, old: set[int], new: set[int]) -> None:
+        """Commit a snapshot that rejected `old`, and a rebuild of it that rejects `new`."""
+        tables = (POSITIONS, EXCHANGES, SHARE_HOLDERS)
+        versions = {table.name: overwrite(self.settings, table, []) for table in tables}
+        versions[REJECTED_RECORDS.name] = self._overwrite(REJECTED_RECORDS.path, old)
+        first = replace(snapshot(1, versions), counts=Counts(rejected=1))
+        snapshots.commit(self.settings, first)
+        self.send()
+        made = begun(self.settings, Order(Action.START, "me", tables=OWN))
+        folder = made.folders[REJECTED_RECORDS.name]
+        versions = {
+            **made.candidate.tables,
+            SHARE_HOLDERS.name: overwrite(self.settings, SHARE_HOLDERS.located(made.folders), []),
+            REJECTED_RECORDS.name: self._overwrite(folder, new),
+        }
+        candidate = replace(made.candidate, tables=versions)
+        store.update(self.settings, replace(made, candidate=candidate, state=State.BUILT))
+
+    def compact(self, offsets: dict[str, set[int]]) -> None:
+        """Commit a snapshot whose records each decoder rejects, by the folder that it fills."""
+        last = snapshots.current(self.settings)
+        for folder, found in offsets.items():
+            self.arrived.setdefault(folder, {})[last.number + 1] = found
+        view = self.top_up(self.settings, last, replace(last, number=last.number + 1), ())
+        snapshots.commit(self.settings, replace(view, number=last.number + 1))
+
+    def top_up(self, settings: Settings, view: Snapshot, at: Snapshot, _own: object) -> Snapshot:
+        """Append what arrived since a view to its rejected records."""
+        table = view.located(REJECTED_RECORDS)
+        path, version = path_of(settings, table), view.tables[REJECTED_RECORDS.name]
+        if (newest := DeltaTable(path)).version() != version:
+            newest.restore(version)
+        for number in range(view.number + 1, at.number + 1):
+            found = self.arrived.get(table.path, {}).get(number, set())
+            write_deltalake(path, arrow(table, self._rows(found, number)), mode="append")
+        tables = {**view.tables, REJECTED_RECORDS.name: DeltaTable(path).version()}
+        return replace(
+            at,
+            tables=tables,
+            folders=view.folders,
+            folded={SHARE_HOLDERS.name: view.folded_up_to(SHARE_HOLDERS.name)},
+            rebuilt_in=view.rebuilt_in,
+        )
+
+    def do(self, action: Action) -> int:
+        """Swap or roll back; return how many letters that sent."""
+        work = run.SparkWork(needs_spark, self.top_up)
+        _, found = run.run(Order(action, "anna"), self.settings, work)
+        return int(found["letters"])
+
+    def send(self) -> None:
+        """Send letters, as a compaction does."""
+        rejected_letters.send(self.settings, snapshots.current(self.settings))
+
+    def rejected(self) -> Rejected:
+        """Return what is rejected by the tables in use."""
+        view = at_snapshot(snapshots.current(self.settings), REJECTED_RECORDS)
+        found = rows(self.settings, 'SELECT "offset", snapshot FROM rejected_records', view)
+        assert len({row["offset"] for row in found}) == len(found)
+        return {row["offset"]: row["snapshot"] for row in found}
+
+    def letters(self) -> list[int]:
+        """Return the offsets of whose records there are letters, sorted."""
+        topic = TopicPartition(self.settings.topic("dead-letters"), 0)
+        return sorted(
+            int(header(one, "origin-offset") or -1) for one in self.kafka.committed(topic)
+        )
+
+    def _overwrite(self, folder: str, offsets: set[int]) -> int:
+        table = replace(REJECTED_RECORDS, folder=folder)
+        return overwrite(self.settings, table, self._rows(offsets, 1))
+
+    def _rows(self, offsets: set[int], number: int) -> list[dict[str, Any]]:
+        row = {"topic": self.settings.topic("positions"), "partition": 0, "timestamp": START}
+        row |= {"key": b"k", "value": b"{", "headers": [], "reason": "bad", "snapshot": number}
+        return [row | {"offset": offset} for offset in sorted(offsets)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Give a world without tables."""
+    with memory_kafka(partitions=1, home=tmp_path) as kafka:
+        apply_topics(kafka.settings)
+        yield World(kafka)
+
+
+NEW = "rejected_records.2"
+OLD = "rejected_records"
+STEPS = [
+    *("publish what is left", "holders that differ", "newly rejected", f"write {NEW}"),
+    *(f"commit {NEW}", f"checkpoint {NEW}", "leave tables", "commit snapshot", "swapped"),
+    *("publish", "on record"),
+]
+
+
+def test_what_only_new_tables_reject_gets_letters_once(world: World) -> None:
+    world.begin({1, 2}, {2, 3, 4})
+    assert world.letters() == [1, 2]
+    assert world.do(Action.SWAP) == 2
+    assert world.rejected() == {2: 1, 3: 2, 4: 2}
+    assert world.letters() == [1, 2, 3, 4]
+    assert [world.do(action) for action in (Action.ROLLBACK, Action.SWAP)] == [0, 0]
+    assert world.rejected() == {2: 1, 3: 2, 4: 2}
+    assert world.letters() == [1, 2, 3, 4]
+
+
+def test_what_only_the_old_tables_rejected_meanwhile_gets_letters_by_a_rollback(
+    world: World,
+) -> None:
+    world.begin({1}, {1})
+    world.do(Action.SWAP)
+    world.compact({OLD: {5, 6}, NEW: {6}})
+    assert world.do(Action.ROLLBACK) == 1
+    assert world.letters() == [1, 5, 6]
+    assert world.rejected() == {1: 1, 5: 4, 6: 3}
+
+
+def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> None:
+    world.begin({1, 2}, {1})
+    before = store.require_current(world.settings).candidate.tables[REJECTED_RECORDS.name]
+    assert world.do(Action.SWAP) == 0
+    assert snapshots.current(world.settings).tables[REJECTED_RECORDS.name] == before
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_each_letter_is_sent_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    world.begin({1}, {1, 2, 3})
+    at: Callable[..., None] = at_step(monkeypatch, run, exchange, rewritten_files)
+    at(step, killed)
+    with pytest.raises(Killed):
+        world.do(Action.SWAP)
+    world.do(Action.SWAP)
+    number = snapshots.current(world.settings).number
+    assert number == 2
+    assert world.rejected() == {1: 1, 2: number, 3: number}
+    assert world.letters() == [1, 2, 3]
+
+
+Arrival = tuple[set[int], set[int]]
+OFFSETS = strategies.sets(strategies.integers(0, 5))
+ACTIONS = strategies.lists(
+    strategies.one_of(
+        strategies.tuples(OFFSETS, OFFSETS), strategies.sampled_from(["swap", "rollback", "send"])
+    ),
+    max_size=8,
+)
+
+
+@example_settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(OFFSETS, OFFSETS, ACTIONS)
+@example(set(), {1}, ["swap", "rollback", ({2}, {3}), "swap", "rollback", "swap"])
+@example({1}, {2}, ["swap", ({1, 2}, {2, 3}), "rollback", ({4}, {5}), "send", "swap"])
+def test_whatever_tables_in_use_have_rejected_has_one_letter(
+    tmp_path_factory: pytest.TempPathFactory,
+    old: set[int],
+    new: set[int],
+    actions: list[str | Arrival],
+) -> None:
+    with memory_kafka(partitions=1, home=tmp_path_factory.mktemp("home")) as kafka:
+        apply_topics(kafka.settings)
+        world = World(kafka)
+        world.begin(old, new)
+        expected, in_use = {*old}, OLD
+        by_folder = {OLD: {*old}, NEW: {*new}}
+        for number, action in enumerate(actions, 1):
+            if action == "send":
+                world.send()
+            elif isinstance(action, str):
+                to = NEW if action == "swap" else OLD
+                if to == in_use:
+                    continue
+                world.do(Action(action))
+                in_use = to
+            else:
+                found = {
+                    folder: {10 * number + offset for offset in some}
+                    for folder, some in zip((OLD, NEW), action, strict=True)
+                }
+                world.compact(found)
+                by_folder = {folder: by_folder[folder] | found[folder] for folder in found}
+            expected |= by_folder[in_use]
+            assert {*world.rejected()} == by_folder[in_use]
+        world.send()
+        assert world.letters() == sorted(expected)
