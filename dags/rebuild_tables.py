@@ -163,7 +163,7 @@ def swap_arguments(context: Context) -> list[str]:
         (answer and answer["why"]) or params["why"] or "",
         max_changed=None if answer else parse_share(params["max_changed"]),
         number=found["rebuild"],
-        compared=found["snapshot"],
+        compared=found.get("snapshot"),  # a run of before has none
     ).as_arguments()
 
 

@@ -123,11 +123,12 @@ def test_a_param_that_there_is_not_is_refused_by_name(dag: Any) -> None:
 
 
 def test_a_swap_that_was_agreed_to_is_by_who_agreed_and_of_what_was_compared(dag: Any) -> None:
-    found = {"return_value": {"rebuild": 2, "share": 0.2}}
+    found = {"return_value": {"rebuild": 2, "share": 0.2, "snapshot": 7}}
     agreed = {ANSWER: {"by": "ben", "why": "as ordered"}}
     made = order(dag, "swap", Task(diff=found, approval=agreed), why="GB", max_changed="1%")
     assert (made.action, made.number, made.by, made.why) == (Action.SWAP, 2, "ben", "as ordered")
     assert made.max_changed is None
+    assert made.compared == 7
     without_a_word = {ANSWER: {"by": "ben", "why": None}}
     assert order(dag, "swap", Task(diff=found, approval=without_a_word), why="GB").why == "GB"
 
