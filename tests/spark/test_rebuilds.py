@@ -128,7 +128,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
             patch.setattr(top_up_module, "MAX_LISTED_RECORDS", 200_000 * (number % 2))
             if number % 3:  # now histories are copied, now compared first, now decoded again
-                patch.setattr(build, "decoder_id", lambda _: "another")
+                patch.setattr(build, "decoder_id", lambda: "another")
             if number % 3 == 2:
                 patch.setattr(build, "is_decoded_alike", lambda *_: False)
             compacted(settings)
@@ -247,7 +247,7 @@ def test_a_history_that_this_decoder_made_is_copied(
         if is_known:
             patch.setattr(decoded_again, "decoded", None)  # nothing is decoded
         else:
-            patch.setattr(build, "decoder_id", lambda _: "another")
+            patch.setattr(build, "decoder_id", lambda: "another")
         start(settings)
     found = store.require_current(settings).candidate
     assert found.decoder == (own if is_known else "another")
@@ -317,7 +317,7 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(decoded_again, "decoded", other)
     for module in (build, decoder_id):
-        monkeypatch.setattr(module, "decoder_id", lambda _: "mended")
+        monkeypatch.setattr(module, "decoder_id", lambda: "mended")
 
 
 def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(

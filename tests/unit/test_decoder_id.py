@@ -3,8 +3,6 @@
 import ast
 import pkgutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,10 +12,6 @@ from shardpost.holders.spark import decoder_id
 HOLDERS = Path(shardpost.holders.__file__).parent
 # What decoding imports that decides nothing of a row: the form of a table's columns.
 OTHERS = {"shardpost.delta.table"}
-
-
-def session(version: str = "4.0.1") -> Any:
-    return SimpleNamespace(version=version)
 
 
 def imported(path: str) -> set[str]:
@@ -52,7 +46,7 @@ def test_it_is_of_all_modules_that_decode() -> None:
 
 @pytest.mark.parametrize("changed", decoder_id.MODULES)
 def test_it_changes_with_the_text_of_each(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = decoder_id.decoder_id(session())
+    before = decoder_id.id_now()
     read = pkgutil.get_data
 
     def other(package: str, path: str) -> bytes | None:
@@ -60,16 +54,28 @@ def test_it_changes_with_the_text_of_each(changed: str, monkeypatch: pytest.Monk
         return text + b"#" if text and path == changed else text
 
     monkeypatch.setattr(pkgutil, "get_data", other)
-    assert decoder_id.decoder_id(session()) != before
+    assert decoder_id.id_now() != before
 
 
-def test_it_changes_with_spark_and_else_stays() -> None:
-    assert decoder_id.decoder_id(session()) == decoder_id.decoder_id(session())
-    assert decoder_id.decoder_id(session("4.0.2")) != decoder_id.decoder_id(session())
+def test_it_changes_with_spark_and_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = decoder_id.id_now()
+    assert decoder_id.id_now() == before
+    monkeypatch.setattr(decoder_id, "version", lambda _: "4.0.2")
+    assert decoder_id.id_now() != before
+
+
+def test_a_process_decodes_as_it_was_started_whatever_is_installed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = decoder_id.decoder_id()
+    monkeypatch.setattr(pkgutil, "get_data", lambda *_: b"an update")
+    assert decoder_id.id_now() != started
+    assert decoder_id.decoder_id() == started
+    assert decoder_id.decoder_with(decoder_id.id_now()) is None
 
 
 def test_rows_of_two_decoders_are_of_none() -> None:
-    own = decoder_id.decoder_id(session())
-    assert decoder_id.decoder_with(session(), own) == own
-    assert decoder_id.decoder_with(session(), "another") is None
-    assert decoder_id.decoder_with(session(), None) is None
+    own = decoder_id.decoder_id()
+    assert decoder_id.decoder_with(own) == own
+    assert decoder_id.decoder_with("another") is None
+    assert decoder_id.decoder_with(None) is None

@@ -2,8 +2,7 @@
 
 import pkgutil
 from hashlib import sha256
-
-from pyspark.sql import SparkSession
+from importlib.metadata import version
 
 # What a record becomes is said by these modules of `shardpost.holders`, and by Spark.
 MODULES = (
@@ -14,20 +13,30 @@ MODULES = (
 )
 
 
-def decoder_with(spark: SparkSession, former: str | None) -> str | None:
+def decoder_with(former: str | None) -> str | None:
     """Return the id of a history that `former` made, once rows are added; None if it is of two."""
-    return former if former == decoder_id(spark) else None
+    return former if former == decoder_id() else None
 
 
-def decoder_id(spark: SparkSession) -> str:
-    """Return the id of the decoder as it is: of the text of its modules, and Spark's version.
+def decoder_id() -> str:
+    """Return the id of the decoder of this process: of its modules' text, and Spark's version.
 
-    A change that changes no row, such as of a comment, gives another id too.
+    The text is that which they had when they were imported: a run that goes on while an update is
+    installed decodes as before. A change that changes no row, such as of a comment, gives another
+    id too.
     """
-    found = sha256(spark.version.encode())
+    return _ID
+
+
+def id_now() -> str:
+    """Return the id of the decoder that is installed now."""
+    found = sha256(version("pyspark").encode())
     for path in MODULES:
         text = pkgutil.get_data("shardpost.holders", path)
         if text is None:
             raise FileNotFoundError(f"shardpost/holders/{path}: expected the text of a module")
         found.update(sha256(text).digest())
     return found.hexdigest()[:16]
+
+
+_ID = id_now()

@@ -137,8 +137,8 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
 def _decoder(run: CompactionRun) -> str | None:
     """Return which decoder made the histories, with what this run has added to them."""
     if run.last is None:
-        return decoder_id(run.spark)
-    return decoder_with(run.spark, run.last.decoder)
+        return decoder_id()
+    return decoder_with(run.last.decoder)
 
 
 def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:

@@ -59,7 +59,7 @@ class Build:
     ) -> None:
         self._settings, self._rebuild, self._pinned = settings, rebuild, pinned
         self._kafka = kafka
-        self._is_of_this_decoder = pinned.decoder == decoder_id(tables.spark)
+        self._is_of_this_decoder = pinned.decoder == decoder_id()
         self._decoded_otherwise = set[str]()
         self.tables = tables
 
@@ -206,7 +206,7 @@ def _build(
     units = [*work.units()]
     before = rebuild.progress
     if {*HISTORIES} <= {*own}:
-        rebuild = _of_decoder(rebuild, decoder_id(spark))
+        rebuild = _of_decoder(rebuild, decoder_id())
     began = time.monotonic()
     for number, unit in enumerate(units, 1):
         if number <= before.units:

@@ -69,9 +69,9 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
         counts=counts,
         country=view.country,
         set_country=view.set_country,
-        history_from=max(filter(None, (view.history_from, at.history_from)), default=None),
+        history_from=at.history_from if rejected is None else view.history_from,
         rebuilt_in=view.rebuilt_in,
-        decoder=at.decoder if rejected is None else decoder_with(spark, view.decoder),
+        decoder=at.decoder if rejected is None else decoder_with(view.decoder),
     )
 
 
