@@ -65,7 +65,7 @@ PARAMS = {
         None,
         type=TEXT,
         title="Country",
-        description="Whose stock counts, such as US. Empty: as `SHARDPOST_COUNTRY` says.",
+        description="Whose stock counts, such as US. Empty: as it is now.",
     ),
     "source": Param(
         None,
@@ -94,7 +94,7 @@ PARAMS = {
         description="The share of positions, and of holders, that may differ, such as 1%, for a "
         "swap without asking. Empty: a person is asked.",
     ),
-    "why": Param(None, type=TEXT, title="Why", description="Recorded on `decisions` with a swap."),
+    "why": Param(None, type=TEXT, title="Why", description="Recorded on `decisions`."),
 }
 
 
@@ -177,22 +177,25 @@ def rollback_arguments(context: Context) -> list[str]:
 @task(doc_md="Gives up the new tables, as was answered; fails if they are in use by now.")
 @in_words()
 def drop(ti: Any = None) -> dict[str, Any]:
-    """Drop the rebuild that was compared."""
-    return _dropped(ti.xcom_pull(task_ids="diff")["rebuild"], even_in_use=False)
+    """Drop the rebuild that was compared, by the person who answered."""
+    answer = ti.xcom_pull(task_ids="approval", key=ANSWER)
+    number = ti.xcom_pull(task_ids="diff")["rebuild"]
+    return _dropped(number, answer["by"], answer["why"], even_in_use=False)
 
 
 @task(doc_md="Gives up the tables that are not in use; there is no rollback afterwards.")
 @in_words()
-def give_up(ti: Any = None) -> dict[str, Any]:
+def give_up(ti: Any = None, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
     """Drop the rebuild that there was at first."""
-    return _dropped(ti.xcom_pull(task_ids="choose", key="rebuild"), even_in_use=True)
+    number = ti.xcom_pull(task_ids="choose", key="rebuild")
+    return _dropped(number, _user_of(dag_run), params["why"], even_in_use=True)
 
 
-def _dropped(number: int, *, even_in_use: bool) -> dict[str, Any]:
-    from shardpost.rebuilds import drop as module
+def _dropped(number: int, by: str, why: str | None, *, even_in_use: bool) -> dict[str, Any]:
+    from shardpost.rebuilds import give_up as module
     from shardpost.settings import load
 
-    rebuild, removed = module.drop(load(), number, even_in_use=even_in_use)
+    rebuild, removed = module.give_up(load(), by, why or "", number, even_in_use=even_in_use)
     return {"rebuild": rebuild.number, "state": "dropped", "removed": removed}
 
 
@@ -213,7 +216,11 @@ def report(ti: Any = None) -> None:
 
 def _user(context: Context) -> str:
     """Return who started the run."""
-    return context["dag_run"].triggering_user_name or SHARDPOST
+    return _user_of(context["dag_run"])
+
+
+def _user_of(dag_run: Any) -> str:
+    return dag_run.triggering_user_name or SHARDPOST
 
 
 @dag(

@@ -30,17 +30,9 @@ def pass_on(
     """
     step("offsets")
     _commit_offsets(settings, unread)
-    published, letters = _publish_and_send(settings, latest)
-    document: dict[str, Any] = {
-        "snapshot": latest.as_json(),
-        "published": published.records,
-        "too_large": published.too_large,
-        "share_holders_compacted": published.is_compacted,
-        "letters": letters,
-        "changed": changed,
-        **asdict(done),
-    }
-    return (NEEDS_ATTENTION if published.needs_attention else DONE), document
+    code, passed_on = publish_and_send(settings, latest)
+    document = {"snapshot": latest.as_json(), **passed_on, "changed": changed, **asdict(done)}
+    return code, document
 
 
 def _commit_offsets(settings: Settings, unread: Unread) -> None:
@@ -51,23 +43,34 @@ def _commit_offsets(settings: Settings, unread: Unread) -> None:
         log.warning("the offsets of group %s were not committed: %s", GROUP, error)
 
 
-def _publish_and_send(settings: Settings, latest: Snapshot) -> tuple[Publication, int]:
-    """Publish, and send letters, each also where the other fails; raise what failed."""
+def publish_and_send(
+    settings: Settings, latest: Snapshot, *, mark: bool = False
+) -> tuple[int, dict[str, Any]]:
+    """Publish, and send letters, each also where the other fails; raise what failed.
+
+    Return the exit code, NEEDS_ATTENTION as `pass_on` says, and the counts as JSON. With `mark`,
+    both are noted to be at this snapshot, also where there was nothing to do.
+    """
     published, letters = Publication(), 0
     failures: dict[str, Exception] = {}
     step("publish")
     try:
-        published = publishing.publish(settings, latest)
+        published = publishing.publish(settings, latest, mark=mark)
     except Exception as error:
         failures[f"publishing to {settings.topic('share-holders')}"] = error
     step("letters")
     try:
-        letters = rejected_letters.send(settings, latest)
+        letters = rejected_letters.send(settings, latest, mark=mark)
     except Exception as error:
         failures[f"the letters of rejected records to {settings.topic('dead-letters')}"] = error
     if failures:
         raise _left_to_do(latest, failures)
-    return published, letters
+    return (NEEDS_ATTENTION if published.needs_attention else DONE), {
+        "published": published.records,
+        "too_large": published.too_large,
+        "share_holders_compacted": published.is_compacted,
+        "letters": letters,
+    }
 
 
 def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> ShardpostError:

@@ -80,16 +80,17 @@ class _Publishing:
         return largest_batch(self.config)
 
 
-def publish(settings: Settings, snapshot: Snapshot) -> Publication:
+def publish(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> Publication:
     """Publish what changed since each partition's published snapshot.
 
+    Where nothing did, it stays that one, unless `mark`: then each partition is at this snapshot.
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
     topic = settings.topic("share-holders")
     found = published_partitions(settings, topic, runs_of(settings, snapshot))
     publishing = _Publishing(settings, snapshot, topic, topic_config(settings, topic))
     is_compacted = _is_compacted(publishing)
-    behind = _behind(publishing, found)
+    behind = _behind(publishing, found, mark=mark)
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
         futures = [pool.submit(_publish_shard, publishing, one) for one in behind]
     failures = [error for future in futures if isinstance(error := future.exception(), Exception)]
@@ -114,11 +115,13 @@ def _is_compacted(publishing: _Publishing) -> bool:
     return policy == "compact"
 
 
-def _behind(publishing: _Publishing, found: Sequence[PublishedPartition]) -> list[TopicPartition]:
-    """Return the partitions to which something is to be published."""
+def _behind(
+    publishing: _Publishing, found: Sequence[PublishedPartition], *, mark: bool
+) -> list[TopicPartition]:
+    """Return the partitions to which something is to be published; with `mark` all that lag."""
     settings, snapshot, largest = publishing.settings, publishing.snapshot, publishing.largest
     behind = [one for one in found if one.since(largest) < snapshot.number]
-    if not any(one.wrong or one.has_all_to_come(largest) for one in behind):
+    if not (mark or any(one.wrong or one.has_all_to_come(largest) for one in behind)):
         since = min((one.since(largest) for one in behind), default=snapshot.number)
         if not _has_changes(settings, snapshot, since):
             return []

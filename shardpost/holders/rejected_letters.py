@@ -50,20 +50,22 @@ ROWS_AT_ONCE = 128
 BATCH_ROWS = 10_000  # of numbers alone
 
 
-def send(settings: Settings, snapshot: Snapshot) -> int:
+def send(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> int:
     """Send what was rejected since the last time, up to a snapshot; return how many letters.
 
-    FencedError if a newer run has taken over.
+    Where nothing was, it is not noted, unless `mark`. FencedError if a newer run has taken over.
     """
     if not snapshot.counts.rejected:
         return 0
     table = DeltaTable(path_of(settings, SNAPSHOTS))
     sent = table.transaction_version(SENT) or 0
-    if not _any_after(settings, snapshot, sent):
-        return 0
-    count = _Sending(settings, snapshot, str(table.metadata().id)).send(sent)
-    step("letters sent")
-    note_transaction(settings, SENT, snapshot.number)
+    any_is_left = _any_after(settings, snapshot, sent)
+    count = 0
+    if any_is_left:
+        count = _Sending(settings, snapshot, str(table.metadata().id)).send(sent)
+        step("letters sent")
+    if any_is_left or (mark and sent < snapshot.number):
+        note_transaction(settings, SENT, snapshot.number)
     return count
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shardpost.errors import UsageError
 from shardpost.holders.model.tables import VIEW
-from shardpost.rebuilds.model.rebuild import Source, with_dependents
+from shardpost.rebuilds.model.rebuild import HISTORIES, Source, with_dependents
 from shardpost.shares import parse_share
 from shardpost.spark.job_arguments import job_parser
 
@@ -24,7 +25,7 @@ class Action(StrEnum):
 class Order:
     """What is to be done, by whom, and why.
 
-    `country` and `tables` are for START; None and () mean SHARDPOST_COUNTRY and all. `number` is
+    `country` and `tables` are for START; None and () mean the country in force and all. `number` is
     the rebuild that is meant by the others; None means that whose tables are there. A swap is
     refused if more than the share `max_changed` differs; None means any. It is refused, too, if
     tables were swapped since the snapshot `compared`, at which somebody agreed to it.
@@ -39,6 +40,14 @@ class Order:
     max_changed: float | None = None
     number: int | None = None
     compared: int | None = None
+
+    def __post_init__(self) -> None:
+        """UsageError for a source of which the tables are not made."""
+        if self.source is Source.KAFKA and self.tables and not {*HISTORIES} <= {*self.tables}:
+            raise UsageError(
+                f"tables {', '.join(self.tables)} from kafka: only the histories are read from the"
+                " topics. Rebuild all tables, or these from the history"
+            )
 
     def as_arguments(self) -> list[str]:
         """Return the arguments of the job that make this order."""
@@ -64,7 +73,7 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument("--by", required=True, help="who wants it")
     made.add_argument("--why", default="", help="why; recorded on `decisions`")
     made.add_argument("--from", dest="source", choices=[*Source], type=Source, default="history")
-    made.add_argument("--country", help="whose stock counts; default: SHARDPOST_COUNTRY")
+    made.add_argument("--country", help="whose stock counts; default: as now")
     made.add_argument("--tables", default="", help="names, with commas; default: all")
     made.add_argument("--max-changed", type=parse_share, help="such as 1%%; default: any share")
     made.add_argument("--rebuild", type=int, help="its number; default: the one that there is")

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
+from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Order
 from shardpost.rebuilds.model.rebuild import (
+    HISTORIES,
     Rebuild,
     Standing,
     folder_of,
@@ -29,7 +31,8 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     ShardpostError if there is another one, or its tables are in use.
     """
     last = snapshots.current(settings)
-    country = order.country if order.country is not None else settings.country
+    in_force = last.country_now(settings.country)
+    country = order.country if order.country is not None else in_force
     found = store.current(settings)
     if found is None:
         return _new(settings, order, last, country)
@@ -37,12 +40,23 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     wanted = (order.source, country, order.tables)
     is_same = (found.source, found.country, found.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
+        _require_decoder(found, standing)
         log.info("rebuild %d is %s: going on with it", found.number, standing)
         return found
     raise ShardpostError(
         f"rebuild {found.number} (of {', '.join(found.tables)}, country {found.country}, from"
         f" {found.source}) is {standing}: {_ADVICE[standing]}"
     )
+
+
+def _require_decoder(found: Rebuild, standing: Standing) -> None:
+    """Refuse to go on with histories that another decoder than the installed one has made."""
+    begun_ = found.progress.units or standing is Standing.READY
+    if begun_ and {*HISTORIES} <= {*found.tables} and found.candidate.decoder != decoder_id():
+        raise ShardpostError(
+            f"rebuild {found.number} is {standing}, and its records were decoded by other code"
+            f" than is installed now: {_ADVICE[standing] if standing is Standing.READY else _DROP}"
+        )
 
 
 _DROP = "drop it first with `shardpost rebuild drop`"

@@ -1,6 +1,6 @@
 """Giving up the tables beside those in use, and removing them from the disk."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from shardpost.delta import snapshots, stored_files
@@ -20,13 +20,18 @@ class OpenRebuildError(ShardpostError):
 
 
 def drop(
-    settings: Settings, number: int | None = None, *, even_in_use: bool = True
+    settings: Settings,
+    number: int | None = None,
+    *,
+    even_in_use: bool = True,
+    decide: Callable[[Rebuild], None] | None = None,
 ) -> tuple[Rebuild, list[str]]:
     """Give up the tables beside those in use; return the rebuild, and the folders that went.
 
     Of a rebuild that is in use that are the tables before it: there is no rollback any more. What
     kept snapshots name stays until the maintenance thins them. The rebuild of a number may be
-    dropped already; ShardpostError if it is in use, unless `even_in_use`.
+    dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` puts it on
+    record, right before.
     """
     with rebuilding(settings, wait=settings.lock_wait):
         found = store.require_current(settings) if number is None else store.get(settings, number)
@@ -35,6 +40,9 @@ def drop(
                 f"rebuild {found.number} is in use by now: put the tables before it in use first,"
                 " with `shardpost rebuild rollback`"
             )
+        if decide:
+            decide(found)
+            step("drop on record")
         found = store.update(settings, replace(found, state=State.DROPPED))
         step("dropped")
         return found, remove_unnamed(settings)

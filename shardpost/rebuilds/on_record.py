@@ -1,5 +1,6 @@
-"""What was decided about a rebuild, on record in the topic `decisions`."""
+"""What was decided about a rebuild, on record in the topic `decisions`, as `rebuild/<number>`."""
 
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -10,33 +11,49 @@ from shardpost.rebuilds.arguments import Order
 from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.settings import Settings
 
+Headers = Mapping[str, bytes]
+
 
 def record(
     settings: Settings, order: Order, rebuild: Rebuild, snapshot: int, *, again: bool = False
 ) -> None:
-    """Put a swap, either way, on record, about `rebuild/<number>`.
+    """Put a swap, either way, on record.
 
     `again` if an earlier run may have done so for that snapshot: it is there once then.
     """
-    about = f"rebuild/{rebuild.number}"
-    decision = Decision(about.encode(), Kind.SWAPPED, order.by, datetime.now(UTC), order.why)
+    decision = _decision(rebuild, Kind.SWAPPED, order.by, order.why)
     headers = {"action": str(order.action).encode(), "snapshot": str(snapshot).encode()}
-    with closing(
-        Transactions(
-            settings,
-            f"{settings.topic('decisions')}/{about}",
-            fenced=f"somebody else decides about {about}, too; the tables are swapped",
-            failed="the decision cannot be written ({reason}): the tables are swapped, and nothing"
-            " is on record",
-        )
-    ) as transactions:
+    with closing(_transactions(settings, decision, "the tables are swapped")) as transactions:
         transactions.open()
         if not (again and _is_on_record(settings, decision, headers, rebuild.started_at)):
             transactions.write([decisions_topic.written(settings, decision, headers)])
 
 
+def record_drop(settings: Settings, rebuild: Rebuild, by: str, why: str) -> None:
+    """Put a drop on record, once; it is carried out afterwards."""
+    decision, headers = _decision(rebuild, Kind.DISCARDED, by, why), {"action": b"drop"}
+    with closing(_transactions(settings, decision, "nothing is dropped")) as transactions:
+        transactions.open()
+        if not _is_on_record(settings, decision, headers, rebuild.started_at):
+            transactions.write([decisions_topic.written(settings, decision, headers)])
+
+
+def _decision(rebuild: Rebuild, kind: Kind, by: str, why: str) -> Decision:
+    return Decision(f"rebuild/{rebuild.number}".encode(), kind, by, datetime.now(UTC), why)
+
+
+def _transactions(settings: Settings, decision: Decision, done: str) -> Transactions:
+    about = decision.about.decode()
+    return Transactions(
+        settings,
+        f"{settings.topic('decisions')}/{about}",
+        fenced=f"somebody else decides about {about}, too; {done}",
+        failed=f"the decision cannot be written ({{reason}}): {done}, and nothing is on record",
+    )
+
+
 def _is_on_record(
-    settings: Settings, decision: Decision, headers: dict[str, bytes], since: datetime
+    settings: Settings, decision: Decision, headers: Headers, since: datetime
 ) -> bool:
     since = since.replace(microsecond=0)  # the times of decisions are of whole seconds
     return any(

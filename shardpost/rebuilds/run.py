@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardpost.decisions.decision import SHARDPOST
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import publishing, rejected_letters
+from shardpost.holders.pass_on import publish_and_send
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action, Order
 from shardpost.rebuilds.begin import begun
@@ -17,6 +18,7 @@ from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.locked import compacting, rebuilding
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.on_record import record
+from shardpost.rebuilds.sides import unknown_former
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.steps import step
@@ -98,41 +100,43 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
         _require_agreed(order, rebuild, last)
         rebuild = _at(settings, rebuild, last, work)
         beside = rebuild.beside(last)
-        if beside is None:  # a copy that was made in the moment of a swap
-            raise ShardpostError(
-                f"rebuild {rebuild.number}: where the tables before it are is not known: there is"
-                " no rollback"
-            )
+        if beside is None:
+            raise unknown_former(rebuild)
         if order.max_changed is not None:
             found = compare(settings, last, beside)
             if found.share > order.max_changed:
                 said = {**_result(settings, rebuild), "difference": found.as_json()}
                 return NEEDS_ATTENTION, said | {"refused": _too_many(found.share, order)}
+        _record_former(order, settings, rebuild, last)
         step("publish what is left")
-        _pass_on(settings, last)
+        # Rows of the tables beside may have any number up to that of `last`: none is news.
+        publish_and_send(settings, last, mark=True)
         made, rebuild, count = exchange(settings, rebuild, last, beside)
-        step("publish")
-        passed_on = _pass_on(settings, made)
-    step("on record")
-    record(settings, order, rebuild, made.number)
+        step("on record")
+        record(settings, order, rebuild, made.number)
+        step("publish the difference")
+        code, passed_on = publish_and_send(settings, made)
     done = _result(settings, rebuild)
-    return DONE, done | {"committed": made.number, "changed_holders": count} | passed_on
+    return code, done | {"committed": made.number, "changed_holders": count} | passed_on
 
 
 def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> JobResult:
     """Do what a run that was killed after its commit has left undone."""
     assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
-    step("publish")
-    passed_on = _pass_on(settings, last)
     step("on record")
     record(settings, order, rebuild, last.rebuilt_in, again=True)
-    return DONE, _result(settings, rebuild) | passed_on
+    step("publish the difference")
+    code, passed_on = publish_and_send(settings, last)
+    return code, _result(settings, rebuild) | passed_on
 
 
-def _pass_on(settings: Settings, snapshot: Snapshot) -> dict[str, int]:
-    """Publish the lists of a snapshot, and send letters of what it rejected; return the counts."""
-    published = publishing.publish(settings, snapshot).records
-    return {"published": published, "letters": rejected_letters.send(settings, snapshot)}
+def _record_former(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> None:
+    """Put the swap before this one on record, if the run that did it was killed before that."""
+    if rebuild.was_swapped(last):
+        assert last.rebuilt_in is not None  # noqa: S101 - it was swapped
+        other = Action.SWAP if order.action is Action.ROLLBACK else Action.ROLLBACK
+        former = Order(other, SHARDPOST, "it was committed by a run that was killed before this")
+        record(settings, former, rebuild, last.rebuilt_in, again=True)
 
 
 def _too_many(share: float, order: Order) -> str:

@@ -8,7 +8,7 @@ from shardpost.errors import ShardpostError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.compare import compare
 from shardpost.rebuilds.model.difference import Difference
-from shardpost.rebuilds.model.rebuild import Standing
+from shardpost.rebuilds.model.rebuild import Rebuild, Standing
 from shardpost.settings import Settings
 
 
@@ -35,11 +35,23 @@ def compared(settings: Settings, number: int | None = None) -> Difference:
         )
     candidate, former = rebuild.candidate, rebuild.former
     if standing is Standing.IN_USE:
-        assert former is not None  # noqa: S101 - swapped
+        if former is None:
+            raise unknown_former(rebuild)
         is_same = candidate.number == former.number
         new = candidate if is_same else _in_use_at(settings, newest, former.number)
         return compare(settings, former, new)
     return compare(settings, _in_use_at(settings, newest, candidate.number), candidate)
+
+
+def unknown_former(rebuild: Rebuild) -> ShardpostError:
+    """Return what is wrong where a rebuild is in use and does not know the tables before it.
+
+    So it is in a copy of the tables that was made in the moment of a swap.
+    """
+    return ShardpostError(
+        f"rebuild {rebuild.number}: where the tables before it are is not known: they can neither"
+        " be compared nor put in use again; `shardpost rebuild drop` gives them up"
+    )
 
 
 def _in_use_at(settings: Settings, newest: Snapshot, number: int) -> Snapshot:

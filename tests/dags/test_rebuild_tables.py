@@ -17,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
 from shardpost.orchestration import ANSWER, approval
-from shardpost.rebuilds import drop, sides
+from shardpost.rebuilds import give_up, sides
 from shardpost.rebuilds.arguments import Action, order_of_arguments
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.settings import Settings
@@ -207,32 +207,34 @@ def test_a_rollback_does_nothing_else(
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
-    found = []
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
 
-    def dropped(_settings: Settings, number: int, *, even_in_use: bool) -> Any:
-        found.append((number, even_in_use))
+    def dropped(_settings: Settings, by: str, why: str, number: int, *, even_in_use: bool) -> Any:
+        found.append((by, why, number, even_in_use))
         return SimpleNamespace(number=number), ["positions.3"]
 
-    monkeypatch.setattr(drop, "drop", dropped)
+    monkeypatch.setattr(give_up, "give_up", dropped)
     return found
 
 
 def test_a_drop_that_is_asked_for_gives_up_a_rollback_too(
-    dag: Any, one_rebuild: None, seen: list[tuple[int, bool]]
+    dag: Any, one_rebuild: None, seen: list[tuple[object, ...]]
 ) -> None:
-    run = dag.test(run_conf={"action": "drop"})
+    run = dag.test(run_conf={"action": "drop", "why": "a typo"})
     assert run.state == "success"
-    assert seen == [(3, True)]
+    assert seen == [("shardpost", "a typo", 3, True)]
     done = [name for name, state in states(run).items() if state == "success"]
     assert sorted(done) == ["choose", "give_up", "report"]
 
 
 def test_an_answer_to_drop_spares_tables_that_are_in_use_by_now(
-    dag: Any, seen: list[tuple[int, bool]]
+    dag: Any, seen: list[tuple[object, ...]]
 ) -> None:
-    dag.task_dict["drop"].python_callable(Task(diff={"return_value": {"rebuild": 2}}))
-    assert seen == [(2, False)]
+    answer = {ANSWER: {"by": "ben", "why": "not now"}}
+    done = Task(diff={"return_value": {"rebuild": 2}}, approval=answer)
+    dag.task_dict["drop"].python_callable(done)
+    assert seen == [("ben", "not now", 2, False)]
 
 
 def test_a_person_is_told_and_the_task_takes_no_slot_while_it_waits(

@@ -91,6 +91,21 @@ class World:
             rebuilt_in=view.rebuilt_in,
         )
 
+    def number_all(self, folder: str, number: int) -> None:
+        """Give all rejected records of the tables beside the number of a snapshot."""
+        found = store.require_current(self.settings)
+        there = rows(
+            self.settings,
+            'SELECT "offset" FROM rejected_records',
+            at_snapshot(found.candidate, REJECTED_RECORDS),
+        )
+        table = replace(REJECTED_RECORDS, folder=folder)
+        made = self._rows({row["offset"] for row in there}, number)
+        version = overwrite(self.settings, table, made)
+        tables = {**found.candidate.tables, REJECTED_RECORDS.name: version}
+        candidate = replace(found.candidate, tables=tables)
+        store.update(self.settings, replace(found, candidate=candidate))
+
     def do(self, action: Action) -> int:
         """Swap or roll back; return how many letters that sent."""
         work = run.SparkWork(needs_spark, self.top_up)
@@ -138,7 +153,7 @@ OLD = "rejected_records"
 STEPS = [
     *("publish what is left", "holders that differ", "newly rejected", f"write {NEW}"),
     *(f"commit {NEW}", f"checkpoint {NEW}", "leave tables", "commit snapshot", "swapped"),
-    *("publish", "on record"),
+    *("on record", "publish the difference"),
 ]
 
 
@@ -162,6 +177,17 @@ def test_what_only_the_old_tables_rejected_meanwhile_gets_letters_by_a_rollback(
     assert world.do(Action.ROLLBACK) == 1
     assert world.letters() == [1, 5, 6]
     assert world.rejected() == {1: 1, 5: 4, 6: 3}
+
+
+def test_what_both_reject_gets_no_second_letter_whatever_its_rows_are_numbered(
+    world: World,
+) -> None:
+    """Tables that were made from the topics have the number of the snapshot they were made of."""
+    world.begin({1}, {1})
+    world.compact({OLD: set()})
+    world.number_all(NEW, 2)
+    assert world.do(Action.SWAP) == 0
+    assert world.letters() == [1]
 
 
 def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> None:

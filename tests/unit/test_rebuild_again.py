@@ -10,16 +10,20 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError
-from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders import publishing
+from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
+from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.kafka.partitioning import partition_of
 from shardpost.rebuilds import drop, exchange, run, store
-from shardpost.rebuilds.arguments import Action, Order
+from shardpost.rebuilds.arguments import Action, Order, tables_of
 from shardpost.rebuilds.begin import begun
-from shardpost.rebuilds.model.rebuild import Rebuild, State
+from shardpost.rebuilds.give_up import give_up
+from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
-from tests.support.committed_snapshot import SHARDS, commit_snapshot, published
+from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
 from tests.support.histories import overwrite
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -85,7 +89,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]],
     return at_step(monkeypatch, run, exchange)
 
 
-@pytest.mark.parametrize("step", ["swapped", "publish", "on record"])
+@pytest.mark.parametrize("step", ["swapped", "on record", "publish the difference"])
 def test_a_swap_that_was_killed_after_its_commit_is_ended_by_its_repetition(
     kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
 ) -> None:
@@ -93,7 +97,7 @@ def test_a_swap_that_was_killed_after_its_commit_is_ended_by_its_repetition(
     with pytest.raises(Killed):
         done(kafka.settings, Action.SWAP)
     assert snapshots.current(kafka.settings).number == 3
-    assert on_record(kafka.settings) == []
+    assert len(on_record(kafka.settings)) == (step == "publish the difference")
     again = done(kafka.settings, Action.SWAP)
     assert again["state"] == "in use"
     assert "committed" not in again
@@ -137,6 +141,105 @@ def test_a_swap_that_was_agreed_to_is_not_done_again_after_a_rollback(
     with pytest.raises(ShardpostError, match=r"compared at snapshot 2, but .* at snapshot 4"):
         done(kafka.settings, Action.SWAP, compared=compared)
     assert done(kafka.settings, Action.SWAP, compared=4)["state"] == "in use"
+
+
+@pytest.mark.parametrize("step", ["swapped", "on record"])
+def test_a_swap_that_was_killed_after_its_commit_is_on_record_by_the_rollback(
+    kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
+) -> None:
+    at(step, killed)
+    with pytest.raises(Killed):
+        done(kafka.settings, Action.SWAP)
+    assert done(kafka.settings, Action.ROLLBACK)["committed"] == 4
+    assert on_record(kafka.settings) == [
+        ("shardpost", "rebuild/2", b"swap", b"3"),
+        ("anna", "rebuild/2", b"rollback", b"4"),
+    ]
+
+
+@pytest.mark.parametrize("step", ["leave tables", "commit snapshot"])
+@pytest.mark.parametrize("was_swapped", [False, True])
+def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
+    kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str, was_swapped: bool
+) -> None:
+    first, other = Action.SWAP, Action.ROLLBACK
+    if was_swapped:
+        done(kafka.settings, Action.SWAP)
+        first, other = other, first
+    recorded = on_record(kafka.settings)
+    at(step, killed)
+    with pytest.raises(Killed):
+        done(kafka.settings, first)
+    newest = snapshots.current(kafka.settings)
+    expected = Standing.IN_USE if was_swapped else Standing.READY
+    assert store.require_current(kafka.settings).standing(newest) is expected
+    if was_swapped:
+        assert "committed" not in done(kafka.settings, other)  # it is in use already
+    else:
+        with pytest.raises(ShardpostError, match="expected one that is in use, found one that is"):
+            done(kafka.settings, other)
+    assert on_record(kafka.settings) == recorded
+    assert done(kafka.settings, first)["committed"] == newest.number + 1
+
+
+def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_none(
+    kafka: MemoryKafka,
+) -> None:
+    """The rows beside have the number of the snapshot that they were built of."""
+    first = replace(snapshots.current(kafka.settings), number=1)
+    assert publishing.publish(kafka.settings, first).records == 1
+    found = begun(kafka.settings, Order(Action.START, "me", tables=OWN))
+    rows = [
+        {"client": client, "positions": ["1"], "snapshot": 2, "shard": partition_of(client, SHARDS)}
+        for client in ("client", "other")
+    ]
+    version = overwrite(kafka.settings, SHARE_HOLDERS.located(found.folders), rows)
+    versions = {**found.candidate.tables, SHARE_HOLDERS.name: version}
+    candidate = replace(found.candidate, tables=versions)
+    store.update(kafka.settings, replace(found, candidate=candidate, state=State.BUILT))
+    swapped = done(kafka.settings, Action.SWAP)
+    assert (swapped["changed_holders"], swapped["published"]) == (1, 1)
+    assert sorted(record.key or b"" for record in records(kafka)) == [b"client", b"other"]
+
+
+def test_a_drop_is_on_record_once_with_who_and_why(
+    kafka: MemoryKafka, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_step(monkeypatch, drop)("drop on record", killed)
+    with pytest.raises(Killed):
+        give_up(kafka.settings, "anna", "a typo")
+    assert store.require_current(kafka.settings) == rebuild
+    give_up(kafka.settings, "anna", "a typo")
+    assert store.current(kafka.settings) is None
+    [(decision, headers)] = decisions.list_all(kafka.settings)
+    assert (decision.about, decision.who, decision.why) == (b"rebuild/2", "anna", "a typo")
+    assert (decision.kind, headers) == ("discarded", {"action": b"drop"})
+
+
+def test_without_a_country_it_is_the_one_in_force(kafka: MemoryKafka, rebuild: Rebuild) -> None:
+    done(kafka.settings, Action.SWAP)
+    drop.drop(kafka.settings)
+    again = begun(kafka.settings, Order(Action.START, "me", tables=OWN))
+    assert (kafka.settings.country, again.country) == ("US", "GB")
+
+
+def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: MemoryKafka) -> None:
+    settings = kafka.settings
+    versions = {table.name: overwrite(settings, table, []) for table in VIEW}
+    last = snapshots.current(settings)
+    snapshots.commit(settings, replace(last, number=3, tables={**versions, **last.tables}))
+    order = Order(Action.START, "me", tables=tables_of(""))
+    found = begun(settings, order)
+    assert begun(settings, order) == found  # nothing is decoded yet
+    progress = replace(found.progress, units=1)
+    candidate = replace(found.candidate, decoder=decoder_id())
+    found = store.update(settings, replace(found, progress=progress, candidate=candidate))
+    assert begun(settings, order) == found
+    other = replace(found, candidate=replace(candidate, decoder="another"))
+    for state, advice in ((State.BUILDING, "drop it first"), (State.BUILT, "swap it, or drop it")):
+        store.update(settings, replace(other, state=state))
+        with pytest.raises(ShardpostError, match=f"decoded by other code.*: {advice}"):
+            begun(settings, order)
 
 
 @pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])

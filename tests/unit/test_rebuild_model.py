@@ -83,17 +83,27 @@ def test_a_later_rebuild_leaves_other_folders_as_they_are() -> None:
 
 
 def test_where_it_stands_is_said_by_the_newest_snapshot() -> None:
-    old, new = snapshot(4), snapshot(4, folders={"share_holders": "share_holders.2"})
+    of_it = {"share_holders": "share_holders.2"}
+    old, new = snapshot(4), snapshot(5, folders=of_it, rebuilt_in=5)
     assert rebuild().standing(old) is Standing.BUILDING
     built = rebuild(state=State.BUILT)
     assert built.standing(old) is Standing.READY
     assert built.beside(old) == built.candidate
     swapped = replace(built, former=old, swaps=1)
+    assert swapped.standing(old) is Standing.READY  # it was killed before its commit
     assert swapped.standing(new) is Standing.IN_USE
     assert swapped.beside(new) == old
-    assert replace(swapped, swaps=2).standing(old) is Standing.ROLLED_BACK
+    back = snapshot(6, rebuilt_in=6)
+    assert swapped.standing(back) is Standing.ROLLED_BACK
     dropped = replace(swapped, state=State.DROPPED)
-    assert (dropped.standing(new), dropped.standing(old)) == (Standing.FINAL, Standing.DROPPED)
+    assert (dropped.standing(new), dropped.standing(back)) == (Standing.FINAL, Standing.DROPPED)
+
+
+def test_it_is_in_use_for_good_while_any_of_its_tables_is() -> None:
+    of_it = ("positions", "share_holders")
+    dropped = replace(rebuild(state=State.DROPPED), tables=of_it)
+    later = snapshot(9, folders={"positions": "positions.2", "share_holders": "share_holders.3"})
+    assert dropped.standing(later) is Standing.FINAL
 
 
 def test_the_country_in_force_follows_the_setting_only_when_that_is_changed() -> None:
@@ -141,12 +151,18 @@ def test_the_share_that_differs_is_the_larger_of_positions_and_holders() -> None
 
 def test_an_order_comes_through_the_arguments_of_its_job() -> None:
     for order in (
-        Order(Action.START, "me & you", "", Source.KAFKA, "GB", tables_of("positions")),
+        Order(Action.START, "me & you", "", Source.KAFKA, "GB", tables_of("client_events")),
         Order(Action.START, "me", "", Source.HISTORY, None, ALL),
         Order(Action.SWAP, "me", "--why=not", tables=ALL, max_changed=0.01, number=12),
         Order(Action.ROLLBACK, "-x", "", tables=ALL),
     ):
         assert order_of_arguments(order.as_arguments()) == order
+
+
+@pytest.mark.parametrize("names", ["positions", "share_holders", "clients"])
+def test_tables_without_their_histories_are_not_made_from_kafka(names: str) -> None:
+    with pytest.raises(UsageError, match="only the histories are read from the topics"):
+        Order(Action.START, "me", source=Source.KAFKA, tables=tables_of(names))
 
 
 def test_progress_says_share_rate_and_the_time_that_is_left() -> None:

@@ -4,14 +4,17 @@ import json
 
 import click
 
-from shardpost.commands.options import AS_JSON
+from shardpost.commands.options import AS_JSON, BY, who
+from shardpost.commands.rebuild.swap import WHY
 from shardpost.errors import DONE
 from shardpost.settings import load
 
 
 @click.command("drop")
+@WHY
+@BY
 @AS_JSON
-def drop_command(as_json: bool) -> int:
+def drop_command(why: str, by: str | None, as_json: bool) -> int:
     """Give up the tables beside those in use.
 
     Of a rebuild that was not swapped that are the new tables; of one that is in use the old ones,
@@ -19,10 +22,10 @@ def drop_command(as_json: bool) -> int:
     tables thins them.
     """
     from shardpost.delta.table_errors import table_errors
-    from shardpost.rebuilds.drop import drop
+    from shardpost.rebuilds.give_up import give_up
 
     with table_errors():
-        rebuild, removed = drop(load())
+        rebuild, removed = give_up(load(), who(by), why)
     if as_json:
         click.echo(json.dumps({"rebuild": rebuild.number, "removed": removed}))
     else:

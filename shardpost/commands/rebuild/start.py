@@ -8,7 +8,7 @@ from shardpost.errors import UsageError
 
 
 @click.command("start")
-@click.option("--country", metavar="CODE", help="Whose stock counts; by default SHARDPOST_COUNTRY.")
+@click.option("--country", metavar="CODE", help="Whose stock counts; by default as now.")
 @click.option(
     "--from",
     "source",

@@ -69,7 +69,8 @@ class Rebuild:
     `tables` are the names of those that are computed anew, `pinned` the snapshot that it began
     with. `candidate` are the new tables where they were last beside those in use; `former` the old
     ones where they last were in use, once they were swapped. `missing` are ranges of a topic that
-    Kafka held no more, in words. `swaps` is how many times tables were swapped.
+    Kafka held no more, in words. `swaps` is how many times a swap, either way, was begun, also if
+    it was killed before its commit.
     """
 
     number: int
@@ -99,7 +100,17 @@ class Rebuild:
 
     def is_in_use(self, newest: Snapshot) -> bool:
         """Tell whether its tables are those of the newest snapshot."""
-        return all(newest.folders.get(name) == one for name, one in self.folders.items())
+        return all(self._in_use(newest))
+
+    def was_swapped(self, newest: Snapshot) -> bool:
+        """Tell whether its tables were in use at some time since it began.
+
+        By what was committed: a run that was killed before its commit has swapped nothing.
+        """
+        return (newest.rebuilt_in or 0) > self.pinned
+
+    def _in_use(self, newest: Snapshot) -> list[bool]:
+        return [newest.folders.get(name) == one for name, one in self.folders.items()]
 
     def beside(self, newest: Snapshot) -> Snapshot | None:
         """Return the tables that are beside those in use."""
@@ -116,12 +127,12 @@ class Rebuild:
     def standing(self, newest: Snapshot) -> Standing:
         """Return where it is."""
         if self.state is State.DROPPED:
-            return Standing.FINAL if self.is_in_use(newest) else Standing.DROPPED
+            return Standing.FINAL if any(self._in_use(newest)) else Standing.DROPPED
         if self.state is State.BUILDING:
             return Standing.BUILDING
         if self.is_in_use(newest):
             return Standing.IN_USE
-        return Standing.ROLLED_BACK if self.swaps else Standing.READY
+        return Standing.ROLLED_BACK if self.was_swapped(newest) else Standing.READY
 
 
 def folder_of(table: str, number: int) -> str:
