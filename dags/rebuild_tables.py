@@ -91,8 +91,8 @@ PARAMS = {
         type=TEXT,
         format=SHARE,
         title="Swap by itself up to",
-        description="The share of positions, and of holders, that may differ, such as 1%, for a "
-        "swap without asking. Empty: a person is asked.",
+        description="The share of positions, of holders, of contacts and of exchanges that may "
+        "differ, such as 1%, for a swap without asking. Empty: a person is asked.",
     ),
     "why": Param(None, type=TEXT, title="Why", description="Recorded on `decisions`."),
 }
@@ -136,7 +136,7 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
     some = samples(found)
     for line in [*found.counts_in_words(), *some]:
         log.info(line)
-    counts = {"positions": vars(found.positions), "holders": vars(found.holders)}
+    counts = {name: vars(one) for name, one in found.counts.items()}
     asked = {"share": found.share, "samples": some, "question": question(built["rebuild"], found)}
     return {"rebuild": built["rebuild"], "snapshot": found.old["snapshot"]} | counts | asked
 

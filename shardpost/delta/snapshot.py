@@ -186,6 +186,7 @@ class Snapshot:
                 for topic, partitions in self.end_offsets.items()
             },
             "tables": dict(self.tables),
+            "folders": dict(self.folders),
             "positions": self.counts.positions,
             "holders": self.counts.holders,
             "rejected": self.counts.rejected,

@@ -13,10 +13,12 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
 from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.rebuilds.compare_others import compare_others
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.settings import Settings
 
 SAMPLES = 20
+OF_EACH_KIND = 7
 VALUES = ("client", "ticker", "amount", "exchange")
 _RECORD = (*VALUES, '"partition"', "offset", "timestamp")
 _SIDES = ("old", "new")
@@ -42,19 +44,26 @@ compared AS (
 )
 """
 _COUNTS = "SELECT difference, count(*) AS n FROM compared GROUP BY difference"
-_DIFFERENT = "SELECT * FROM compared WHERE difference <> 'equal' ORDER BY difference, id"
+_SOME = f"""
+SELECT * FROM (
+  SELECT c.*, ROW_NUMBER() OVER (PARTITION BY c.difference ORDER BY c.id) AS nth FROM compared c
+  WHERE c.difference <> 'equal'
+) s WHERE s.nth <= {OF_EACH_KIND} ORDER BY s.difference, s.id LIMIT {SAMPLES}
+"""  # noqa: S608 - constants
 
 
 def compare(settings: Settings, old: Snapshot, new: Snapshot) -> Difference:
     """Return what two views differ in, with some samples."""
     of_positions = _of(settings, _positions_sql("o.key"), both(old, new, POSITIONS))
     of_holders = _of(settings, holders_sql("o.client"), both(old, new, SHARE_HOLDERS))
+    others, of_others = compare_others(settings, old, new)
     samples: list[dict[str, Any]] = []
     if of_positions.different:
         samples += _sampled_positions(settings, old, new)
     if of_holders.different:
         samples += _sampled_holders(settings, old, new)
-    return Difference(_side(old), _side(new), of_positions, of_holders, samples)
+    samples += of_others
+    return Difference(_side(old), _side(new), of_positions, of_holders, samples, others)
 
 
 def holders_sql(columns: str, which: str = "true") -> str:
@@ -97,7 +106,7 @@ def _sampled_positions(settings: Settings, old: Snapshot, new: Snapshot) -> list
             for name in _RECORD
         ]
     )
-    sql = f"{_positions_sql(columns).strip()} {_DIFFERENT} LIMIT {SAMPLES}"
+    sql = f"{_positions_sql(columns).strip()} {_SOME}"
     topic = settings.topic("positions")
     return [
         {
@@ -119,7 +128,7 @@ def _record(row: dict[str, Any], side: str, topic: str) -> dict[str, Any] | None
 
 def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
     columns = "COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new"
-    sql = f"{holders_sql(columns)} {_DIFFERENT} LIMIT {SAMPLES}"
+    sql = f"{holders_sql(columns)} {_SOME}"
     found = rows(settings, sql, both(old, new, SHARE_HOLDERS))
     ids = {id_ for row in found for id_ in _in_one(row)}
     records = _records(settings, old, new, sorted(ids)[: 10 * SAMPLES])
@@ -155,7 +164,8 @@ def _records(
     found: dict[str, list[dict[str, Any]]] = {}
     for side, view in zip(_SIDES, (old, new), strict=True):
         sql = (
-            f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country"  # noqa: S608
+            f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country,"  # noqa: S608
+            ' e."partition" AS e_partition, e."offset" AS e_offset'
             f" FROM {side}_positions p LEFT JOIN {side}_exchanges e"
             " ON p.exchange = e.key AND e.is_open"
             f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
@@ -164,12 +174,20 @@ def _records(
             one = {"position": row["key"], "topic": settings.topic("positions")}
             one |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
             one["timestamp"] = row["timestamp"].isoformat()
+            one["country_by"] = _place_of_country(row, settings.topic("exchanges"))
             of_both = found.setdefault(row["key"], [])
             if of_both and of_both[0] | {"in": side} == one | {"in": side}:
                 of_both[0]["in"] = "both"
             else:
                 of_both.append(one | {"in": side})
     return found
+
+
+def _place_of_country(row: dict[str, Any], topic: str) -> dict[str, Any] | None:
+    """Return where the record is that says the country of the exchange."""
+    if row["e_offset"] is None:
+        return None
+    return {"topic": topic, "partition": row["e_partition"], "offset": row["e_offset"]}
 
 
 def _side(view: Snapshot) -> dict[str, Any]:

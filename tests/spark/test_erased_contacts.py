@@ -18,6 +18,8 @@ from shardpost.erasure.model.erased_client import ErasedClient
 from shardpost.holders import rewritten_snapshot
 from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
 from shardpost.holders.spark.held_positions import contacts
+from shardpost.rebuilds.model.rebuild import Source
+from shardpost.rebuilds.sides import compared
 from shardpost.settings import Settings
 from tests.support import rebuilding
 from tests.support.at_step import at_step
@@ -155,6 +157,19 @@ def test_what_is_rebuilt_of_erased_rows_has_them_as_they_are(
     require_erased(settings)
     agree(settings, fold)
     assert rejected_and_history(settings) == before
+
+
+def test_from_kafka_which_has_it_yet_it_does_not_come_back(spark: SparkSession, home: Home) -> None:
+    settings, fold = home
+    assert erased(settings).is_complete
+    rebuilding.start(settings, source=Source.KAFKA)
+    assert compared(settings).is_none
+    for exchange in (rebuilding.swap, rebuilding.rollback, rebuilding.swap):
+        exchange(settings)
+        require_erased(settings)
+        agree(settings, fold)
+    compacted(settings, fold, client("c2", "bob"), position("2", "c1", "NYSE"))
+    require_erased(settings)
 
 
 def require_erased(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from shardpost.rebuilds.model.rebuild import Standing
 from shardpost.rebuilds.sides import compared
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support import decisions
 from tests.support.compacting import agree, held, starter
 from tests.support.job_process import Job
 from tests.support.rebuilding import compacted, order, rollback, start, swap
@@ -30,7 +31,7 @@ TOPPING_UP = ["top-up position_events", "share_holders", "top-up fold", "topped 
 SWAPPING = [
     *("publish what is left", "holders that differ", "newly rejected"),
     *("leave tables", "commit snapshot"),
-    *("swapped", "publish", "batch published", "on record"),
+    *("swapped", "on record", "publish the difference"),
 ]
 COMMITTED = SWAPPING[SWAPPING.index("swapped") :]
 
@@ -133,10 +134,13 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     settings, fold = filled
     start(settings, "GB")
     is_new = False
-    for number, step in enumerate([*SWAPPING, *SWAPPING[:4]], 1):
+    done: list[tuple[bytes, bytes]] = []
+    for number, step in enumerate([*SWAPPING, *SWAPPING[:5]], 1):  # the last five are rollbacks
         action = Action.ROLLBACK if is_new else Action.SWAP
         kill_at(settings, order(action), step)
-        is_new ^= step in COMMITTED
+        if step in COMMITTED:
+            is_new ^= True
+            done.append((str(action).encode(), str(rebuilt_in(settings)).encode()))
         country = "GB" if is_new else "US"
         assert snapshots.current(settings).country == country
         assert held(settings) == fold.holders(country)
@@ -144,11 +148,16 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
         assert (standing is Standing.IN_USE) is is_new
         add(settings, fold, number)
         agree(settings, fold, country)
-    if not is_new:
-        swap(settings)
-    agree(settings, fold, "GB")
+    assert is_new
     rollback(settings)
+    done.append((b"rollback", str(rebuilt_in(settings)).encode()))
     agree(settings, fold, "US")
+    recorded = [headers for _, headers in decisions.list_all(settings)]
+    assert sorted((one["action"], one["snapshot"]) for one in recorded) == sorted(done)
+
+
+def rebuilt_in(settings: Settings) -> int | None:
+    return snapshots.current(settings).rebuilt_in
 
 
 @pytest.mark.timeout(600)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,9 +22,10 @@ from shardpost.holders.model.tables import POSITION_EVENTS
 from shardpost.holders.spark import decoder_id
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka import clients
+from shardpost.rebuilds import begin, store
 from shardpost.rebuilds import drop as dropping
-from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action
+from shardpost.rebuilds.job import REBUILD_TABLES
 from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import Source, Standing
 from shardpost.rebuilds.run import run as carry_out
@@ -33,6 +35,7 @@ from shardpost.rebuilds.spark import build, decoded_again, units
 from shardpost.rebuilds.spark import top_up as top_up_module
 from shardpost.settings import Settings
 from tests.support.compacting import agree, held
+from tests.support.job_process import Job
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
 from tests.support.rebuilding import WORK, compacted, order, rollback, start, swap
@@ -119,10 +122,13 @@ def diff(settings: Settings) -> Difference:
 )
 @given(STEPS)
 def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_force(
-    fresh: Callable[[], Settings], history: list[tuple[list[Any], list[str]]]
+    fresh: Callable[[], Settings],
+    monkeypatch: pytest.MonkeyPatch,
+    history: list[tuple[list[Any], list[str]]],
 ) -> None:
     settings = fresh()
     stream, model = Stream(settings), Model()
+    monkeypatch.setattr(begin, "_require_decoder", lambda *_: None)  # it is another one each time
     for number, (records, actions) in enumerate(history):
         stream.send(records)
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
@@ -379,7 +385,29 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     assert f"topic {topic}: {end} of 10 records that were read" in result["missing"]
     found = diff(settings)
     assert found.positions.only_old == found.positions.different > 0
-    assert store.require_current(settings).candidate.history_from is not None
+    rebuild = store.require_current(settings)
+    # What the topic had until it was read may have superseded what is gone.
+    since = rebuild.candidate.history_from
+    assert since is not None
+    assert snapshots.current(settings).committed_at < since <= rebuild.changed_at
+    before = {at: query_holders(settings, snapshots.current(settings), at) for at in AS_OF}
+    stream.send([position("20", "client4", "NASDAQ")])
+    compacted(settings)
+    assert letters(settings) == {"0": 1}
+    swapped = swap(settings)
+    assert (swapped["published"], swapped["letters"]) == (swapped["changed_holders"], 0)
+    assert held(settings) == published(settings) != stream.fold.holders("US")
+    for at in AS_OF:
+        with pytest.raises(ShardpostError, match="has the whole history from"):
+            query_holders(settings, snapshots.current(settings), at)
+    rollback(settings)
+    agree(settings, stream.fold)
+    assert letters(settings) == {"0": 1}
+    newest = snapshots.current(settings)
+    assert {at: query_holders(settings, newest, at) for at in AS_OF} == before
+
+
+AS_OF = [HoldersQuery(as_of=datetime(2026, month, 1, tzinfo=UTC)) for month in (9, 10)]
 
 
 def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream) -> None:
@@ -450,3 +478,18 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     found = compared(settings)
     assert found.old["snapshot"] == found.new["snapshot"] == at.number
     assert vars(found.holders) == expected
+    then = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
+    assert then != expected
+    by_snapshot = {at.number: expected, at.number + 1: then}
+    job = Job(settings, REBUILD_TABLES, order(Action.TOP_UP).as_arguments(), pause_at="topped up")
+    try:
+        job.wait_until_paused()  # its tables are committed, its row is not
+        assert vars(compared(settings).holders) == expected
+        job.resume()
+        while found.new["snapshot"] == at.number:
+            found = compared(settings)
+            assert vars(found.holders) == by_snapshot[found.new["snapshot"]]
+        assert job.wait() == 0, job.log.read_text()
+    finally:
+        job.kill()
+    assert vars(compared(settings).holders) == then

@@ -1,5 +1,7 @@
 """Two views compared key by key, as random tables, against dicts; real Delta tables, no Spark."""
 
+import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +12,15 @@ import pytest
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.tables import (
+    CLIENTS,
+    EXCHANGES,
+    POSITIONS,
+    REJECTED_RECORDS,
+    SHARE_HOLDERS,
+)
 from shardpost.rebuilds.compare import compare
+from shardpost.rebuilds.model.difference import Differences
 from shardpost.settings import Settings
 from tests.support.histories import START, overwrite, snapshot
 
@@ -110,6 +119,79 @@ def test_a_sample_of_a_holder_names_the_records_that_explain_it(settings: Settin
     assert any(
         "client a: changed: old 1, new 1, 2 (2 by positions[0]@1" in line for line in found.lines()
     )
+
+
+def others(**rows: list[dict[str, Any]]) -> dict[Table, Any]:
+    """Return tables of no position, and with these rows of other tables."""
+    tables = {table.name: table for table in (CLIENTS, EXCHANGES, REJECTED_RECORDS)}
+    return view({}) | {table: rows.get(name, []) for name, table in tables.items()}
+
+
+def latest(key: str, **columns: object) -> dict[str, Any]:
+    row = {"key": key, "partition": 0, "offset": 1, "timestamp": START, "seq": 1, "snapshot": 1}
+    return row | {"retry_offset": None, "is_open": True} | columns
+
+
+def rejected(offset: int) -> dict[str, Any]:
+    row = {"topic": "positions", "partition": 3, "offset": offset, "timestamp": START}
+    return row | {"key": b"k", "value": b"{", "headers": [], "reason": "bad", "snapshot": 1}
+
+
+ALL = {t.name: f"{t.name}.2" for t in (POSITIONS, SHARE_HOLDERS, CLIENTS, EXCHANGES)} | {
+    REJECTED_RECORDS.name: "rejected_records.2"
+}
+
+
+def test_contacts_exchanges_and_rejected_records_are_compared_and_no_contact_is_told(
+    settings: Settings,
+) -> None:
+    contact = {"name": "Ann Smith", "email": "ann@x.example", "subscribed": True}
+    before = others(
+        clients=[latest("a", **contact), latest("b", **contact), latest("c", **contact)],
+        exchanges=[latest("LON", country="GB"), latest("PAR", country="FR")],
+        rejected_records=[rejected(1), rejected(2)],
+    )
+    after = others(
+        clients=[latest("a", **contact), latest("b", **contact | {"email": "secret@y.example"})],
+        exchanges=[latest("LON", country="US"), latest("TYO", country="JP")],
+        rejected_records=[rejected(2), rejected(3)],
+    )
+    old, new = committed(settings, before, {}), committed(settings, after, ALL)
+    found = compare(settings, old, new)
+    assert found.others == {
+        "clients": Differences(1, 1, 1, 0),
+        "exchanges": Differences(0, 1, 1, 1),
+        "rejected": Differences(1, 0, 1, 1),
+    }
+    assert (found.is_none, found.share) == (False, 1.0)
+    assert {*found.lines()[2:]} >= {
+        "contacts: 1 equal, 1 changed, 1 only in the old, 0 only in the new",
+        "contact b: changed in email",
+        "contact c: only in the old",
+        "exchange LON: changed in country: old GB, new US",
+        "exchange TYO: only in the new: old none, new JP",
+        "rejected record positions[3]@3: only in the new",
+    }
+    assert not any(word in json.dumps(found.as_json()) for word in ("ann", "Smith", "secret"))
+
+
+def test_contacts_that_may_not_be_read_any_more_are_not_compared(settings: Settings) -> None:
+    old = replace(committed(settings, others(), {}), erased_in=9)
+    found = compare(settings, old, committed(settings, others(), ALL))
+    assert (found.others["clients"], found.others["rejected"]) == (None, None)
+    assert found.as_json()["clients"] is None
+    assert found.is_none
+
+
+def test_each_kind_of_difference_is_sampled(settings: Settings) -> None:
+    first = {str(n): ("a", "T", "1", "X", True) for n in range(40)}
+    then = {key: ("a", "T", "2", "X", True) for key in first if int(key) < 30}
+    then |= {str(n): ("a", "T", "1", "X", True) for n in range(100, 130)}
+    views = committed(settings, view(first), {}), committed(settings, view(then), FOLDERS)
+    found = compare(settings, *views)
+    kinds = Counter(one["difference"] for one in found.samples if "position" in one)
+    assert {*kinds} == {"changed", "only_old", "only_new"}
+    assert sum(kinds.values()) == 20
 
 
 def test_views_that_share_all_files_differ_in_nothing(settings: Settings) -> None:

@@ -16,9 +16,9 @@ from shardpost.settings import load
 def diff_command(as_json: bool) -> int:
     """Compare the tables beside with those in use, key by key, at the same offsets.
 
-    What came since is added to the tables beside first. Open positions and holders are equal,
-    changed, or only in one; of what differs, some are printed with their records. Exit code 3:
-    something differs.
+    What came since is added to the tables beside first. Open positions, holders, contacts,
+    exchanges and rejected records are equal, changed, or only in one; of what differs, some are
+    printed, positions and holders with their records. Exit code 3: something differs.
     """
     from shardpost.delta.table_errors import table_errors
     from shardpost.rebuilds.arguments import Action, Order

@@ -14,7 +14,8 @@ WHY = click.option(
 @click.option(
     "--max-changed",
     metavar="SHARE",
-    help="Only if no more than that share of positions, and of holders, differs, such as 1%.",
+    help="Only if no more than that share of positions, of holders, of contacts and of exchanges"
+    " differs, such as 1%.",
 )
 @WHY
 @BY

@@ -1,7 +1,19 @@
 """What two sets of tables differ in, at the same offsets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+# What else is compared, and what one of it is called.
+OTHERS = {"clients": "contact", "exchanges": "exchange", "rejected": "rejected record"}
+TITLES = {
+    "positions": "open positions",
+    "holders": "holders",
+    "clients": "contacts",
+    "exchanges": "exchanges",
+    "rejected": "rejected records",
+}
+_NAMES = ("position", "client", *OTHERS.values())
 
 
 @dataclass(frozen=True)
@@ -30,9 +42,9 @@ class Differences:
 
 @dataclass(frozen=True)
 class Difference:
-    """The differences of open positions and of holders, and some of them with their records.
+    """The differences of open positions, of holders and of OTHERS, and some of them.
 
-    `old` and `new` say what was compared.
+    `old` and `new` say what was compared. Of the `others` one is None if it could not be.
     """
 
     old: dict[str, Any]
@@ -40,20 +52,32 @@ class Difference:
     positions: Differences
     holders: Differences
     samples: list[dict[str, Any]] = field(default_factory=list)
+    others: Mapping[str, Differences | None] = field(default_factory=dict)
 
     @property
     def is_none(self) -> bool:
         """Whether nothing differs."""
-        return not (self.positions.different or self.holders.different)
+        return not any(counts.different for counts in self.counts.values())
+
+    @property
+    def counts(self) -> dict[str, Differences]:
+        """All that was compared, by name."""
+        others = {name: one for name, one in self.others.items() if one is not None}
+        return {"positions": self.positions, "holders": self.holders, **others}
 
     @property
     def share(self) -> float:
-        """The larger share of the two that is not equal."""
-        return max(self.positions.share, self.holders.share)
+        """The largest share that is not equal of positions, holders, clients or exchanges.
+
+        What a rejected record changes is among these.
+        """
+        return max(one.share for name, one in self.counts.items() if name != "rejected")
 
     def as_json(self) -> dict[str, Any]:
-        """Return it in the contract's form."""
-        return vars(self) | {"positions": vars(self.positions), "holders": vars(self.holders)}
+        """Return it in the contract's form, and with the others."""
+        counts = {name: vars(one) for name, one in self.counts.items()}
+        missing = {name: None for name, one in self.others.items() if one is None}
+        return {"old": self.old, "new": self.new, **counts, **missing, "samples": self.samples}
 
     def lines(self) -> list[str]:
         """Return it in words, the samples too."""
@@ -64,16 +88,18 @@ class Difference:
         return [
             f"old: {_side(self.old)}",
             f"new: {_side(self.new)}",
-            f"open positions: {self.positions.in_words()}",
-            f"holders: {self.holders.in_words()}",
+            *(f"{TITLES[name]}: {one.in_words()}" for name, one in self.counts.items()),
         ]
 
     @staticmethod
     def in_words(sample: dict[str, Any]) -> str:
         """Return a sample as one line."""
-        what = next(name for name in ("position", "client") if name in sample)
+        what = next(name for name in _NAMES if name in sample)
         line = f"{what} {sample[what]}: {sample['difference'].replace('_', ' in the ')}"
-        line += f": old {_value(sample['old'])}, new {_value(sample['new'])}"
+        if "columns" in sample:
+            line += f" in {', '.join(sample['columns'])}"
+        if sample["old"] != {}:
+            line += f": old {_value(sample['old'])}, new {_value(sample['new'])}"
         records = "; ".join(
             f"{one['position']} by {one['topic']}[{one['partition']}]@{one['offset']},"
             f" {one['exchange']} is {one['country']}"
@@ -91,6 +117,8 @@ def _value(value: Any) -> str:
         return "none"
     if isinstance(value, list):
         return ", ".join(value) or "none"
+    if "topic" not in value:
+        return ", ".join("none" if one is None else str(one) for one in value.values())
     at = f"{value['topic']}[{value['partition']}]@{value['offset']}"
     return " ".join(
         [*(str(value[name]) for name in ("client", "ticker", "amount", "exchange")), at]

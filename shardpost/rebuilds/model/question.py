@@ -1,9 +1,9 @@
 """What a person is asked before rebuilt tables are swapped, in Markdown."""
 
 from shardpost.printable import one_line
-from shardpost.rebuilds.model.difference import Difference, Differences
+from shardpost.rebuilds.model.difference import TITLES, Difference, Differences
 
-SAMPLES = 5  # of positions, and as many of holders
+SAMPLES = 5  # of positions, as many of holders, and of all else
 LINE = 240  # characters of a sample: a client may hold very much
 
 
@@ -17,8 +17,7 @@ def question(number: int, found: Difference) -> str:
             "",
             "| | equal | changed | only in the old | only in the new | share that differs |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
-            _row("open positions", found.positions),
-            _row("holders", found.holders),
+            *(_row(TITLES[name], counts) for name, counts in found.counts.items()),
             "",
             *_sampled(found),
             "- **Swap** adds what came since, puts the new tables in use by one commit, and"
@@ -35,7 +34,8 @@ def samples(found: Difference) -> list[str]:
     """Return some of what differs, a line each, as long as a person reads it."""
     of_positions = [one for one in found.samples if "position" in one][:SAMPLES]
     of_holders = [one for one in found.samples if "client" in one][:SAMPLES]
-    return [_short(found.in_words(one)) for one in of_positions + of_holders]
+    others = [one for one in found.samples if not {"position", "client"} & {*one}][:SAMPLES]
+    return [_short(found.in_words(one)) for one in of_positions + of_holders + others]
 
 
 def _row(name: str, counts: Differences) -> str:

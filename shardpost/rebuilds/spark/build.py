@@ -223,8 +223,10 @@ def _build(
     if rebuild.source is Source.KAFKA:
         gone = (*rebuild.missing, *_superseded(settings, rebuild, pinned))
         rebuild = replace(rebuild, missing=gone)
-        if gone:  # what was superseded before may be among it
-            candidate = replace(candidate, history_from=pinned.committed_at)
+        if gone:
+            # Kafka was read until then: what was superseded before may be among it, also by
+            # records that this snapshot has not.
+            candidate = replace(candidate, history_from=rebuild.changed_at)
     step("built")
     return store.update(settings, replace(rebuild, candidate=candidate, state=State.BUILT))
 

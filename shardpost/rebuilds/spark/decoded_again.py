@@ -6,10 +6,10 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.delta.erased_rows import ERASED
 from shardpost.holders.model.record_kind import RecordKind
 from shardpost.holders.model.tables import RETRY_NAMES, InputTables
 from shardpost.holders.spark.decoding import decoded
+from shardpost.rebuilds.spark.erased_records import is_erased
 from shardpost.spark.delta_files import columns_of
 
 _KEPT = "as_it_was"
@@ -65,8 +65,5 @@ def _is_kept() -> Column:
     kind, reason = _former("kind"), _former("reason")
     is_rejected = kind == RecordKind.REJECTED.value
     without_origin = is_rejected & F.col("retry_offset").isNotNull() & F.col("seq").isNull()
-    is_erased = (kind == RecordKind.UPSERT.value) & F.col("value").isNull()
-    is_erased |= is_rejected & (reason == ERASED)
-    return F.coalesce(
-        (kind == RecordKind.RECONCILED.value) | without_origin | is_erased, F.lit(False)
-    )
+    gone = is_erased(kind, F.col("value"), reason)
+    return F.coalesce((kind == RecordKind.RECONCILED.value) | without_origin | gone, F.lit(False))

@@ -1,11 +1,15 @@
 """Histories of a rebuild that are read from Kafka, up to the ends of its pinned snapshot."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pyspark.sql import DataFrame, SparkSession
+
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics
+from shardpost.holders.model.tables import INPUTS
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
@@ -14,6 +18,11 @@ from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, total_size
 from shardpost.kafka.topic_ids import require_same_topics, topic_ids
+from shardpost.rebuilds.spark.erased_records import (
+    erased_rows,
+    without_originals,
+    without_retries,
+)
 from shardpost.rebuilds.spark.units import RECORDS_AT_ONCE, Unit
 from shardpost.settings import Settings
 from shardpost.spark.kafka_source import ReadRanges
@@ -30,10 +39,15 @@ class KafkaHistories:
     low: Watermarks
 
     def units(self, source: InputTopic) -> Iterator[Unit]:
-        """Yield the work for the history of an input: its records, then the retries of them."""
+        """Yield the work for the history of an input: its records, then the retries of them.
+
+        Those that were erased are taken from the history in use, as it has them.
+        """
         for ranges in self._slices(source.topic):
             name = f"{source.topic} up to {', '.join(str(one.until) for one in ranges)}"
             yield Unit(name, total_size(ranges), partial(self._append, source, ranges))
+        if self._may_be_erased(source.tables.history):
+            yield Unit(f"erased records of {source.topic}", 0, partial(self._keep_erased, source))
         retries = [one for topic in self._retry_topics() for one in self._slices(topic)]
         yield Unit(f"retries of {source.topic}", 0, partial(self._correct, source, retries))
 
@@ -49,6 +63,32 @@ class KafkaHistories:
             if found:
                 append_corrections(run, source, found)
 
+    def _may_be_erased(self, history: Table) -> bool:
+        return bool(history.contacts) and self.pinned.erased_in is not None
+
+    def _keep_erased(self, source: InputTopic) -> None:
+        history = source.tables.history
+        self.tables.append(history, self._erased(history))
+
+    def _erased(self, history: Table) -> DataFrame:
+        return erased_rows(self.tables.spark, self.settings, self.pinned, history)
+
+    def _read(
+        self, spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange], *more: str
+    ) -> DataFrame:
+        """Return records of one topic without those that were erased."""
+        found = self.read_ranges(spark, settings, ranges, *more)
+        (topic,) = {one.topic for one in ranges}
+        inputs = {settings.topic(name): tables.history for name, tables in INPUTS.items()}
+        for name, history in inputs.items():
+            if not self._may_be_erased(history):
+                continue
+            if topic == name:
+                found = without_originals(found, self._erased(history))
+            elif topic not in inputs:
+                found = without_retries(found, self._erased(history), topic)
+        return found
+
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
         lows = (self.low[one.topic][one.partition][0] for one in ranges)
@@ -61,7 +101,7 @@ class KafkaHistories:
         pinned = self.pinned
         unread = Unread(ranges, pinned.end_offsets, pinned.topic_ids, pinned.generations, {})
         counts = {topic: len(ends) for topic, ends in pinned.end_offsets.items()}
-        return CompactionRun(self.settings, self.tables, None, counts, unread, self.read_ranges)
+        return CompactionRun(self.settings, self.tables, None, counts, unread, self._read)
 
     def _retry_topics(self) -> list[str]:
         others = {*input_topics(self.settings)}
