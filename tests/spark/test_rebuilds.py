@@ -391,7 +391,7 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     assert since is not None
     assert snapshots.current(settings).committed_at < since <= rebuild.changed_at
     before = {at: query_holders(settings, snapshots.current(settings), at) for at in AS_OF}
-    stream.send([position("20", "client4", "NASDAQ")])
+    stream.send([position("20", "client4", "NASDAQ", timestamp_ms=1_792_000_000_000)])
     compacted(settings)
     assert letters(settings) == {"0": 1}
     swapped = swap(settings)
@@ -471,7 +471,7 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     expected = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
     compacted(settings)
     at = store.require_current(settings).candidate
-    stream.send([position("11", "client6", "LON"), closed("10")])
+    stream.send([position(str(n), f"client{n}", "LON") for n in (11, 12)] + [closed("10")])
     with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
         patch.setattr("shardpost.rebuilds.spark.after_compaction._top_up", lambda *_: None)
         compacted(settings)
