@@ -6,7 +6,7 @@ from typing import Any
 
 from shardpost.dead_letters.letters_table import origins
 from shardpost.delta import snapshots
-from shardpost.delta.snapshot_retention import latest_certain
+from shardpost.delta.snapshot_retention import kept, latest_certain
 from shardpost.delta.table_errors import table_errors
 from shardpost.holders import pruned_histories
 from shardpost.holders.pruned_histories import PRUNED, Pruning
@@ -66,8 +66,7 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
     if settings.history_days is None or newest is None:
         return result
     with table_errors():
-        committed = ((one.number, one.committed_at) for one in snapshots.list_all(settings))
-        at = latest_certain(committed, now) - timedelta(days=settings.history_days)
+        at = _certain(settings, now) - timedelta(days=settings.history_days)
         of_letters = {name: origins(settings, settings.topic(name)) for name in PRUNED}
         step("find old records")
         found = pruned_histories.find(settings, newest, at, of_letters)
@@ -82,6 +81,16 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
             except OpenRebuildError as error:
                 result.postponed["records"] = str(error)
     return result
+
+
+def _certain(settings: Settings, now: datetime) -> datetime:
+    """Return the latest time that it is for certain, by the snapshots that are kept by their age.
+
+    Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
+    """
+    committed = {one.number: one.committed_at for one in snapshots.list_all(settings)}
+    young = kept(committed.items(), now, settings.snapshot_days)
+    return latest_certain(((number, committed[number]) for number in young), now)
 
 
 def _prune(settings: Settings, found: Pruning, now: datetime) -> None:

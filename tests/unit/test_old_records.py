@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_beside_a_compaction_that_goes_on_it_is_left_to_the_next_time(at: Settin
 def test_a_clock_that_is_ahead_prunes_no_more_than_a_day_of_it(at: Settings) -> None:
     said = prune_old(at, NOW + timedelta(days=3650), dry_run=True)
     assert said.history_from == START + timedelta(days=3)
+
+
+def test_snapshots_that_frozen_weeks_keep_do_not_hold_the_horizon_back(at: Settings) -> None:
+    """Of the seven days between two of them a day would count."""
+    young = at.model_copy(update={"snapshot_days": 5})
+    last, weeks, days = snapshots.current(at), range(1, 21), range(1, 7)
+    times = [last.committed_at + timedelta(weeks=week) for week in weeks]
+    times += [times[-1] + timedelta(days=day) for day in days]
+    for number, time in enumerate(times, last.number + 1):
+        snapshots.commit(at, replace(last, number=number, committed_at=time))
+    said = prune_old(young, times[-1], dry_run=True)
+    assert said.history_from == times[-1] - timedelta(days=1)
 
 
 def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> None:
