@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,10 +44,16 @@ def exclusive(settings: Settings, name: str, what: str, *, wait: float = 0) -> I
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         _acquire(file.fileno(), path, what, wait)
-        file.truncate(0)
-        file.write(json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()}))
-        file.flush()
+        _say_who(file.fileno())
         yield
+
+
+def _say_who(fd: int) -> None:
+    """Write the holder into the file of its lock, if the disk has room: that is not the lock."""
+    text = json.dumps({"pid": os.getpid(), "since": datetime.now(UTC).isoformat()})
+    with suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.write(fd, text.encode())
 
 
 def holders(settings: Settings) -> Iterator[tuple[Path, int]]:

@@ -38,8 +38,11 @@ UNCOMMITTED_FOR = timedelta(days=1)
 Frozen = dict[str, tuple[int, int]]
 
 
-def plan(settings: Settings, now: datetime) -> Plan:
-    """Return what a maintenance would remove now; ShardpostError if snapshots cannot be read."""
+def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
+    """Return what a maintenance would remove now; without `thin`, what it would keep all rows for.
+
+    ShardpostError if snapshots cannot be read.
+    """
     views = folders.read(settings)
     found = views.snapshots
     frozen = tables.frozen_audiences(settings)
@@ -49,7 +52,7 @@ def plan(settings: Settings, now: datetime) -> Plan:
         committed = ((one.number, one.committed_at) for one in found)
         by_age = snapshot_retention.kept(committed, now, settings.snapshot_days, GRACE)
         pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
-        numbers = by_age | set(pinned)
+        numbers = by_age | set(pinned) if thin else numbers
     kept = [one for one in found if one.number in numbers]
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}

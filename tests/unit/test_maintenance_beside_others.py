@@ -1,11 +1,13 @@
 """Maintenance beside runs, freezes and readers, on a full disk; and what Kafka names."""
 
+import errno
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -123,7 +125,6 @@ FULL = """
 import resource, signal, sys
 from datetime import datetime
 from pathlib import Path
-from shardpost.errors import ShardpostError
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
@@ -132,26 +133,58 @@ settings = Settings(home=Path(sys.argv[1]), snapshot_days=30)
 now, limit = datetime.fromisoformat(sys.argv[2]), int(sys.argv[3])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-try:
-    maintain(settings, now)
-except ShardpostError as error:
-    sys.exit(str(error))
+sys.exit("; ".join(maintain(settings, now).errors))
 """
 
 
-@pytest.mark.parametrize("limit", [100, 500])
-def test_on_a_full_disk_all_stays_readable(aged: AgedTables, limit: int) -> None:
-    aged.age(7)
+def data_files(aged: AgedTables) -> set[Path]:
+    found = aged.settings.home.rglob("*.parquet")
+    return {path for path in found if "_delta_log" not in path.parts}
+
+
+def die_after_thinning(aged: AgedTables) -> None:
+    """Leave files that no row names any more; then age, so that there are rows to thin again."""
+    aged.age(3)
+    snapshots.drop(aged.settings, maintain(aged.settings, aged.now, dry_run=True).dropped)
+    aged.age(3)
+
+
+@pytest.mark.parametrize("limit", [0, 100, 500])
+def test_on_a_full_disk_what_no_snapshot_needs_goes_and_all_stays_readable(
+    aged: AgedTables, limit: int
+) -> None:
+    die_after_thinning(aged)
+    before = data_files(aged)
     args = [str(aged.settings.home), aged.now.isoformat(), str(limit)]
     done = subprocess.run(
         [sys.executable, "-c", FULL, *args], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("the tables could not be read or written: ")
+    assert "\nthe tables could not be read or written: " in f"\n{done.stderr}"
+    assert len(data_files(aged)) < len(before)
     aged.require_all_kept()
     aged.compact()
     assert maintain(aged.settings, aged.now).dropped
     aged.require_all_kept()
+
+
+def test_a_disk_that_has_room_once_files_are_gone_is_thinned_at_once(
+    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die_after_thinning(aged)
+    before, written = len(data_files(aged)), parquet_files.write
+
+    def write(*given: Any) -> Any:
+        if len(data_files(aged)) == before:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(*given)
+
+    monkeypatch.setattr(parquet_files, "write", write)
+    found = maintain(aged.settings, aged.now)
+    assert found.errors == []
+    assert found.dropped
+    assert aged.require_all_kept() == set(found.kept)
+    assert maintain(aged.settings, aged.now).is_empty
 
 
 def test_what_was_published_and_sent_is_what_kafka_names(tmp_path: Path) -> None:

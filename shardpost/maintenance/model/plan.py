@@ -61,7 +61,7 @@ class Plan:
     """The snapshots that are kept and go, by number, and what goes of each table.
 
     `pinned` is {number: why} of those that are kept longer than by their age; `unknown` is why
-    that could not be found out: then no snapshot goes.
+    that could not be found out, or their rows could not be removed: then no snapshot goes.
     """
 
     kept: Sequence[int]
