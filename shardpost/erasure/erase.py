@@ -31,6 +31,7 @@ from shardpost.weekly_email import (
     closed_weeks,
     frozen_weeks,
     ledger_marks,
+    unfrozen_audiences,
 )
 from shardpost.weekly_email.client_audiences import AudienceOfClient
 from shardpost.weekly_email.client_ledger import ClientLedger
@@ -82,6 +83,7 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
                 _say(result, week, own, is_in_ledger=week in entries)
             else:
                 _erase_week(settings, known, week, own, ledger.partitions, result)
+        _erase_unfrozen(settings, result)
         if not dry_run:
             client_audiences.reduce_log(settings)
             _erase_rows(settings, request, result)
@@ -137,6 +139,15 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
         result.postponed["tables"] = error.holder
     except ShardpostError as error:
         result.postponed["tables"] = str(error)
+
+
+def _erase_unfrozen(settings: Settings, result: ErasedClient) -> None:
+    """Remove the audiences that no week has; say of which of these weeks the client was."""
+    left = unfrozen_audiences.find(settings)
+    found = unfrozen_audiences.weeks_of(settings, left, result.client)
+    if not result.dry_run:
+        unfrozen_audiences.remove(settings, left)
+    result.audiences += sorted(found - {*result.audiences})
 
 
 def _erase_week(

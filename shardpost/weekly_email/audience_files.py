@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from shardpost.delta.query import path_of
@@ -56,3 +58,10 @@ def located(settings: Settings) -> tuple[fs.FileSystem, str]:
     """Return the file system of the table, and its folder there."""
     found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
     return found
+
+
+def has_client(system: fs.FileSystem, path: str, client: str) -> bool:
+    """Tell whether a file has a client, by its path in its file system."""
+    with system.open_input_file(path) as file:
+        rows = pq.ParquetFile(file).read(["client"], use_threads=False)
+    return bool(pc.any(pc.equal(rows.column("client"), client)).as_py())

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
@@ -22,7 +21,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.audience_files import folders, is_of_week, located
+from shardpost.weekly_email.audience_files import folders, has_client, is_of_week, located
 from shardpost.weekly_email.model.frozen_week import FrozenWeek
 from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import AUDIENCE_STATISTICS, AUDIENCES
@@ -101,16 +100,9 @@ def _find(
     left = {name for name in on_disk if is_of_week(name, frozen.week)} - own
     shard = f"/group={partition_of(client, frozen.shards)}/"
     system, root = located(settings)
-    files = [
-        name for name in sorted(own) if shard in name and _has(system, f"{root}/{name}", client)
-    ]
+    in_shard = (name for name in sorted(own) if shard in name)
+    files = [name for name in in_shard if has_client(system, f"{root}/{name}", client)]
     return AudienceOfClient(frozen, tuple(files), is_behind, tuple(sorted(left)))
-
-
-def _has(system: fs.FileSystem, path: str, client: str) -> bool:
-    with system.open_input_file(path) as file:
-        rows = pq.ParquetFile(file).read(["client"], use_threads=False)
-    return bool(pc.any(pc.equal(rows.column("client"), client)).as_py())
 
 
 def _write(settings: Settings, client: str, one: AudienceOfClient) -> Iterator[AddAction]:

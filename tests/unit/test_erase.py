@@ -141,6 +141,23 @@ def test_its_contact_goes_and_that_it_was_mailed_stays(kafka: MemoryKafka) -> No
     assert is_erased(kafka)
 
 
+def test_what_a_killed_freeze_left_of_a_week_that_nobody_froze_since_goes(at: Settings) -> None:
+    week = OPEN.next
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(frozen_weeks, "commit", lambda *_: killed())
+        with pytest.raises(Killed):
+            freeze(at, week, [WHO, "c2"], NOW)
+    assert str(week) in erased(at, dry_run=True).audiences
+    assert f"{WHO}@" in on_disk(at)
+    result = erased(at)
+    assert result.audiences == [*map(str, WEEKS), str(week)]
+    assert result.is_complete
+    assert f"{WHO}@" not in on_disk(at)
+    assert str(week) not in "".join(path.name for path in Path(path_of(at, AUDIENCES)).iterdir())
+    assert erased(at).audiences == []
+    assert freeze(at, week, ["c2"], NOW).recipients == 1
+
+
 def test_it_is_on_record_under_its_hash(at: Settings) -> None:
     erased(at)
     [(decision, headers)] = list(decisions.list_all(at))
