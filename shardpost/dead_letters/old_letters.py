@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
+from shardpost.ages import old_before
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.model.forgetting import may_be_forgotten
 from shardpost.dead_letters.model.letter_names import name_of
@@ -40,6 +41,8 @@ from shardpost.topics.stores import inspect_stores
 
 # A sweep appends every five minutes, and this takes seconds.
 MOST_CONFLICTS = 5
+# What counts of a time without any step: weeks may pass without a letter.
+LONGEST_QUIET = timedelta(days=35)
 
 log = logging.getLogger(__name__)
 
@@ -131,14 +134,13 @@ def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters
 
 
 def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None:
-    """Return before when a letter is old; None of an empty table.
+    """Return before when a letter is old; None of a table without a step up to now.
 
-    By the table's newest step, if that is before now: a clock that is ahead makes nothing old.
+    By the table's steps, of which the last one of each day is enough, and not by the clock alone.
     """
-    sql = "SELECT max(at) AS newest FROM dead_letters"
-    [row] = rows(settings, sql, {DEAD_LETTERS: version})
-    newest: datetime | None = row["newest"]
-    return newest and min(now, newest) - timedelta(days=settings.letter_days)
+    sql = "SELECT max(at) AS at FROM dead_letters GROUP BY date_trunc('day', at)"
+    found = (row["at"] for row in rows(settings, sql, {DEAD_LETTERS: version}))
+    return old_before(found, now, timedelta(days=settings.letter_days), LONGEST_QUIET)
 
 
 def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone | None:

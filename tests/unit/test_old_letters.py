@@ -377,6 +377,22 @@ def test_a_clock_that_is_ahead_makes_no_letter_old(world: World) -> None:
     assert world.prune().letters == 0
 
 
+def test_steps_by_a_clock_that_is_a_year_ahead_make_no_letter_old(world: World) -> None:
+    at = world.pruned.model_copy(update={"letter_days": 365})
+    with_old_ones(world)
+    world.wait(days=366)
+    world.fail(92)
+    world.append()
+    assert remove_old(at, world.now[0] + timedelta(hours=1)).letters == 0
+    world.wait(days=-366)
+    assert remove_old(at, world.now[0]).letters == 0
+    for _ in range(12):  # by a clock that is right
+        world.wait(days=30)
+        world.fail(93)
+        world.append()
+    assert remove_old(at, world.now[0]).letters == 3
+
+
 def test_a_store_that_was_emptied_makes_no_letter_old(world: World) -> None:
     with_old_ones(world)
     require_stores(world.pruned, STORE, LOT)

@@ -9,7 +9,6 @@ from shardpost.dead_letters.model.letter_history import (
     own_names,
 )
 
-
 def may_be_forgotten(
     names: Collection[str], steps: Sequence[Step], generations: Generations
 ) -> set[str]:
