@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,21 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     # What Kafka names, and what a week is of, is there; all but the contacts can be read.
     assert [one.number for one in snapshots.list_all(at)] == [1, 2, 3]
     assert maintain(at, datetime.now(UTC) + GRACE + timedelta(minutes=1)).errors == []
+
+
+def test_a_clock_that_was_ahead_before_the_erasure_keeps_no_contact_longer(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
+    last, ahead = snapshots.current(at), datetime.now(UTC) + timedelta(days=366)
+    snapshots.commit(at, replace(last, number=last.number + 1, committed_at=ahead))
+    erased(at)
+    newest = snapshots.current(at)
+    assert newest.committed_at >= ahead
+    soon = datetime.now(UTC)
+    snapshots.commit(at, replace(newest, number=newest.number + 1, committed_at=soon))
+    maintain(at, soon + GRACE)
+    assert NAME_OF_WHO not in on_disk(at, *OF_CONTACTS)
 
 
 def test_the_logs_have_no_bounds_of_contacts(kafka: MemoryKafka) -> None:
