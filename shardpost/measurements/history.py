@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardpost.ages import old_before
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
@@ -17,6 +18,9 @@ from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings
 
 RUN = "run"
+A_DAY = timedelta(days=1)
+# How far the clock of another machine may be ahead.
+MOST_AHEAD = timedelta(minutes=5)
 
 
 def add(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
@@ -28,44 +32,42 @@ def add(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
         for one in measures
         if METRICS[one.name].is_kept
     ]
-    oldest = int((at - timedelta(days=settings.watch_days)).timestamp())
-    too_old = int((at - timedelta(days=settings.watch_days + 1)).timestamp())
-
     def change(table: RowTable) -> None:
         table.insert(pa.Table.from_pylist(found, schema))
 
-    def drop(table: RowTable) -> None:
-        old = [file for file in table.files if file.lowest < too_old]
-        if old:
-            read = (table.read(file) for file in old)
-            table.replace(old, [rows.filter(pc.field(RUN) >= oldest) for rows in read])
-
     row_files.change(settings, MEASUREMENTS, RUN, change)
-    row_files.change(settings, MEASUREMENTS, RUN, drop)
+    row_files.change(settings, MEASUREMENTS, RUN, lambda table: _drop_old(settings, table, at))
 
 
 def values(
-    settings: Settings, name: str, since: datetime, labels: dict[str, str] | None = None
+    settings: Settings,
+    name: str,
+    since: datetime,
+    until: datetime,
+    labels: dict[str, str] | None = None,
 ) -> list[tuple[datetime, float]]:
-    """Return (when, value) of a metric since then, oldest first; of one set of labels."""
+    """Return (when, value) of a metric between two times, oldest first; of one set of labels."""
     if not exists(settings, MEASUREMENTS):
         return []
     wanted = text_literal(json.dumps(labels or {}))
     sql = (
         f"SELECT at, value FROM measurements WHERE run >= {int(since.timestamp())}"  # noqa: S608
+        f" AND run <= {_latest(until)}"
         f" AND name = {text_literal(name)} AND labels = {wanted} ORDER BY run"
     )
     return [(row["at"], row["value"]) for row in rows(settings, sql, {MEASUREMENTS: None})]
 
 
-def last_values(settings: Settings, source: str, name: str) -> list[tuple[dict[str, str], float]]:
-    """Return (labels, value) of a metric, as of the last look that could measure its source."""
+def last_values(
+    settings: Settings, source: str, name: str, until: datetime
+) -> list[tuple[dict[str, str], float]]:
+    """Return (labels, value) of a metric, as of the last look until then that had its source."""
     if not exists(settings, MEASUREMENTS):
         return []
     up = text_literal(json.dumps({"source": source}))
     runs = (
-        "SELECT max(run) AS run FROM measurements"  # noqa: S608
-        f" WHERE name = 'source_up' AND labels = {up} AND value = 1"
+        f"SELECT max(run) AS run FROM measurements WHERE run <= {_latest(until)}"  # noqa: S608
+        f" AND name = 'source_up' AND labels = {up} AND value = 1"
     )
     [last] = rows(settings, runs, {MEASUREMENTS: None})
     if last["run"] is None:
@@ -76,6 +78,36 @@ def last_values(settings: Settings, source: str, name: str) -> list[tuple[dict[s
     )
     found = rows(settings, sql, {MEASUREMENTS: None})
     return [(json.loads(row["labels"]), row["value"]) for row in found]
+
+
+def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
+    """Drop what is older than SHARDPOST_WATCH_DAYS, once there is what is a day older than that.
+
+    By the looks, and not by the clock alone.
+    """
+    age = timedelta(days=settings.watch_days)
+    by_clock = (now - age).timestamp()
+    if not any(file.lowest < by_clock - A_DAY.total_seconds() for file in table.files):
+        return
+    oldest = old_before(_looks(settings), now, age, A_DAY)
+    if oldest is None:
+        return
+    old = [file for file in table.files if file.lowest < (oldest - A_DAY).timestamp()]
+    if old:
+        read = (table.read(file) for file in old)
+        kept = pc.field(RUN) >= int(oldest.timestamp())
+        table.replace(old, [found.filter(kept) for found in read])
+
+
+def _looks(settings: Settings) -> list[datetime]:
+    sql = "SELECT DISTINCT run FROM measurements"
+    found = rows(settings, sql, {MEASUREMENTS: None})
+    return [datetime.fromtimestamp(row["run"], UTC) for row in found]
+
+
+def _latest(until: datetime) -> int:
+    """Return the last run that counts as one until then: what is later has a wrong clock."""
+    return int((until + MOST_AHEAD).timestamp())
 
 
 def _labels(measure: Measure) -> str:

@@ -61,7 +61,7 @@ def _add_growth(found: Found, settings: Settings, now: datetime) -> None:
     free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
     if not free:
         return
-    before = history.values(settings, "disk_free_bytes", now - RATE_OVER)
+    before = history.values(settings, "disk_free_bytes", now - RATE_OVER, now)
     if condition := disk_full(before, now, free[0]):
         found.conditions.append(replace(condition, source="sizes"))
 

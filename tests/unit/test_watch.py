@@ -166,10 +166,10 @@ def test_the_history_has_what_was_measured_and_forgets_what_is_old(
     for number in range(8 * 6):
         history.add(settings, [Measure("snapshot_age_seconds", number)], T0 + number * 3 * HOUR)
     end = T0 + 8 * 6 * 3 * HOUR
-    found = history.values(settings, "snapshot_age_seconds", end - timedelta(days=2))
+    found = history.values(settings, "snapshot_age_seconds", end - timedelta(days=2), end)
     assert [value for _, value in found] == list(range(8 * 4, 8 * 6))
     assert found[0][0] == T0 + timedelta(days=4)
-    every = history.values(settings, "snapshot_age_seconds", T0)
+    every = history.values(settings, "snapshot_age_seconds", T0, end)
     assert 8 * 2 <= len(every) <= 8 * 3
     assert len(DeltaTable(path_of(settings, MEASUREMENTS)).file_uris()) < 20
 
@@ -180,8 +180,8 @@ def test_values_are_found_by_their_labels(settings: Settings) -> None:
         Measure("letters", 5, {"state": "it's"}),
     ]
     history.add(settings, measures, T0)
-    assert history.values(settings, "letters", T0, {"state": "it's"}) == [(T0, 5)]
-    assert history.values(settings, "letters", T0 + QUARTER, {"state": "parked"}) == []
+    assert history.values(settings, "letters", T0, T0, {"state": "it's"}) == [(T0, 5)]
+    assert history.values(settings, "letters", T0 + QUARTER, T0 + HOUR, {"state": "parked"}) == []
 
 
 def test_the_last_values_are_of_the_last_look_that_measured_their_source(
@@ -197,7 +197,7 @@ def test_the_last_values_are_of_the_last_look_that_measured_their_source(
         history.add(settings, [*found, up], T0 + number * QUARTER)
 
     def last() -> list[float]:
-        found = history.last_values(settings, "lag", "read_until_offset")
+        found = history.last_values(settings, "lag", "read_until_offset", T0 + HOUR)
         return sorted(value for _, value in found)
 
     assert last() == []
@@ -210,10 +210,28 @@ def test_the_last_values_are_of_the_last_look_that_measured_their_source(
     assert last() == []
 
 
+def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_last(
+    settings: Settings,
+) -> None:
+    def look(number: int, at: datetime) -> None:
+        up = Measure("source_up", 1, {"source": "snapshot"})
+        history.add(settings, [Measure("snapshot_age_seconds", number), up], at)
+
+    for number in range(5):
+        look(number, T0 + number * HOUR)
+    look(99, T0 + timedelta(days=366))
+    now = T0 + 6 * HOUR
+    look(5, now)
+    found = history.values(settings, "snapshot_age_seconds", T0, now)
+    assert [value for _, value in found] == [0, 1, 2, 3, 4, 5]
+    last = history.last_values(settings, "snapshot", "snapshot_age_seconds", now)
+    assert last == [({}, 5)]
+
+
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
     place = {"group": "g", "topic": "t", "partition": "0"}
     history.add(settings, [Measure("time_to_loss_seconds", 7, place)], T0)
-    assert history.values(settings, "time_to_loss_seconds", T0, place) == []
+    assert history.values(settings, "time_to_loss_seconds", T0, T0, place) == []
 
 
 def test_metrics_are_open_metrics() -> None:

@@ -20,7 +20,7 @@ def look(settings: Settings, now: datetime) -> Found:
     """Measure all readers; what the last look found to be read counts as read."""
     clear = {
         (labels["group"], TopicPartition(labels["topic"], int(labels["partition"]))): int(value)
-        for labels, value in history.last_values(settings, NAME, CLEAR)
+        for labels, value in history.last_values(settings, NAME, CLEAR, now)
     }
     lag = measure(settings, now, clear=clear)
     found = Found()
