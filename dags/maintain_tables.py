@@ -16,6 +16,8 @@ Once a week, and by hand:
 
 Compactions, sweeps, the weekly e-mail and readers go on meanwhile: what goes has been offered to
 nobody for an hour. A run that is broken off has only kept too much, and the next one removes it.
+What could not be done, such as a week that is being mailed or a Kafka that does not answer, is told
+through the alert channels.
 
 To see what would go, start it with the param `dry_run`, or run `shardpost tables maintain
 --dry-run`. How large the tables are: `shardpost tables list`.
@@ -27,7 +29,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, Param, dag, task
 
-from shardpost.orchestration import DEFAULTS, in_words
+from shardpost.orchestration import DEFAULTS, alert_of_attention, in_words
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)
@@ -47,8 +49,8 @@ def maintain(**context: Any) -> dict[str, Any]:
     found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
     for line in found.lines(settings.snapshot_days):
         log.info(line)
-    for error in found.errors:
-        log.warning(error)
+    if found.errors and not dry_run:
+        alert_of_attention(context, found.errors)
     return found.tables.counts()
 
 

@@ -1,6 +1,7 @@
 """maintain_tables: when it runs, and what its task does."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,14 +19,23 @@ def dag(database: None) -> Any:
     return DagBag(dag_folder=CHECKOUT / "dags" / "maintain_tables.py").dags["maintain_tables"]
 
 
+UNKNOWN = "which ones Kafka names is not known: it does not answer"
+
+
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def unknown() -> list[str]:
+    """Why no snapshot goes, if a test says so."""
+    return []
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, unknown: list[str]) -> list[bool]:
     found: list[bool] = []
 
     def maintain(_settings: Settings, now: datetime, *, dry_run: bool) -> Plan:
         assert now.tzinfo == UTC
         found.append(dry_run)
-        return Plan(kept=[1, 4], dropped=[2, 3])
+        return Plan(kept=[1, 4], dropped=[2, 3], unknown=next(iter(unknown), None))
 
     monkeypatch.setattr(module, "maintain", maintain)
     return found
@@ -43,3 +53,19 @@ def test_it_maintains_or_says_what_would_go(dag: Any, seen: list[bool], dry_run:
     assert seen == [dry_run]
     (task,) = run.get_task_instances()
     assert task.xcom_pull(task_ids="maintain")["snapshots"] == 2
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_it_could_not_do_alerts_once(
+    dag: Any, seen: list[bool], unknown: list[str], task_environment: Path, dry_run: bool
+) -> None:
+    alerts = task_environment / "alerts.log"
+    alerts.unlink(missing_ok=True)
+    unknown.append(UNKNOWN)
+    run = dag.test(run_conf={"dry_run": dry_run})
+    assert run.state == "success"
+    if dry_run:
+        assert not alerts.exists()
+    else:
+        [line] = alerts.read_text().splitlines()
+        assert f" maintain_tables {run.run_id} needs attention: {UNKNOWN}" in line
