@@ -27,7 +27,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, Param, dag, task
+from airflow.sdk import CronTriggerTimetable, Param, dag, get_current_context, task
 
 from shardpost.orchestration import DEFAULTS, alert_of_attention, in_words
 from shardpost.settings import load
@@ -50,7 +50,7 @@ def maintain(**context: Any) -> dict[str, Any]:
     for line in found.lines(settings.snapshot_days):
         log.info(line)
     if found.errors and not dry_run:
-        alert_of_attention(context, found.errors)
+        alert_of_attention(get_current_context(), found.errors)
     return found.tables.counts()
 
 

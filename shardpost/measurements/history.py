@@ -12,6 +12,7 @@ from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.row_files import RowTable
+from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.sql import text_literal
 from shardpost.measurements.model.metrics import METRICS, Measure
 from shardpost.measurements.model.tables import MEASUREMENTS
@@ -19,8 +20,6 @@ from shardpost.settings import Settings
 
 RUN = "run"
 A_DAY = timedelta(days=1)
-# How far the clock of another machine may be ahead.
-MOST_AHEAD = timedelta(minutes=5)
 
 
 def add(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
@@ -32,6 +31,7 @@ def add(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
         for one in measures
         if METRICS[one.name].is_kept
     ]
+
     def change(table: RowTable) -> None:
         table.insert(pa.Table.from_pylist(found, schema))
 
