@@ -100,4 +100,7 @@ def _new(settings: Settings, order: Order, last: Snapshot, country: str) -> Rebu
     store.insert(settings, made)
     folders = ", ".join(folder_of(name, number) for name in order.tables)
     log.info("rebuild %d of snapshot %d: %s", number, last.number, folders)
+    if last.history_from:
+        at_minute = f"{last.history_from:%Y-%m-%d %H:%M} UTC"
+        log.info("pruned up to %s: a stricter decoder may leave a key without a record", at_minute)
     return made

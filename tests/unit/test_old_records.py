@@ -1,6 +1,7 @@
 """`tables maintain` with SHARDPOST_HISTORY_DAYS: what it says, and that it does it."""
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -99,6 +100,19 @@ def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> No
     drop(at)
     assert maintain_all(at, NOW).errors == []
     assert snapshots.current(at).history_from == NOW - timedelta(days=1)
+
+
+def test_a_rebuild_that_begins_says_up_to_when_its_histories_are_pruned(
+    at: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="shardpost.rebuilds.begin")
+    order = Order(Action.START, "tester", country="US", tables=("share_holders",))
+    begun(at, order)
+    assert "pruned" not in caplog.text
+    drop(at)
+    maintain_all(at, NOW)
+    begun(at, order)
+    assert f"pruned up to {NOW - timedelta(days=1):%Y-%m-%d %H:%M} UTC: " in caplog.text
 
 
 def test_unless_it_is_told_nothing_goes(at: Settings) -> None:

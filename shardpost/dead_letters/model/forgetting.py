@@ -9,6 +9,7 @@ from shardpost.dead_letters.model.letter_history import (
     own_names,
 )
 
+
 def may_be_forgotten(
     names: Collection[str], steps: Sequence[Step], generations: Generations
 ) -> set[str]:
