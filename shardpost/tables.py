@@ -109,4 +109,13 @@ def letters(
 def _chosen(number: int | None, settings: Settings) -> Snapshot:
     if number is None:
         return _snapshots.current(settings)
-    return _snapshots.get(settings, number, now=datetime.now(UTC))
+    return _snapshots.get(
+        settings, number, now=datetime.now(UTC), pinned=lambda: _of_weeks(settings)
+    )
+
+
+def _of_weeks(settings: Settings) -> set[int]:
+    """Return the snapshots that are kept since the audience of a frozen week is of them."""
+    from shardpost.weekly_email import frozen_weeks  # who asks for a newer one does without
+
+    return {one.snapshot for one in frozen_weeks.with_audience(settings)}

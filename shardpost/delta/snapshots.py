@@ -73,10 +73,17 @@ def newest(settings: Settings) -> Snapshot | None:
     return snapshot_of(found[0]) if found else None
 
 
-def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
+def get(
+    settings: Settings,
+    number: int,
+    *,
+    now: datetime,
+    pinned: Callable[[], Collection[int]] = tuple,
+) -> Snapshot:
     """Return the snapshot of a number; ShardpostError if there is none, or it is no longer kept.
 
-    It stays readable for an hour after that (snapshot_retention.py).
+    It stays readable for an hour after that (snapshot_retention.py). `pinned` returns those that
+    are kept whatever their age, and for an hour after it no longer does.
     """
     last = newest(settings)
     if last and last.number == number:  # always kept; of the others, only one is read whole
@@ -86,6 +93,8 @@ def get(settings: Settings, number: int, *, now: datetime) -> Snapshot:
         raise ShardpostError(f"no snapshot {number}: there are {there_are}")
     committed = _committed(settings)
     kept = snapshot_retention.kept(committed.items(), now, settings.snapshot_days)
+    if number not in kept:
+        kept |= {*pinned()} & {*committed}
     found = _with_number(settings, number) if number in kept else None
     if found is None:
         of = f" of {committed[number]:%Y-%m-%d}" if number in committed else ""

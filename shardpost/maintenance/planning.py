@@ -29,6 +29,7 @@ from shardpost.maintenance.needed_paths import needed_paths
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.settings import Settings
+from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.tables import AUDIENCES
 
 # Of a table with a commit point of its own, what a run wrote and did not commit goes after that.
@@ -46,7 +47,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     views = folders.read(settings)
     found = views.snapshots
     frozen = tables.frozen_audiences(settings)
-    pinned, unknown = _pinned(settings, views, frozen)
+    pinned, unknown = _pinned(settings, views, now)
     numbers = {one.number for one in found}
     if unknown is None:
         committed = ((one.number, one.committed_at) for one in found)
@@ -81,10 +82,10 @@ def _readable(table: Table, kept: list[Snapshot], now: datetime) -> list[Snapsho
 
 
 def _pinned(
-    settings: Settings, views: folders.Views, frozen: Frozen
+    settings: Settings, views: folders.Views, now: datetime
 ) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
-    pinned = {number: f"the audience of {week} is of it" for week, (number, _) in frozen.items()}
+    pinned = _of_weeks(settings, now)
     rebuild = views.rebuild
     if rebuild and rebuild.state is State.BUILDING:
         pinned[rebuild.pinned] = f"rebuild {rebuild.number} is built of it"
@@ -95,6 +96,16 @@ def _pinned(
     except ShardpostError as error:
         return {}, f"which ones Kafka names is not known: {error}"
     return dict.fromkeys(noted, "Kafka names it as published or sent") | pinned, None
+
+
+def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
+    """Return {number: why} of the snapshots that an audience is of, or was until a while ago.
+
+    So long they are offered (snapshots.py); and an audience is erased as of when that run began.
+    """
+    weeks = frozen_weeks.with_audience(settings, now - 2 * GRACE)
+    verbs = ((one, "was" if one.audience_erased_at else "is") for one in reversed(weeks))
+    return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 
 
 def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | None:

@@ -57,6 +57,20 @@ def list_all(settings: Settings) -> list[FrozenWeek]:
     return [FrozenWeek(**row) for row in rows(settings, sql, {FROZEN_WEEKS: None})]
 
 
+def with_audience(settings: Settings, erased_since: datetime | None = None) -> list[FrozenWeek]:
+    """Return the weeks that have their audience, or had it at that time, the newest week first.
+
+    The snapshots that they are of are kept, and may be read.
+    """
+    weeks = list_all(settings)
+    return [
+        one
+        for one in weeks
+        if one.audience_erased_at is None
+        or (erased_since is not None and one.audience_erased_at > erased_since)
+    ]
+
+
 def require_audience(settings: Settings, week: IsoWeek, known: FrozenWeek | None) -> None:
     """Refuse a week whose audience was erased, or written anew, since a run read its row.
 

@@ -4,6 +4,7 @@ import errno
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from shardpost import tables
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of, rows
@@ -25,6 +27,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.tables import AUDIENCES
 from tests.support.aged_tables import START, AgedTables
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
@@ -119,6 +122,31 @@ def test_the_snapshot_of_a_frozen_week_is_kept(aged: AgedTables) -> None:
     assert found.pinned == {1: "the audience of 2026-W01 is of it"}
     assert 2 in found.dropped
     assert 1 in aged.require_all_kept()
+
+
+def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read_it(
+    aged: AgedTables,
+) -> None:
+    aged.compact()
+    _freeze(aged.settings, "2026-W01", 0)
+    for _ in range(6):
+        aged.wait(hours=12)
+        aged.compact()
+    strict = aged.settings.model_copy(update={"snapshot_days": 1})
+    maintain(strict, aged.now)
+    given = tables.snapshot(1, strict)
+    assert aged.view(given) == aged.expected[1]
+    with pytest.raises(ShardpostError, match="snapshot 2 .* that are: 1 and "):
+        tables.snapshot(2, strict)
+    erased_at = aged.now
+    frozen_weeks.mark_erased(strict, IsoWeek(2026, 1), erased_at)
+    with pytest.raises(ShardpostError, match="snapshot 1 .* is no longer kept"):
+        tables.snapshot(1, strict)
+    for minutes in (0, 60):  # who was given it just before reads on
+        found = maintain(strict, erased_at + timedelta(minutes=minutes))
+        assert found.pinned == {1: "the audience of 2026-W01 was of it"}
+        assert aged.view(given) == aged.expected[1]
+    assert 1 in maintain(strict, erased_at + timedelta(hours=2)).dropped
 
 
 FULL = """
