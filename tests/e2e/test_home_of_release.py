@@ -6,7 +6,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from shardpost.delta import snapshots
 from shardpost.embedded import broker, ports
 from shardpost.kafka import clients
 from shardpost.kafka.topic_ids import topic_ids
+from shardpost.maintenance.maintain_all import maintain_all
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.iso_week import IsoWeek
@@ -145,6 +146,28 @@ def test_it_is_read_and_continued_without_loss(taken_over: CommandLine) -> None:
     assert holders_at_snapshots(taken_over) == expected["holders"]
     again = taken_over.json("explain", "client8")
     assert again == expected["explain"]["client8"]
+
+
+NOW = datetime(2026, 11, 23, 11, tzinfo=UTC)
+
+
+def test_its_maintenance_and_pruning_keep_all_answers(taken_over: CommandLine) -> None:
+    taken_over("tables", "maintain")
+    expected = {name: EXPECTED[name] for name in ("holders", "as_of", "explain")}
+    assert readable(taken_over) == expected
+    done = maintain_all(taken_over.settings.model_copy(update={"history_days": 57}), NOW)
+    assert done.errors == []
+    assert done.as_json()["records"]["rows"]["position_events"] > 0
+    pruned = snapshots.current(taken_over.settings)
+    assert pruned.history_from == NOW - timedelta(days=57)
+    assert holders_at_snapshots(taken_over) == expected["holders"]
+    assert taken_over.json("holders") == expected["holders"][str(NEWEST["snapshot"])]
+    for at, found in expected["as_of"].items():
+        if datetime.fromisoformat(at) < pruned.history_from:
+            assert "SHARDPOST_HISTORY_DAYS" in taken_over.refused("holders", "--as-of", at, code=1)
+        else:
+            assert taken_over.json("holders", "--as-of", at) == found
+    assert datetime.fromisoformat(max(expected["as_of"])) > pruned.history_from
 
 
 def test_nobody_is_mailed_again_where_the_ledger_is_not_the_one_it_had(
