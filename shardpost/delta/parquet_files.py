@@ -18,6 +18,10 @@ from shardpost.settings import Settings
 # Row groups of files that were merged have about so many bytes in memory, and no more rows.
 GROUP_BYTES = 64 << 20
 GROUP_ROWS = 1 << 20
+# Row groups of so many bytes are sorted at most: a sorted copy is in memory beside them.
+SORTED_BYTES = 4 * GROUP_BYTES
+# Of a table that is sorted, a page has no more rows: readers skip pages by their bounds.
+PAGE_ROWS = 2048
 
 # Rows of a table in, rows of it out.
 Change = Callable[[pa.Table], pa.Table]
@@ -51,7 +55,7 @@ def write_parts(
 
 
 def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -> AddAction:
-    """Write the rows of files, in that order, as one new file; return its add action.
+    """Write the rows of files as one new file, sorted if the table is; return its add action.
 
     In memory is one row group of an old file and one of the new file at a time.
     """
@@ -135,14 +139,22 @@ def _write(settings: Settings, table: Table, path: str, parts: Iterable[pa.Table
     system.create_dir(f"{root}/{path}".rpartition("/")[0])
     schema = arrow_schema(table)
     options = {"store_schema": False, "use_dictionary": _in_dictionaries(table, schema)}
+    if table.sorted_by:
+        options |= {"write_page_index": True, "max_rows_per_page": PAGE_ROWS}
     try:
         with pq.ParquetWriter(f"{root}/{path}", schema, filesystem=system, **options) as writer:
             for rows in parts:
-                writer.write_table(rows, row_group_size=GROUP_ROWS)
+                writer.write_table(_sorted(table, rows), row_group_size=GROUP_ROWS)
         return table_log.add_action(settings, table, path)
     except BaseException:
         delete(settings, table, [path])
         raise
+
+
+def _sorted(table: Table, rows: pa.Table) -> pa.Table:
+    if table.sorted_by is None or rows.nbytes > SORTED_BYTES:
+        return rows
+    return rows.sort_by(table.sorted_by)
 
 
 def _rows(system: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.Table]:

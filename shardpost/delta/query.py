@@ -84,7 +84,23 @@ def stream(
 
 def rows(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> list[dict[str, Any]]:
     """Run one SQL query and return its rows as dicts; timestamps are aware, in UTC."""
-    found = query(settings, sql, versions)
+    return OpenedTables(settings, versions).rows(sql)
+
+
+class OpenedTables:
+    """Tables at given versions, opened once for several queries; errors are those of `query`."""
+
+    def __init__(self, settings: Settings, versions: Mapping[Table, Version]) -> None:
+        self._settings, self._versions = settings, versions
+        self._relations = _opened(settings, versions)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """Run one SQL query and return its rows as `rows` does."""
+        with _reporting_missing_files(self._settings, self._versions):
+            return _dicts(self._relations.reader(sql).read_all())
+
+
+def _dicts(found: pa.Table) -> list[dict[str, Any]]:
     columns = [_values(column) for column in found.columns]
     return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -104,12 +120,16 @@ def _reader(
     versions: Mapping[Table, Version],
     config: dict[str, str] | None = None,
 ) -> pa.RecordBatchReader:
+    return _opened(settings, versions, config).reader(sql)
+
+
+def _opened(
+    settings: Settings, versions: Mapping[Table, Version], config: dict[str, str] | None = None
+) -> "_Relations":
     relations = _Relations(settings, QueryBuilder(config))
     for table, version in versions.items():
         relations.add(table, version)
-    return pa.RecordBatchReader.from_stream(
-        relations.builder.execute(_with_relations(relations.defined, sql.strip()))
-    )
+    return relations
 
 
 class _Relations:
@@ -118,6 +138,11 @@ class _Relations:
     def __init__(self, settings: Settings, builder: QueryBuilder) -> None:
         self.builder, self.defined = builder, list[str]()
         self._settings = settings
+
+    def reader(self, sql: str) -> pa.RecordBatchReader:
+        """Run a query."""
+        sql = _with_relations(self.defined, sql.strip())
+        return pa.RecordBatchReader.from_stream(self.builder.execute(sql))
 
     def add(self, table: Table, version: Version) -> None:
         if not isinstance(version, LayeredVersion):

@@ -33,6 +33,8 @@ class Table:
     folded up to an earlier one, its rows are what `layer` says. Columns of `contacts` may have
     names and addresses: the log of the table has no bounds of them, and what they have of a client
     goes when it is erased. It lies in the folder of its name, or in `folder` if a snapshot says so.
+    The row groups that this process writes are sorted by `sorted_by`, so that who looks for some of
+    its values skips pages; nobody relies on that order.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Table:
     layer: Layer | None = None
     contacts: tuple[str, ...] = ()
     folder: str | None = None
+    sorted_by: str | None = None
 
     @property
     def path(self) -> str:

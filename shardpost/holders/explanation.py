@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.holders.model.explain import ExchangeRecord, PositionRecord, Transition, explain
@@ -26,10 +26,17 @@ _RECORD = ", ".join(
     )
 )
 _DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
-# A subquery and no list: DataFusion's parser overflows its stack at tens of thousands of literals.
+# More keys than that are asked for by a subquery: at tens of thousands of literals DataFusion's
+# parser overflows its stack.
+KEYS_LISTED = 1_000
+# Of longer lists DataFusion compares nothing with the bounds of row groups and pages.
+KEYS_IN_A_LIST = 20
+_KEYS = """
+SELECT DISTINCT c.key FROM position_events c WHERE {condition}
+"""
 _POSITIONS = f"""
 SELECT {_RECORD}, h.client, h.exchange FROM position_events h
-WHERE {_DECODABLE} AND h.key IN (SELECT c.key FROM position_events c WHERE {{condition}})
+WHERE {_DECODABLE} AND ({{of_keys}})
 """  # noqa: S608 - constants
 _EXCHANGES = f"""
 SELECT {_RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
@@ -54,12 +61,34 @@ def _positions(
     condition = f"c.client = {text_literal(client)}"
     if position is not None:
         condition += f" AND c.key = {text_literal(position)}"
-    sql = _POSITIONS.format(condition=condition)
     topic = settings.topic("positions")
     return [
         PositionRecord(**_record(row, topic), client=row["client"], exchange=row["exchange"])
-        for row in rows(settings, sql, at_snapshot(snapshot, POSITION_EVENTS))
+        for row in _rows_of_positions(settings, snapshot, condition)
     ]
+
+
+def _rows_of_positions(
+    settings: Settings, snapshot: Snapshot, condition: str
+) -> list[dict[str, Any]]:
+    """Return the records of the keys of which any record meets the condition.
+
+    By two queries: all columns are then read only of the row groups and pages that may have a key.
+    """
+    history = OpenedTables(settings, at_snapshot(snapshot, POSITION_EVENTS))
+    select = _KEYS.format(condition=condition)
+    keys = sorted(row["key"] for row in history.rows(select))
+    if not keys:
+        return []
+    of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else _in_lists(keys)
+    return history.rows(_POSITIONS.format(of_keys=of_keys))
+
+
+def _in_lists(keys: list[str]) -> str:
+    literals = [text_literal(key) for key in keys]
+    starts = range(0, len(keys), KEYS_IN_A_LIST)
+    lists = (", ".join(literals[at : at + KEYS_IN_A_LIST]) for at in starts)
+    return " OR ".join(f"h.key IN ({one})" for one in lists)
 
 
 def _exchanges(

@@ -1,8 +1,9 @@
-"""Merging files of a table: the same rows in order, those of older releases too."""
+"""Merging files of a table: the same rows, those of older releases too; histories by key."""
 
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,6 +84,35 @@ def test_a_merged_file_has_the_statistics_and_dictionaries_of_others(settings: S
     assert "RLE_DICTIONARY" in encodings["ticker"]
     assert "RLE_DICTIONARY" not in encodings["offset"]
     assert file.metadata.num_row_groups == 1
+
+
+def test_a_merged_history_is_sorted_by_key_and_its_pages_have_bounds(settings: Settings) -> None:
+    shuffled = Random(1).sample(range(5_000), 5_000)  # noqa: S311
+    for number in range(FILES_PER_TIER):
+        own = shuffled[number::FILES_PER_TIER]
+        found: list[dict[str, object]] = [
+            {"key": f"{n:04d}", "offset": n, "headers": [{"key": str(n), "value": b"v"}]}
+            for n in own
+        ]
+        write(settings, POSITION_EVENTS, f"{number:08d}-a", [*found, {"key": None, "offset": -1}])
+    before = rows(settings, "SELECT * FROM position_events", {POSITION_EVENTS: None})
+    version = merge(settings, POSITION_EVENTS)
+    after = rows(settings, "SELECT * FROM position_events", {POSITION_EVENTS: version})
+    assert sorted(after, key=str) == sorted(before, key=str)
+    [path] = table_log.sizes(settings, POSITION_EVENTS, version)
+    file = pq.ParquetFile(Path(path_of(settings, POSITION_EVENTS)) / path)
+    keys = file.read(["key"])["key"].to_pylist()
+    assert keys == [f"{n:04d}" for n in range(5_000)] + [None] * FILES_PER_TIER
+    assert file.metadata.row_group(0).column(0).has_column_index
+
+
+def test_a_row_group_too_large_to_be_sorted_is_written_as_it_is(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "SORTED_BYTES", 0)
+    write(settings, POSITION_EVENTS, "00000001-a", [{"key": "b"}, {"key": "a"}])
+    found = parquet_files.read(settings, POSITION_EVENTS, "00000001-a/a.parquet")
+    assert found["key"].to_pylist() == ["b", "a"]
 
 
 def test_groups_stay_in_files_of_their_own(settings: Settings) -> None:

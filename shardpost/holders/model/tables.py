@@ -71,7 +71,8 @@ def _ddl(columns: Columns) -> str:
 
 def _history(name: str, fields: tuple[Field, ...], contacts: tuple[str, ...] = ()) -> Table:
     ddl = _ddl((*_HISTORY, *columns_of(fields)))
-    return Table(name, ddl, None, (*_SELDOM_REPEATED, "value"), RETRY, contacts=contacts)
+    not_in_dictionaries = (*_SELDOM_REPEATED, "value")
+    return Table(name, ddl, None, not_in_dictionaries, RETRY, contacts=contacts, sorted_by="key")
 
 
 def _latest(
