@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -141,8 +142,12 @@ def restore(settings: Settings, table: Table, version: int) -> int:
 
 def sizes(settings: Settings, table: Table, version: int | None) -> dict[str, int]:
     """Return {path within the table: bytes} of the files of one version."""
-    actions = DeltaTable(path_of(settings, table), version=version).get_add_actions()
-    listed = pa.table(actions).select(["path", "size_bytes"]).to_pylist()
+    return sizes_of(DeltaTable(path_of(settings, table), version=version))
+
+
+def sizes_of(found: DeltaTable) -> dict[str, int]:
+    """Return {path within the table: bytes} of the files of an opened table."""
+    listed = pa.table(found.get_add_actions()).select(["path", "size_bytes"]).to_pylist()
     return {file["path"]: file["size_bytes"] for file in listed}
 
 
@@ -162,6 +167,21 @@ def files_after(settings: Settings, table: Table, version: int, snapshot: int) -
     columns = [actions[name].to_pylist() for name in ("path", "num_records", "max.snapshot")]
     files = zip(*columns, strict=True)
     return {path: rows or 0 for path, rows, at in files if at is None or at > snapshot}
+
+
+def files_before(
+    settings: Settings, table: Table, version: int, column: str, at: datetime
+) -> dict[str, int]:
+    """Return {path: bytes} of the files that may have a time before that one, by statistics."""
+    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
+    actions = pa.table(found)
+    paths, sizes = (actions[name].to_pylist() for name in ("path", "size_bytes"))
+    if f"min.{column}" not in actions.column_names:
+        return dict(zip(paths, sizes, strict=True))
+    earliest = actions[f"min.{column}"]
+    is_before = pc.less(earliest, pa.scalar(at, earliest.type))
+    files = zip(paths, sizes, is_before.to_pylist(), strict=True)
+    return {path: size for path, size, before in files if before is not False}
 
 
 def files_with(

@@ -3,8 +3,10 @@
 import errno
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies
@@ -14,8 +16,9 @@ from shardpost.cli import run as shardpost
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import latest_certain
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders import pruned_histories, rewritten_snapshot
+from shardpost.holders import pruned_histories, rewritten_snapshot, superseded_records
 from shardpost.holders.holders_query import HoldersQuery, query_holders
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.holders.model.as_of import holders
@@ -62,14 +65,16 @@ def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str
     return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
 
 
-@pytest.mark.parametrize("at_once", [3, 1_000_000])
+@pytest.mark.parametrize(("at_once", "bytes_at_once"), [(3, 1), (1_000_000, 1_000_000)])
 @settings(max_examples=25)
 @given(LAYERED_BATCHES, strategies.lists(strategies.integers(0, 10), min_size=5, max_size=5))
 def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
-    at_once: int, batches: Sequence[Batch], horizons: Sequence[int]
+    at_once: int, bytes_at_once: int, batches: Sequence[Batch], horizons: Sequence[int]
 ) -> None:
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pruned_histories, "RECORDS_AT_ONCE", at_once)
+        patch.setattr(superseded_records, "RECORDS_AT_ONCE", at_once)
+        patch.setattr(pruned_histories, "BYTES_AT_ONCE", bytes_at_once)
+        patch.setattr(pruned_histories, "PAUSE_SECONDS", 0)
         world = AppendedHistories(Settings(home=Path(home)))
         for batch, horizon in zip(batches, horizons, strict=False):
             world.compact(batch)
@@ -211,6 +216,76 @@ def test_beside_a_compaction_it_waits_and_what_is_found_stays_true(
     prune(world.settings, found, NOW)
     for as_of in (None, hour(5), hour(8), hour(10)):
         assert held(world, as_of) == holders_of(world.history, as_of)
+
+
+@pytest.fixture
+def of_three_files(world: AppendedHistories, monkeypatch: pytest.MonkeyPatch) -> AppendedHistories:
+    """Give a home of which three files lose records, to be pruned one by one."""
+    world.compact(Batch([put("z", "c1", "NASDAQ", 3), put("a", "c3", "NASDAQ", 3)]))
+    world.compact(Batch([put("z", "c3", "NASDAQ", 4)]))
+    monkeypatch.setattr(pruned_histories, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(pruned_histories, "PAUSE_SECONDS", 0)
+    return world
+
+
+def test_a_large_history_is_pruned_in_steps_between_which_compactions_get_the_lock(
+    of_three_files: AppendedHistories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, numbers = of_three_files, [5]
+
+    def compact() -> None:
+        numbers.append(snapshots.current(world.settings).number)
+        assert snapshots.current(world.settings).history_from == hour(5)
+        with exclusive(world.settings, COMPACT_POSITIONS.name, "x"):
+            made = world.compact(Batch([put("y", "c4", "NASDAQ", 8)]))
+        numbers.append(made.number)
+        for as_of in (None, hour(5), hour(8)):
+            assert held(world, as_of) == holders_of(world.history, as_of)
+
+    monkeypatch.setattr(pruned_histories, "pause", compact)
+    made = pruned(world.settings, hour(5))
+    assert made is not None
+    assert [*numbers, made.number] == [5, 6, 7, 8, 9, 10]
+    assert [seq for _, seq in keys(world)] == [1, 3, 5, 6, 8, 9, 10, 11]
+    monkeypatch.undo()
+    assert find(world.settings, made, hour(5), {}).rows == {}
+
+
+def test_what_was_pruned_stays_so_where_a_compaction_then_takes_too_long(
+    of_three_files: AppendedHistories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = of_three_files
+    with ExitStack() as stack:
+        running = exclusive(world.settings, COMPACT_POSITIONS.name, "x")
+        monkeypatch.setattr(pruned_histories, "pause", lambda: stack.enter_context(running))
+        with pytest.raises(LockedError):
+            pruned(world.settings, hour(5))
+    newest = snapshots.current(world.settings)
+    assert (newest.number, newest.history_from) == (6, hour(5))
+    monkeypatch.setattr(pruned_histories, "pause", lambda: None)
+    assert pruned(world.settings, hour(5)) is not None
+    assert held(world, None) == holders_of(world.history)
+
+
+def test_files_without_records_before_the_horizon_are_not_read(
+    world: AppendedHistories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.compact(Batch([put("late", "c1", "NASDAQ", 9)]))
+    read: list[str] = []
+    parts = parquet_files.parts
+
+    def noting(at: Settings, table: Table, path: str, *columns: Any) -> Any:
+        read.append(path)
+        return parts(at, table, path, *columns)
+
+    monkeypatch.setattr(parquet_files, "parts", noting)
+    find(world.settings, snapshots.current(world.settings), hour(9), {})
+    assert len(read) == 2
+    assert len(paths(world)) == 4
+    read.clear()
+    monkeypatch.setattr(superseded_records, "RECORDS_AT_ONCE", 1)
+    find(world.settings, snapshots.current(world.settings), hour(9), {})
+    assert len(read) == 2  # once, however many parts there are
 
 
 def test_the_latest_certain_time_is_that_of_a_clock_that_did_not_jump() -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,6 +89,27 @@ def test_bounds_that_would_be_wrong_are_left_out(settings: Settings, at: object)
     [file] = write(settings, "one", columns)
     stats = json.loads(file.stats)
     assert (stats["numRecords"], stats["minValues"], stats["maxValues"]) == (1, {}, {})
+
+
+def test_files_are_left_out_whose_bounds_say_that_nothing_in_them_is_before_a_time(
+    settings: Settings,
+) -> None:
+    def before(version: int, hours: int) -> set[str]:
+        return {*table_log.files_before(settings, TABLE, version, "at", at(hours))}
+
+    def at(hours: int) -> datetime:
+        return NOON + timedelta(hours=hours)
+
+    without = write(settings, "none", {**thing("a"), "at": [None]})
+    assert before(table_log.commit(settings, TABLE, 0, without), 0) == {"none/a.parquet"}
+    added = write(settings, "late", {**thing("a"), "at": [at(2)]})
+    added += write(settings, "unknown", {**thing("a"), "at": [NOON.replace(microsecond=1)]})
+    added += write(settings, "noon", thing("a"))
+    assert table_log.commit(settings, TABLE, 1, added) == 2
+    always = {"none/a.parquet", "unknown/a.parquet"}
+    assert before(2, 0) == always
+    assert before(2, 1) == {*always, "noon/a.parquet"}
+    assert before(2, 3) == {*always, "noon/a.parquet", "late/a.parquet"}
 
 
 def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
