@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from pyarrow import fs
@@ -21,10 +21,15 @@ def stored_files(settings: Settings, table: Table) -> list[StoredFile]:
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
     return [
-        StoredFile(info.path.removeprefix(root).lstrip("/"), info.size, info.mtime.astimezone(UTC))
+        StoredFile(info.path.removeprefix(root).lstrip("/"), info.size, _at(info))
         for info in system.get_file_info(selector)
-        if info.type == fs.FileType.File
+        if info.size is not None  # a file: `type` and `mtime` take longer than all the rest
     ]
+
+
+def _at(info: fs.FileInfo) -> datetime:
+    seconds, rest = divmod(info.mtime_ns, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
 
 
 def remove(settings: Settings, table: Table, paths: Iterable[str]) -> None:

@@ -4,11 +4,13 @@ To open each of the versions says the same, and reads up to ten commits and a ch
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyarrow import fs
 
 from shardpost.delta import table_log
@@ -25,9 +27,15 @@ COMMITS_IN_PLACE_OF_A_CHECKPOINT = 20
 
 
 def needed_paths(
-    settings: Settings, table: Table, files: Collection[StoredFile], versions: Collection[int]
+    settings: Settings,
+    table: Table,
+    files: Collection[StoredFile],
+    versions: Collection[int],
+    newest: DeltaTable | None = None,
 ) -> set[str]:
     """Return the paths of all files of some versions of a table; `files` are all in its folder.
+
+    `newest` is the newest of these versions, where it has been opened.
 
     ShardpostError, an OSError or an ArrowException if its log has not all of these versions.
     """
@@ -38,10 +46,12 @@ def needed_paths(
     at = -1
     for version in sorted(versions):
         at = log.replay(found, at, version)
-    live, newest = found.live, max(versions)
-    if live != {*table_log.sizes(settings, table, newest)}:
+    live = found.live
+    if newest is None or newest.version() != at:
+        newest = DeltaTable(path_of(settings, table), version=at)
+    if live != {*table_log.sizes_of(newest)}:
         raise ShardpostError(
-            f"{table.path}: by its log, version {newest} has {len(live)} files, and they are not"
+            f"{table.path}: by its log, version {at} has {len(live)} files, and they are not"
             " those that it has when it is opened"
         )
     return found.end()
@@ -54,23 +64,27 @@ class _Log:
         self._system, self._root = fs.FileSystem.from_uri(path_of(settings, table))
         self._table = table
         self._commits, self._checkpoints = paths_of_entries(files)
+        self._numbers = sorted(self._checkpoints)
 
     def replay(self, found: NeededFiles, at: int, version: int) -> int:
         """Replay what is between two versions, and return the latter."""
-        checkpoint = max((one for one in self._checkpoints if one <= version), default=-1)
-        is_whole = all(one in self._commits for one in range(at + 1, version + 1))
-        if checkpoint > at and not (
-            is_whole and checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT
-        ):
+        number = bisect_right(self._numbers, version)
+        checkpoint = self._numbers[number - 1] if number else -1
+        if checkpoint > at and not self._is_near(at, checkpoint, version):
             found.jump(checkpoint, self._paths_at(checkpoint))
             at = checkpoint
         for number in range(at + 1, version + 1):
             found.commit(number, *self._changed_by(number))
         return version
 
+    def _is_near(self, at: int, checkpoint: int, version: int) -> bool:
+        """Tell whether commits are read in place of a checkpoint: few are, and all are there."""
+        is_whole = all(one in self._commits for one in range(at + 1, version + 1))
+        return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
+
     def _paths_at(self, checkpoint: int) -> list[str]:
         with self._opened(self._checkpoints[checkpoint]) as file:
-            added = pq.ParquetFile(file).read(columns=["add.path"])["add"]
+            added = pq.ParquetFile(file).read(columns=["add.path"], use_threads=False)["add"]
         return list(pc.struct_field(added, "path").drop_null().to_pylist())
 
     def _changed_by(self, version: int) -> tuple[list[str], list[str]]:
@@ -80,7 +94,7 @@ class _Log:
         with self._opened(self._commits[version]) as file:
             text = file.read()
         try:
-            actions = [json.loads(line) for line in text.splitlines()]
+            actions = [json.loads(line) for line in text.splitlines() if b'"path"' in line]
             return _paths(actions, "add"), _paths(actions, "remove")
         except (ValueError, KeyError, TypeError) as error:
             raise ShardpostError(

@@ -5,8 +5,10 @@ snapshot_retention.py is applied as it was an hour ago, and what it kept then co
 offered since.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
@@ -35,6 +37,9 @@ from shardpost.weekly_email.model.tables import AUDIENCES
 # Of a table with a commit point of its own, what a run wrote and did not commit goes after that.
 UNCOMMITTED_FOR = timedelta(days=1)
 
+# To list files, and to read logs, a thread waits for its disk or its store most of the time.
+TABLES_AT_ONCE = 4
+
 # A snapshot that was frozen for a week, by week: its number, and the version of `audiences`.
 Frozen = dict[str, tuple[int, int]]
 
@@ -58,22 +63,28 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}
     of_view = (
-        _of_view(settings, folder, now)
+        partial(_of_view, settings, folder, now)
         for table in VIEW
         for folder in folders.folders_of(table, views, _readable(table, kept, now))
         if folder.table.path not in gone
     )
-    of_others = (_of_other(settings, table, frozen, now) for table in tables.OTHERS)
+    of_others = (partial(_of_other, settings, table, frozen, now) for table in tables.OTHERS)
     return Plan(
         kept=sorted(numbers),
         dropped=[one.number for one in found if one.number not in numbers],
         pinned=pinned,
         unknown=unknown,
         tables=[
-            *filter(None, (*of_view, *of_others)),
+            *filter(None, _together([*of_view, *of_others])),
             *(_whole(settings, table) for table in whole),
         ],
     )
+
+
+def _together(made: Sequence[Callable[[], TablePlan | None]]) -> list[TablePlan | None]:
+    """Return what is planned of tables, some at a time: nothing of one is for another."""
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        return [*pool.map(lambda make: make(), made)]
 
 
 def _readable(table: Table, kept: list[Snapshot], now: datetime) -> list[Snapshot]:
@@ -119,7 +130,7 @@ def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | N
     versions = {*folder.versions, *([opened.version()] if folder.is_live else [])}
 
     def gone() -> list[StoredFile]:
-        needed = needed_paths(settings, folder.table, files, versions)
+        needed = needed_paths(settings, folder.table, files, versions, opened)
         return data_files.below_version(files, needed, folder.committed or 0)
 
     return _checked(folder.table, gone, unneeded_entries(files, folder.versions, now - GRACE))
@@ -138,7 +149,7 @@ def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -
 
     def gone() -> list[StoredFile]:
         newest = min(now, tables.newest_commit(files))
-        needed = needed_paths(settings, table, files, {*named, opened.version()})
+        needed = needed_paths(settings, table, files, {*named, opened.version()}, opened)
         needed |= tables.committed_since(settings, table, files, newest - GRACE)
         return data_files.before(files, needed, newest - UNCOMMITTED_FOR)
 

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from shardpost.alerts.model.tables import ALERTS
@@ -74,8 +75,10 @@ def committed_since(
 
 def opened(settings: Settings, table: Table) -> DeltaTable | None:
     """Return the newest version of a table; None if there is no such table."""
-    path = path_of(settings, table)
-    return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+    try:
+        return DeltaTable(path_of(settings, table))
+    except TableNotFoundError:
+        return None
 
 
 def newest_commit(files: Collection[StoredFile]) -> datetime:

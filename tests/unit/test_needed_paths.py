@@ -4,6 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from shardpost.delta import table_log
@@ -11,6 +12,7 @@ from shardpost.delta.query import path_of
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
+from shardpost.maintenance import needed_paths as module
 from shardpost.maintenance.model.needed_files import NeededFiles
 from shardpost.maintenance.needed_paths import needed_paths
 from shardpost.settings import Settings
@@ -107,9 +109,21 @@ def test_a_log_that_says_another_thing_than_the_opened_table_is_not_trusted(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grow(settings, Random(1), 3)  # noqa: S311
-    monkeypatch.setattr(table_log, "sizes", lambda *_: {"another.parquet": 1})
+    monkeypatch.setattr(table_log, "sizes_of", lambda _: {"another.parquet": 1})
     with pytest.raises(ShardpostError, match="by its log, version 3 has"):
         found(settings, [3])
+
+
+def test_a_version_that_was_opened_is_not_opened_again_and_is_taken_for_no_other(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(settings, Random(1), 12)  # noqa: S311
+    files, newest = stored_files(settings, TABLE), DeltaTable(path_of(settings, TABLE))
+    for versions in ([3, 7], [3, newest.version()]):
+        expected = one_by_one(settings, versions)
+        assert needed_paths(settings, TABLE, files, versions, newest) == expected
+    monkeypatch.setattr(module, "DeltaTable", None)
+    assert needed_paths(settings, TABLE, files, versions, newest) == expected
 
 
 def test_a_file_is_needed_by_a_version_that_has_it_and_by_no_other() -> None:

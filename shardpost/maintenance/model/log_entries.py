@@ -6,6 +6,7 @@ stays, of which a reader can have known for a while.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
@@ -46,8 +47,12 @@ def unneeded_entries(
 
 
 def _last(checkpoints: Sequence[int], version: int) -> int:
-    """Return the newest checkpoint at a version or before it; 0 if it is read from the start."""
-    return max((one for one in checkpoints if one <= version), default=0)
+    """Return the newest checkpoint at a version or before it; 0 if it is read from the start.
+
+    Of all checkpoints, ascending.
+    """
+    number = bisect_right(checkpoints, version)
+    return checkpoints[number - 1] if number else 0
 
 
 def paths_of_entries(files: Iterable[StoredFile]) -> tuple[dict[int, str], dict[int, str]]:
