@@ -1,7 +1,9 @@
 """What is in the folder of a table, and removing files from it: on a disk or an object store."""
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
@@ -12,6 +14,8 @@ from shardpost.delta.stored_file import StoredFile
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 
+_LOG = "_delta_log"
+
 
 def stored_files(settings: Settings, table: Table) -> list[StoredFile]:
     """Return all files in the folder of a table, its log too; [] if there is no such folder.
@@ -21,14 +25,58 @@ def stored_files(settings: Settings, table: Table) -> list[StoredFile]:
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
     selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
     return [
-        StoredFile(info.path.removeprefix(root).lstrip("/"), info.size, _at(info))
+        StoredFile(info.path.removeprefix(root).lstrip("/"), info.size, _time(info.mtime_ns))
         for info in system.get_file_info(selector)
         if info.size is not None  # a file: `type` and `mtime` take longer than all the rest
     ]
 
 
-def _at(info: fs.FileInfo) -> datetime:
-    seconds, rest = divmod(info.mtime_ns, 1_000_000_000)
+def log_files(settings: Settings, table: Table) -> list[StoredFile]:
+    """Return the files of the log of a table; [] if there is none."""
+    log = f"{table.path}/{_LOG}"
+    found = stored_files(settings, replace(table, folder=log))
+    return [replace(file, path=f"{_LOG}/{file.path}") for file in found]
+
+
+def data_files(
+    settings: Settings, table: Table, is_left_out: Callable[[str], bool]
+) -> list[StoredFile]:
+    """Return the files in the folder of a table, but its log, without those that are left out.
+
+    Of the latter, a disk is asked for nothing but the names.
+    """
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    if not isinstance(system, fs.LocalFileSystem):
+        found = (f for f in stored_files(settings, table) if not f.path.startswith(f"{_LOG}/"))
+        return [file for file in found if not is_left_out(file.path)]
+    paths = (path for path in _names(root) if not is_left_out(path))
+    return [*filter(None, (_stored(root, path) for path in paths))]
+
+
+def _names(root: str) -> Iterator[str]:
+    """Yield the paths of all files below a folder, but those of its log."""
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        with suppress(FileNotFoundError), os.scandir(f"{root}/{folder}") as entries:
+            for entry in entries:
+                path = f"{folder}{entry.name}"
+                if not entry.is_dir(follow_symlinks=False):
+                    yield path
+                elif path != _LOG:
+                    folders.append(f"{path}/")
+
+
+def _stored(root: str, path: str) -> StoredFile | None:
+    try:
+        status = Path(root, path).stat()
+    except FileNotFoundError:
+        return None
+    return StoredFile(path, status.st_size, _time(status.st_mtime_ns))
+
+
+def _time(nanoseconds: int) -> datetime:
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
 
 

@@ -94,7 +94,8 @@ class _Log:
         with self._opened(self._commits[version]) as file:
             text = file.read()
         try:
-            actions = [json.loads(line) for line in text.splitlines() if b'"path"' in line]
+            lines = text.decode().split("\n")
+            actions = [json.loads(line) for line in lines if '"path"' in line]
             return _paths(actions, "add"), _paths(actions, "remove")
         except (ValueError, KeyError, TypeError) as error:
             raise ShardpostError(

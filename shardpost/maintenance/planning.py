@@ -5,7 +5,7 @@ snapshot_retention.py is applied as it was an hour ago, and what it kept then co
 offered since.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,11 +13,10 @@ from functools import partial
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from shardpost.delta import snapshot_retention
+from shardpost.delta import snapshot_retention, stored_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.stored_file import StoredFile
-from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import VIEW
@@ -36,7 +35,6 @@ from shardpost.weekly_email.model.tables import AUDIENCES
 
 # Of a table with a commit point of its own, what a run wrote and did not commit goes after that.
 UNCOMMITTED_FOR = timedelta(days=1)
-
 # To list files, and to read logs, a thread waits for its disk or its store most of the time.
 TABLES_AT_ONCE = 4
 
@@ -126,14 +124,15 @@ def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | N
         return None
     if folder.committed is None:  # whatever is there belongs to a run that did not commit yet
         return TablePlan(folder.table)
-    files = stored_files(settings, folder.table)
+    log = stored_files.log_files(settings, folder.table)
     versions = {*folder.versions, *([opened.version()] if folder.is_live else [])}
 
     def gone() -> list[StoredFile]:
-        needed = needed_paths(settings, folder.table, files, versions, opened)
+        needed = needed_paths(settings, folder.table, log, versions, opened)
+        files = _unneeded(settings, folder.table, needed)
         return data_files.below_version(files, needed, folder.committed or 0)
 
-    return _checked(folder.table, gone, unneeded_entries(files, folder.versions, now - GRACE))
+    return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
 
 def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -> TablePlan | None:
@@ -144,19 +143,30 @@ def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -
     opened = tables.opened(settings, table)
     if opened is None:
         return None
-    files = stored_files(settings, table)
+    log = stored_files.log_files(settings, table)
     named = {version for _, version in frozen.values()} if table == AUDIENCES else set[int]()
 
     def gone() -> list[StoredFile]:
-        newest = min(now, tables.newest_commit(files))
-        needed = needed_paths(settings, table, files, {*named, opened.version()}, opened)
-        needed |= tables.committed_since(settings, table, files, newest - GRACE)
+        newest = min(now, tables.newest_commit(log))
+        needed = needed_paths(settings, table, log, {*named, opened.version()}, opened)
+        needed |= tables.committed_since(settings, table, log, newest - GRACE)
+        files = _unneeded(settings, table, needed)
         return data_files.before(files, needed, newest - UNCOMMITTED_FOR)
 
     # From the whole log of audiences, names and addresses are erased (delta/log_statistics.py); it
     # has an entry a week.
-    entries = [] if table == AUDIENCES else unneeded_entries(files, named, now - GRACE)
+    entries = [] if table == AUDIENCES else unneeded_entries(log, named, now - GRACE)
     return _checked(table, gone, entries)
+
+
+def _unneeded(settings: Settings, table: Table, needed: Collection[str]) -> list[StoredFile]:
+    """Return the data files of a table that are in no needed path.
+
+    What is written while the log is read may be among them: it is for a later version than any that
+    was committed before, or it is young.
+    """
+    is_needed = partial(data_files.is_needed, needed=needed)
+    return stored_files.data_files(settings, table, is_needed)
 
 
 def _checked(
@@ -172,7 +182,7 @@ def _checked(
 
 def _whole(settings: Settings, table: Table) -> TablePlan:
     """Return a folder, with all that is in it, as what goes."""
-    files = stored_files(settings, table)
+    files = stored_files.stored_files(settings, table)
     log = [file for file in files if file.path.startswith(LOG)]
     data = [file for file in files if not file.path.startswith(LOG)]
     return TablePlan(table, data, log, is_whole=True)

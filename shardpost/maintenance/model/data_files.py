@@ -41,7 +41,12 @@ def before(
 
 def _unneeded(files: Iterable[StoredFile], needed: Collection[str]) -> list[StoredFile]:
     data = (file for file in files if not file.path.startswith(LOG))
-    return [file for file in data if _checked(file.path) not in needed]
+    return [file for file in data if not is_needed(file.path, needed)]
+
+
+def is_needed(path: str, needed: Collection[str]) -> bool:
+    """Tell whether a file, or the one that it is the checksum of, is in a `needed` path."""
+    return path in needed or _checked(path) in needed
 
 
 def _checked(path: str) -> str:
