@@ -7,7 +7,7 @@ Once a week, and by hand:
    ledger behind a record that closes them for good;
 2. **letters** that were dealt with `SHARDPOST_LETTER_DAYS` ago leave the table of letters;
 3. **records** of positions and clients that later ones superseded leave the histories after
-   `SHARDPOST_HISTORY_DAYS`, if that is set: as a snapshot of its own, after a running compaction;
+   `SHARDPOST_HISTORY_DAYS`, if that is set: as snapshots of their own, beside no compaction;
 4. **snapshots** are thinned: all of two days are kept, then the last of each hour for a week, then
    the last of each day for `SHARDPOST_SNAPSHOT_DAYS`; longer, what a frozen week is of, and what
    was published last;
