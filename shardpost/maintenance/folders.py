@@ -97,7 +97,8 @@ def folders_of(table: Table, views: Views, kept: Collection[Snapshot]) -> list[F
 def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snapshot]) -> Folder:
     named, rebuild = _versions(table, kept), views.rebuild
     read = rebuild.views(newest) if rebuild else []
-    reasons = [f"{sum(_names(one, table) for one in kept)} snapshots"]
+    count = sum(_names(one, table) for one in kept)
+    reasons = [f"{count} snapshot{'s' * (count != 1)}"]
     committed = max(_versions(table, views.snapshots), default=None)
     is_in_use = _is_in(newest, table)
     is_beside = not is_in_use and bool(read) and _is_in(read[0], table)

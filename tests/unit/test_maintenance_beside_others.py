@@ -136,11 +136,11 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
     maintain(strict, aged.now)
     given = tables.snapshot(1, strict)
     assert aged.view(given) == aged.expected[1]
-    with pytest.raises(ShardpostError, match="snapshot 2 .* that are: 1 and "):
+    with pytest.raises(ShardpostError, match=r"snapshot 2 .* that are: 1 and "):
         tables.snapshot(2, strict)
     erased_at = aged.now
     frozen_weeks.mark_erased(strict, IsoWeek(2026, 1), erased_at)
-    with pytest.raises(ShardpostError, match="snapshot 1 .* is no longer kept"):
+    with pytest.raises(ShardpostError, match=r"snapshot 1 .* is no longer kept"):
         tables.snapshot(1, strict)
     for minutes in (0, 60):  # who was given it just before reads on
         found = maintain(strict, erased_at + timedelta(minutes=minutes))

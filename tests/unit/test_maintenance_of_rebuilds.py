@@ -176,16 +176,16 @@ def test_each_folder_is_listed_with_what_keeps_it(aged: AgedTables, beside: Aged
     assert kept_for("share_holders.2") == "rebuild 2, which is being built"
     beside.build()
     assert kept_for("share_holders.2") == "rebuild 2, to be swapped"
-    assert kept_for("share_holders") == "1 snapshots"
+    assert kept_for("share_holders") == "1 snapshot"
     beside.swap()
-    assert kept_for("share_holders") == "1 snapshots; rebuild 2, for a rollback"
-    assert kept_for("share_holders.2") == "1 snapshots"
+    assert kept_for("share_holders") == "1 snapshot; rebuild 2, for a rollback"
+    assert kept_for("share_holders.2") == "1 snapshot"
     assert kept_for("positions") == "2 snapshots"
     assert kept_for("rebuilds") == "its newest version"
     beside.swap()
-    assert kept_for("share_holders.2") == "1 snapshots; rebuild 2, to be swapped again"
+    assert kept_for("share_holders.2") == "1 snapshot; rebuild 2, to be swapped again"
     beside.drop()
-    assert kept_for("share_holders.2") == "1 snapshots"
+    assert kept_for("share_holders.2") == "1 snapshot"
     age(aged, 40)
     snapshots.drop(aged.settings, [2])
     assert kept_for("share_holders.2") == "nothing: the next maintenance removes it"
