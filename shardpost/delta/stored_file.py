@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+# The folder of a table's log, within the table's.
+LOG_FOLDER = "_delta_log"
+
 
 @dataclass(frozen=True)
 class StoredFile:

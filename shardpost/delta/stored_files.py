@@ -10,11 +10,9 @@ from pathlib import Path, PurePosixPath
 from pyarrow import fs
 
 from shardpost.delta.query import path_of
-from shardpost.delta.stored_file import StoredFile
+from shardpost.delta.stored_file import LOG_FOLDER, StoredFile
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
-
-_LOG = "_delta_log"
 
 
 def stored_files(settings: Settings, table: Table) -> list[StoredFile]:
@@ -33,9 +31,9 @@ def stored_files(settings: Settings, table: Table) -> list[StoredFile]:
 
 def log_files(settings: Settings, table: Table) -> list[StoredFile]:
     """Return the files of the log of a table; [] if there is none."""
-    log = f"{table.path}/{_LOG}"
+    log = f"{table.path}/{LOG_FOLDER}"
     found = stored_files(settings, replace(table, folder=log))
-    return [replace(file, path=f"{_LOG}/{file.path}") for file in found]
+    return [replace(file, path=f"{LOG_FOLDER}/{file.path}") for file in found]
 
 
 def data_files(
@@ -47,7 +45,9 @@ def data_files(
     """
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
     if not isinstance(system, fs.LocalFileSystem):
-        found = (f for f in stored_files(settings, table) if not f.path.startswith(f"{_LOG}/"))
+        found = (
+            f for f in stored_files(settings, table) if not f.path.startswith(f"{LOG_FOLDER}/")
+        )
         return [file for file in found if not is_left_out(file.path)]
     paths = (path for path in _names(root) if not is_left_out(path))
     return [*filter(None, (_stored(root, path) for path in paths))]
@@ -63,7 +63,7 @@ def _names(root: str) -> Iterator[str]:
                 path = f"{folder}{entry.name}"
                 if not entry.is_dir(follow_symlinks=False):
                     yield path
-                elif path != _LOG:
+                elif path != LOG_FOLDER:
                     folders.append(f"{path}/")
 
 

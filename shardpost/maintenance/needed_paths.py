@@ -33,7 +33,7 @@ def needed_paths(
     versions: Collection[int],
     newest: DeltaTable | None = None,
 ) -> set[str]:
-    """Return the paths of all files of some versions of a table; `files` are all in its folder.
+    """Return the paths of all files of some versions of a table; `files` are those of its log.
 
     `newest` is the newest of these versions, where it has been opened.
 

@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from shardpost.delta.stored_file import StoredFile
+from shardpost.delta.stored_file import LOG_FOLDER, StoredFile
 
-LOG = "_delta_log/"
+LOG = f"{LOG_FOLDER}/"
 _ENTRY = re.compile(LOG + r"(\d{20})\.(json|checkpoint\.parquet)")
 _CHECKPOINT = "checkpoint.parquet"
 
