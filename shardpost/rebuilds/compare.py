@@ -4,58 +4,38 @@ Both are committed views, whose files never change: so it does not matter what c
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from shardpost.delta.layers import Version
-from shardpost.delta.query import rows, version_at
+from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
-from shardpost.delta.table import Table
 from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds.compare_others import compare_others
-from shardpost.rebuilds.model.difference import Difference, Differences
+from shardpost.rebuilds.comparison import (
+    SIDES,
+    both,
+    compared_sql,
+    counted,
+    of_side,
+    same_values,
+    some_sql,
+)
+from shardpost.rebuilds.model.difference import Difference
 from shardpost.settings import Settings
 
 SAMPLES = 20
 OF_EACH_KIND = 7
 VALUES = ("client", "ticker", "amount", "exchange")
 _RECORD = (*VALUES, '"partition"', "offset", "timestamp")
-_SIDES = ("old", "new")
 
-_POSITIONS = """
-WITH o AS (SELECT * FROM old_positions WHERE is_open),
-n AS (SELECT * FROM new_positions WHERE is_open),
-compared AS (
-  SELECT {columns}, CASE
-    WHEN n.key IS NULL THEN 'only_old' WHEN o.key IS NULL THEN 'only_new'
-    WHEN {same} THEN 'equal' ELSE 'changed' END AS difference
-  FROM o FULL OUTER JOIN n ON o.key = n.key
-)
-"""
-_HOLDERS = """
-WITH o AS (SELECT * FROM old_share_holders WHERE cardinality(positions) > 0 AND {which}),
-n AS (SELECT * FROM new_share_holders WHERE cardinality(positions) > 0 AND {which}),
-compared AS (
-  SELECT {columns}, CASE
-    WHEN n.client IS NULL THEN 'only_old' WHEN o.client IS NULL THEN 'only_new'
-    WHEN o.positions = n.positions THEN 'equal' ELSE 'changed' END AS difference
-  FROM o FULL OUTER JOIN n ON o.client = n.client
-)
-"""
-_COUNTS = "SELECT difference, count(*) AS n FROM compared GROUP BY difference"
-_SOME = f"""
-SELECT * FROM (
-  SELECT c.*, ROW_NUMBER() OVER (PARTITION BY c.difference ORDER BY c.id) AS nth FROM compared c
-  WHERE c.difference <> 'equal'
-) s WHERE s.nth <= {OF_EACH_KIND} ORDER BY s.difference, s.id LIMIT {SAMPLES}
-"""  # noqa: S608 - constants
+_OPEN = "SELECT * FROM {side}_positions WHERE is_open"
+_HOLDING = "SELECT * FROM {{side}}_share_holders WHERE cardinality(positions) > 0 AND {which}"
 
 
 def compare(settings: Settings, old: Snapshot, new: Snapshot) -> Difference:
     """Return what two views differ in, with some samples."""
-    of_positions = _of(settings, _positions_sql("o.key"), both(old, new, POSITIONS))
-    of_holders = _of(settings, holders_sql("o.client"), both(old, new, SHARE_HOLDERS))
+    of_positions = counted(settings, _positions_sql("o.key"), both(old, new, POSITIONS))
+    of_holders = counted(settings, holders_sql("o.client"), both(old, new, SHARE_HOLDERS))
     others, of_others = compare_others(settings, old, new)
     samples: list[dict[str, Any]] = []
     if of_positions.different:
@@ -71,30 +51,12 @@ def holders_sql(columns: str, which: str = "true") -> str:
 
     It has `columns` of o, the old ones, and n, the new ones, and their `difference`.
     """
-    return _HOLDERS.format(columns=columns, which=which).strip()
-
-
-def both(old: Snapshot, new: Snapshot, *tables: Table) -> dict[Table, Version]:
-    """Return tables of two views as a query takes them, as `old_…` and `new_…`."""
-    return _of_side("old", old, *tables) | _of_side("new", new, *tables)
-
-
-def _of_side(side: str, view: Snapshot, *tables: Table) -> dict[Table, Version]:
-    located = ((table, view.located(table)) for table in tables)
-    return {
-        replace(there, name=f"{side}_{table.name}", folder=there.path): version_at(view, table)
-        for table, there in located
-    }
-
-
-def _of(settings: Settings, sql: str, tables: dict[Table, Version]) -> Differences:
-    found = rows(settings, f"{sql.strip()} {_COUNTS}", tables)
-    return Differences(**{row["difference"]: row["n"] for row in found})
+    relation = _HOLDING.format(which=which)
+    return compared_sql(relation, "client", "o.positions = n.positions", columns)
 
 
 def _positions_sql(columns: str) -> str:
-    same = " AND ".join(f"(o.{name} IS NOT DISTINCT FROM n.{name})" for name in VALUES)
-    return _POSITIONS.format(columns=columns, same=same)
+    return compared_sql(_OPEN, "key", same_values(VALUES), columns)
 
 
 def _sampled_positions(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
@@ -102,17 +64,17 @@ def _sampled_positions(settings: Settings, old: Snapshot, new: Snapshot) -> list
         ["COALESCE(o.key, n.key) AS id"]
         + [
             f"{a}.{name} AS {side}_{name.strip(chr(34))}"
-            for a, side in zip("on", _SIDES, strict=True)
+            for a, side in zip("on", SIDES, strict=True)
             for name in _RECORD
         ]
     )
-    sql = f"{_positions_sql(columns).strip()} {_SOME}"
+    sql = some_sql(_positions_sql(columns), OF_EACH_KIND, SAMPLES)
     topic = settings.topic("positions")
     return [
         {
             "position": row["id"],
             "difference": row["difference"],
-            **{side: _record(row, side, topic) for side in _SIDES},
+            **{side: _record(row, side, topic) for side in SIDES},
         }
         for row in rows(settings, sql, both(old, new, POSITIONS))
     ]
@@ -128,7 +90,7 @@ def _record(row: dict[str, Any], side: str, topic: str) -> dict[str, Any] | None
 
 def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
     columns = "COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new"
-    sql = f"{holders_sql(columns)} {_SOME}"
+    sql = some_sql(holders_sql(columns), OF_EACH_KIND, SAMPLES)
     found = rows(settings, sql, both(old, new, SHARE_HOLDERS))
     ids = {id_ for row in found for id_ in _in_one(row)}
     records = _records(settings, old, new, sorted(ids)[: 10 * SAMPLES])
@@ -162,7 +124,7 @@ def _records(
     if not listed:
         return {}
     found: dict[str, list[dict[str, Any]]] = {}
-    for side, view in zip(_SIDES, (old, new), strict=True):
+    for side, view in zip(SIDES, (old, new), strict=True):
         sql = (
             f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country,"  # noqa: S608
             ' e."partition" AS e_partition, e."offset" AS e_offset'
@@ -170,7 +132,7 @@ def _records(
             " ON p.exchange = e.key AND e.is_open"
             f" WHERE p.is_open AND p.key IN (SELECT v.column1 FROM (VALUES {listed}) v)"
         )
-        for row in rows(settings, sql, _of_side(side, view, POSITIONS, EXCHANGES)):
+        for row in rows(settings, sql, of_side(side, view, POSITIONS, EXCHANGES)):
             one = {"position": row["key"], "topic": settings.topic("positions")}
             one |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
             one["timestamp"] = row["timestamp"].isoformat()

@@ -23,7 +23,8 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.restore_tables import restore_table
 from shardpost.rebuilds import store
-from shardpost.rebuilds.compare import both, holders_sql
+from shardpost.rebuilds.compare import holders_sql
+from shardpost.rebuilds.comparison import both
 from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.rebuilds.newly_rejected import with_number_of_swap
 from shardpost.settings import Settings

@@ -16,7 +16,7 @@ from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.tables import REJECTED_RECORDS
 from shardpost.holders.restore_tables import restore_table
-from shardpost.rebuilds.compare import both
+from shardpost.rebuilds.comparison import both
 from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.settings import Settings
 
