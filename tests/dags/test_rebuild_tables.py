@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
+from shardpost.errors import UsageError
 from shardpost.orchestration import ANSWER, approval
 from shardpost.rebuilds import give_up, sides
 from shardpost.rebuilds.arguments import Action, order_of_arguments
@@ -90,11 +91,14 @@ def test_it_runs_by_hand_only(dag: Any) -> None:
 
 
 def test_the_params_reach_the_job(dag: Any) -> None:
-    made = order(dag, "build", Task(), country=" GB ", source="kafka", tables="share_holders")
+    made = order(dag, "build", Task(), country=" GB ", tables="share_holders")
     assert (made.action, made.by, made.country, made.source, made.tables) == (
-        *(Action.START, "anna", "GB", "kafka"),
+        *(Action.START, "anna", "GB", "history"),
         ("share_holders",),
     )
+    assert order(dag, "build", Task(), source="kafka").source == "kafka"
+    with pytest.raises(UsageError, match="only the histories are read from the topics"):
+        order(dag, "build", Task(), source="kafka", tables="share_holders")
     by_default = order(dag, "build", Task())
     assert (by_default.country, by_default.source) == (None, "history")
     assert "position_events" in by_default.tables
@@ -223,7 +227,7 @@ def test_a_drop_that_is_asked_for_gives_up_a_rollback_too(
 ) -> None:
     run = dag.test(run_conf={"action": "drop", "why": "a typo"})
     assert run.state == "success"
-    assert seen == [("shardpost", "a typo", 3, True)]
+    assert seen == [("dag_test", "a typo", 3, True)]  # whom Airflow names as who started it
     done = [name for name, state in states(run).items() if state == "success"]
     assert sorted(done) == ["choose", "give_up", "report"]
 
