@@ -159,6 +159,7 @@ def test_what_is_rebuilt_of_erased_rows_has_them_as_they_are(
     assert rejected_and_history(settings) == before
 
 
+@pytest.mark.parametrize("home", [100], indirect=True)
 def test_from_kafka_which_has_it_yet_it_does_not_come_back(spark: SparkSession, home: Home) -> None:
     settings, fold = home
     assert erased(settings).is_complete
