@@ -44,7 +44,7 @@ class PrunedRecords:
 
     def lines(self) -> list[str]:
         """Return it in words."""
-        lines = [f"records: pruned only in part, or not at all, now: {why}" for why in self.postponed.values()]
+        lines = [f"records: pruned in part, or not now: {why}" for why in self.postponed.values()]
         if self.history_from is None:
             return [*lines, "records: none is superseded and old"]
         rows = ", ".join(f"{count} of {table}" for table, count in self.rows.items())
