@@ -17,6 +17,8 @@ from shardpost.rebuilds.locked import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
 
+STAYS = "what is superseded and old stays"
+
 
 @dataclass
 class PrunedRecords:
@@ -73,13 +75,15 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
         if not found.rows:
             return result
         result.history_from, result.rows, result.bytes = at, found.rows, found.bytes
-        if not dry_run:
-            try:
+        try:
+            if dry_run:
+                require_none(settings, STAYS)
+            else:
                 _prune(settings, found, now)
-            except LockedError as error:
-                result.postponed["records"] = error.holder
-            except OpenRebuildError as error:
-                result.postponed["records"] = str(error)
+        except LockedError as error:
+            result.postponed["histories"] = error.holder
+        except OpenRebuildError as error:
+            result.postponed["histories"] = str(error)
     return result
 
 
@@ -96,6 +100,6 @@ def _certain(settings: Settings, now: datetime) -> datetime:
 def _prune(settings: Settings, found: Pruning, now: datetime) -> None:
     """Prune, if no tables are beside those in use; under the lock of rebuilds: none begins."""
     with rebuilding(settings, wait=settings.lock_wait):
-        require_none(settings, "what is superseded and old stays")
+        require_none(settings, STAYS)
         step("prune records")
         pruned_histories.prune(settings, found, now)

@@ -18,6 +18,7 @@ from shardpost.erasure.model.erased_client import ErasedClient
 from shardpost.holders import rewritten_snapshot
 from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
 from shardpost.holders.spark.held_positions import contacts
+from shardpost.maintenance.old_records import prune_old
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.sides import compared
 from shardpost.settings import Settings
@@ -163,6 +164,9 @@ def test_what_is_rebuilt_of_erased_rows_has_them_as_they_are(
 def test_from_kafka_which_has_it_yet_it_does_not_come_back(spark: SparkSession, home: Home) -> None:
     settings, fold = home
     assert erased(settings).is_complete
+    # The oldest of its records, which Kafka has yet, leaves the history: it was superseded.
+    pruning = settings.model_copy(update={"history_days": 1})
+    assert prune_old(pruning, datetime.now(UTC)).rows == {CLIENT_EVENTS.name: 1}
     rebuilding.start(settings, source=Source.KAFKA)
     assert compared(settings).is_none
     for exchange in (rebuilding.swap, rebuilding.rollback, rebuilding.swap):

@@ -18,7 +18,8 @@ def diff_command(as_json: bool) -> int:
 
     What came since is added to the tables beside first. Open positions, holders, contacts,
     exchanges and rejected records are equal, changed, or only in one; of what differs, some are
-    printed, positions and holders with their records. Exit code 3: something differs.
+    printed, positions and holders with their records. Of tables that are in use by now, as they
+    were when they were swapped. Exit code 3: something differs.
     """
     from shardpost.delta.table_errors import table_errors
     from shardpost.rebuilds.arguments import Action, Order

@@ -19,14 +19,13 @@ from shardpost.errors import UsageError
 )
 @click.option(
     "--tables",
-    default="",
     metavar="NAMES",
     help="Names with commas, and with them what is made of these; by default all.",
 )
 @BY
 @AS_JSON
 def start_command(
-    country: str | None, source: str, tables: str, by: str | None, as_json: bool
+    country: str | None, source: str, tables: str | None, by: str | None, as_json: bool
 ) -> int:
     """Compute the tables anew beside those in use, or go on where a run was killed.
 
@@ -41,11 +40,13 @@ def start_command(
 
     if country is not None and not country.strip():
         raise UsageError("--country: expected a code, found none")
+    if tables is not None and not tables.strip():
+        raise UsageError("--tables: expected names, found none")
     order = Order(
         Action.START,
         who(by),
         source=Source(source),
         country=country,
-        tables=tables_of(tables),
+        tables=tables_of(tables or ""),
     )
     return carry_out(order, as_json=as_json)

@@ -23,19 +23,37 @@ def erased_rows(
     spark: SparkSession, settings: Settings, view: Snapshot, history: Table
 ) -> DataFrame:
     """Return the rows of a history, as a view has it, that were erased."""
-    there = delta_files.read(spark, settings, view.located(history), view.tables[history.name])
-    return there.where(is_erased(F.col("kind"), F.col("value"), F.col("reason")))
+    return _rows(spark, settings, view, history).where(_was_erased())
 
 
-def without_originals(records: DataFrame, erased: DataFrame) -> DataFrame:
-    """Return the records of a history's own topic but for those that were erased."""
-    places = erased.where(F.col("retry_offset").isNull()).select(*_PLACE)
-    return records.join(F.broadcast(places), [*_PLACE], "left_anti")
+def known_rows(
+    spark: SparkSession, settings: Settings, view: Snapshot, history: Table
+) -> DataFrame:
+    """Return the rows that were not."""
+    return _rows(spark, settings, view, history).where(~_was_erased())
 
 
-def without_retries(records: DataFrame, erased: DataFrame, topic: str) -> DataFrame:
-    """Return the records of a retry topic but for those that were erased."""
-    places = erased.where(F.col("retry_topic") == topic).select(
+def known_originals(records: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the records of a history's own topic that it has, and that were not erased.
+
+    Others were erased, or had been pruned by then: nobody can tell of whom these are.
+    """
+    places = known.where(F.col("retry_offset").isNull()).select(*_PLACE)
+    return records.join(places, [*_PLACE], "left_semi")
+
+
+def known_retries(records: DataFrame, known: DataFrame, topic: str) -> DataFrame:
+    """Return the records of a retry topic that it has so."""
+    places = known.where(F.col("retry_topic") == topic).select(
         F.col("retry_partition").alias("partition"), F.col("retry_offset").alias("offset")
     )
-    return records.join(F.broadcast(places), [*_PLACE], "left_anti")
+    return records.join(places, [*_PLACE], "left_semi")
+
+
+def _rows(spark: SparkSession, settings: Settings, view: Snapshot, history: Table) -> DataFrame:
+    return delta_files.read(spark, settings, view.located(history), view.tables[history.name])
+
+
+def _was_erased() -> Column:
+    found = is_erased(F.col("kind"), F.col("value"), F.col("reason"))
+    return F.coalesce(found, F.lit(False))

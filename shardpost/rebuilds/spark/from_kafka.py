@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics
-from shardpost.holders.model.tables import INPUTS
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.corrections import read_corrections
@@ -20,8 +19,9 @@ from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, total_size
 from shardpost.kafka.topic_ids import require_same_topics, topic_ids
 from shardpost.rebuilds.spark.erased_records import (
     erased_rows,
-    without_originals,
-    without_retries,
+    known_originals,
+    known_retries,
+    known_rows,
 )
 from shardpost.rebuilds.spark.units import RECORDS_AT_ONCE, Unit
 from shardpost.settings import Settings
@@ -53,11 +53,11 @@ class KafkaHistories:
 
     def _append(self, source: InputTopic, ranges: list[OffsetRange]) -> None:
         if there := self._held(ranges):
-            append_originals(self._run(there), source, there)
+            append_originals(self._run(source, there), source, there)
 
     def _correct(self, source: InputTopic, slices: list[list[OffsetRange]]) -> None:
         if there := self._held([one for ranges in slices for one in ranges]):
-            run = self._run(there)
+            run = self._run(source, there)
             topics = [one.topic for one in run.inputs]
             found = read_corrections(run.records_of, there, topics).get(source.topic)
             if found:
@@ -74,20 +74,23 @@ class KafkaHistories:
         return erased_rows(self.tables.spark, self.settings, self.pinned, history)
 
     def _read(
-        self, spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange], *more: str
+        self,
+        source: InputTopic,
+        spark: SparkSession,
+        settings: Settings,
+        ranges: Sequence[OffsetRange],
+        *more: str,
     ) -> DataFrame:
-        """Return records of one topic without those that were erased."""
+        """Return records of one topic for the history of an input; none that was erased."""
         found = self.read_ranges(spark, settings, ranges, *more)
+        history = source.tables.history
+        if not self._may_be_erased(history):
+            return found
         (topic,) = {one.topic for one in ranges}
-        inputs = {settings.topic(name): tables.history for name, tables in INPUTS.items()}
-        for name, history in inputs.items():
-            if not self._may_be_erased(history):
-                continue
-            if topic == name:
-                found = without_originals(found, self._erased(history))
-            elif topic not in inputs:
-                found = without_retries(found, self._erased(history), topic)
-        return found
+        known = known_rows(spark, settings, self.pinned, history)
+        if topic == source.topic:
+            return known_originals(found, known)
+        return known_retries(found, known, topic)
 
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
@@ -97,11 +100,12 @@ class KafkaHistories:
         )
         return [one for one in held if one.size > 0]
 
-    def _run(self, ranges: list[OffsetRange]) -> CompactionRun:
+    def _run(self, source: InputTopic, ranges: list[OffsetRange]) -> CompactionRun:
         pinned = self.pinned
         unread = Unread(ranges, pinned.end_offsets, pinned.topic_ids, pinned.generations, {})
         counts = {topic: len(ends) for topic, ends in pinned.end_offsets.items()}
-        return CompactionRun(self.settings, self.tables, None, counts, unread, self._read)
+        read = partial(self._read, source)
+        return CompactionRun(self.settings, self.tables, None, counts, unread, read)
 
     def _retry_topics(self) -> list[str]:
         others = {*input_topics(self.settings)}
