@@ -176,7 +176,7 @@ class Snapshot:
         return replace(self, end_offsets=kept)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the snapshot in the contract's form."""
+        """Return the snapshot in the contract's form; with `folders` if tables were rebuilt."""
         return {
             "snapshot": self.number,
             "committed_at": self.committed_at.isoformat(),
@@ -186,7 +186,7 @@ class Snapshot:
                 for topic, partitions in self.end_offsets.items()
             },
             "tables": dict(self.tables),
-            "folders": dict(self.folders),
+            **({"folders": dict(self.folders)} if self.folders else {}),
             "positions": self.counts.positions,
             "holders": self.counts.holders,
             "rejected": self.counts.rejected,
