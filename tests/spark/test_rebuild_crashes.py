@@ -76,7 +76,7 @@ def kill_at(settings: Settings, wanted: Order, step: str) -> None:
         job.kill()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     filled: tuple[Settings, Fold],
 ) -> None:
@@ -99,7 +99,7 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     agree(settings, fold, "GB")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     filled: tuple[Settings, Fold],
 ) -> None:
@@ -128,7 +128,7 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     agree(settings, fold, "GB")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     filled: tuple[Settings, Fold],
 ) -> None:
