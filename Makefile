@@ -2,10 +2,10 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
-.PHONY: help setup demo test bench lint lock
+.PHONY: help setup demo test test-all bench lint lock
 
 help:  ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17 or 21)
 	@scripts/setup
@@ -15,6 +15,9 @@ demo: setup  ## the main job on five positions, end to end
 
 test: setup lint  ## lint, then all tests, two at a time (one tier alone: .venv/bin/pytest tests/unit)
 	@$(BIN)/pytest --numprocesses 2
+
+test-all: setup lint  ## the same tests, each as far as it goes: every step killed, long histories
+	@$(BIN)/pytest --numprocesses 2 --all
 
 bench: setup  ## measure; ARGS="emails", "growth", … as in bench/README.md
 	@$(BIN)/python -m bench $(or $(ARGS),holders)

@@ -4,20 +4,17 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 from xdist.remote import Producer
 from xdist.workermanage import NodeManager
 
 from shardpost.embedded import broker, ports
 from shardpost.settings import Settings, load
+from tests.support import how_far
 from tests.support.two_at_once import Scheduling, ordered
 
 FOLDER = Path(__file__).parent
 
-# How long an example takes is the machine's affair.
-hypothesis.settings.register_profile("any machine", deadline=None)
-hypothesis.settings.load_profile("any machine")
 TIERS = {
     "unit": "no JVM, no socket",
     "spark": "a local Spark session",
@@ -28,14 +25,21 @@ TIERS = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare how many letters the long history of dead letters has."""
+    """Declare how far the tests go, and how many letters the long history of dead letters has."""
+    how_far.add_options(parser)
     parser.addoption("--letters", type=int, default=600, help="letters of the long history")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare a marker for each tier."""
+    """Declare a marker for each tier, and how far the tests go."""
+    how_far.configure(config)
     for tier, needs in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {needs}")
+
+
+def pytest_report_header() -> str:
+    """Print the seed."""
+    return how_far.header()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,60 @@
+"""How far the tests go: `make test` takes the first of many cases and some by a seed.
+
+`make test-all` (`pytest --all`) runs the same tests, each with every case. `--seed N`, printed at
+the head of each run, takes the same cases again.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+import hypothesis
+import pytest
+
+T = TypeVar("T")
+
+QUICK_EXAMPLES = 25  # of each property; hypothesis' own default is 100
+
+
+class _Extent:
+    """What the command line says; set before the first test module is imported."""
+
+    is_all = False
+    seed = 0
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare `--all` and `--seed`."""
+    parser.addoption("--all", action="store_true", help="every case, not the first and some")
+    parser.addoption("--seed", type=int, help="which cases are taken; printed by each run")
+
+
+def configure(config: pytest.Config) -> None:
+    """Take over the options; processes of one run have one seed."""
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(1_000_000)
+    _Extent.is_all, _Extent.seed = config.option.all, config.option.seed
+    examples = hypothesis.settings.default.max_examples if _Extent.is_all else QUICK_EXAMPLES
+    # How long an example takes is the machine's affair.
+    hypothesis.settings.register_profile("shardpost", deadline=None, max_examples=examples)
+    hypothesis.settings.load_profile("shardpost")
+
+
+def header() -> str:
+    """Return what a run says of itself."""
+    return "every case" if _Extent.is_all else f"some cases: --seed {_Extent.seed} (all: --all)"
+
+
+def some(cases: Sequence[T], more: int = 1) -> list[T]:
+    """Return the first case and `more` others by the seed, in order; all with `--all`."""
+    if _Extent.is_all:
+        return [*cases]
+    drawn = random.Random(_Extent.seed ^ zlib.crc32(repr(cases).encode()))  # noqa: S311 - no secret
+    others = drawn.sample(range(1, len(cases)), min(more, len(cases) - 1))
+    return [cases[at] for at in sorted([0, *others])]
+
+
+def up_to(every: int, quick: int) -> int:
+    """Return how many: of examples, records or turns; `every` with `--all`."""
+    return every if _Extent.is_all else quick
