@@ -14,7 +14,7 @@ import pytest
 
 T = TypeVar("T")
 
-QUICK_EXAMPLES = 25  # of each property; hypothesis' own default is 100
+QUICK_EXAMPLES, EVERY_EXAMPLE = 25, 100  # of each property
 
 
 class _Extent:
@@ -35,7 +35,7 @@ def configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.SystemRandom().randrange(1_000_000)
     _Extent.is_all, _Extent.seed = config.option.all, config.option.seed
-    examples = hypothesis.settings.default.max_examples if _Extent.is_all else QUICK_EXAMPLES
+    examples = EVERY_EXAMPLE if _Extent.is_all else QUICK_EXAMPLES
     # How long an example takes is the machine's affair.
     hypothesis.settings.register_profile("shardpost", deadline=None, max_examples=examples)
     hypothesis.settings.load_profile("shardpost")
