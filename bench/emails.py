@@ -17,7 +17,7 @@ from bench.stream import Record
 from bench.table import Case, markdown
 from shardpost.embedded import ports, sink
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 TO = re.compile(rb"^To: .*?(c\d+)@", re.MULTILINE)
 EXCHANGES = ("NASDAQ", "NYSE")

@@ -35,11 +35,11 @@ from param_formats import ISO_WEEK, SHARDS
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, in_words, require_known
 from shardpost.printable import one_line
-from shardpost.weekly_email.job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.shard_ranges import label, parse
-from shardpost.weekly_email.model.too_many import too_many
-from shardpost.weekly_email.model.week_status import failed_line
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.model.email_request import parse_shards, shard_label
+from shardpost.weekly_email.model.limits import too_many
+from shardpost.weekly_email.model.report import failed_line
+from shardpost.weekly_email.model.week import IsoWeek
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,10 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     as_of = ["--as-of", frozen["as_of"]] if params["early"] else []
     shared = ["--week", frozen["week"], "--groups", at_once, *as_of, *common_arguments(params)]
     return [
-        {"arguments": ["--shards", shards, *shared], "part": label(parse(shards, frozen["shards"]))}
+        {
+            "arguments": ["--shards", shards, *shared],
+            "part": shard_label(parse_shards(shards, frozen["shards"])),
+        }
         for shards in frozen["groups"]
     ]
 

@@ -10,7 +10,7 @@ from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, T
 from pendulum import UTC, DateTime, instance, now
 
 from shardpost.settings import load
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 # From the end of a week to its run: the records of Sunday evening have been compacted by then.
 DELAY = timedelta(hours=8)

@@ -12,8 +12,8 @@ from jsonschema import FormatChecker, ValidationError
 from shardpost.errors import UsageError
 from shardpost.rebuilds.arguments import tables_of
 from shardpost.shares import parse_share
-from shardpost.weekly_email.model import shard_ranges
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model import email_request
+from shardpost.weekly_email.model.week import IsoWeek
 
 ISO_WEEK = "iso-week"
 SHARDS = "shards"
@@ -37,6 +37,6 @@ def _check(parse: Callable[[str], object]) -> Callable[[object], bool]:
 
 
 FormatChecker.checkers[ISO_WEEK] = (_check(IsoWeek.parse), ())
-FormatChecker.checkers[SHARDS] = (_check(shard_ranges.require_form), ())
+FormatChecker.checkers[SHARDS] = (_check(email_request.require_shard_form), ())
 FormatChecker.checkers[SHARE] = (_check(lambda text: text and parse_share(text)), ())
 FormatChecker.checkers[TABLES] = (_check(tables_of), ())

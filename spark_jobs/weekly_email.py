@@ -6,7 +6,7 @@ the mail.
 """
 
 from shardpost.spark import job
-from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.run import run
 
 if __name__ == "__main__":

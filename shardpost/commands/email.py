@@ -13,7 +13,7 @@ from shardpost.commands.options import AS_JSON
 from shardpost.commands.week_counts import print_counts
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import load
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def command(**given: Any) -> int:
     delivery is unknown (`shardpost emails` lists them), or too many have
     failed or are not subscribed.
     """
-    from shardpost.weekly_email.arguments import parser, request_of
     from shardpost.weekly_email.checks import check
+    from shardpost.weekly_email.email_job import parser, request_of
 
     options = EmailOptions(**given)
     now = datetime.now(UTC)
@@ -82,7 +82,7 @@ def _arguments(options: EmailOptions) -> Iterator[str]:
 
 def _send(arguments: list[str], *, as_json: bool) -> int:
     from shardpost.spark.submit import submit
-    from shardpost.weekly_email.job import WEEKLY_EMAIL
+    from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     code, result = submit(load(), WEEKLY_EMAIL, arguments)
     if result is not None:
@@ -100,8 +100,8 @@ def _exit_code(code: int) -> int:
 def _dry_run(arguments: list[str], *, as_json: bool) -> int:
     from shardpost.spark.job_folder import job_folder
     from shardpost.spark.submit import submit
-    from shardpost.weekly_email.dry_run_text import text_lines
-    from shardpost.weekly_email.job import WEEKLY_EMAIL
+    from shardpost.weekly_email.dry_run import text_lines
+    from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     with job_folder() as folder:
         lists = folder / "lists"
@@ -116,7 +116,7 @@ def _dry_run(arguments: list[str], *, as_json: bool) -> int:
 
 def _document(result: dict[str, Any], folder: Path) -> Iterator[str]:
     """Yield one JSON document piece by piece: lists of a million need not be in memory."""
-    from shardpost.weekly_email.forecast import DryRunList
+    from shardpost.weekly_email.dry_run import DryRunList
 
     yield json.dumps(result)[:-1]
     for kind in DryRunList:

@@ -9,7 +9,7 @@ from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import inspect_stores
 from shardpost.weekly_email.ledger_guard import require_ledger
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 LEDGER: TopicName = "weekly-emails"
 # Not the command that its error names: clients may be mailed twice by it, so a person decides.

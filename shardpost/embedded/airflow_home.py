@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shardpost.checkout import DAGS, PLUGINS
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 HOST = "127.0.0.1"
 USER = "admin"

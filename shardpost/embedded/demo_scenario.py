@@ -15,7 +15,7 @@ from shardpost.kafka import clients
 from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 Say = Callable[[str], None]
 Record = tuple[TopicName, str, Mapping[str, Any] | None]

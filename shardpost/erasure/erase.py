@@ -25,19 +25,11 @@ from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import (
-    client_audiences,
-    client_ledger,
-    closed_weeks,
-    frozen_weeks,
-    ledger_marks,
-    unfrozen_audiences,
-)
-from shardpost.weekly_email.client_audiences import AudienceOfClient
-from shardpost.weekly_email.client_ledger import ClientLedger
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email import audiences, closed_weeks, erasure, frozen_weeks, ledger_guard
+from shardpost.weekly_email.erasure import AudienceOfClient, ClientLedger
+from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import erased_id
-from shardpost.weekly_email.shard_locks import locked
+from shardpost.weekly_email.model.week import IsoWeek
 
 _TOPICS: tuple[TopicName, ...] = (
     "clients",
@@ -73,8 +65,8 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     ledger.require_compacted()
     what = "erasing a client"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        known = client_ledger.find(settings, client)
-        audiences = {one.week: one for one in client_audiences.find(settings, client)}
+        known = erasure.find_in_ledger(settings, client)
+        audiences = {one.week: one for one in erasure.find_in_audiences(settings, client)}
         closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
         entries = {week for week, entry in known.entries.items() if entry.state}
         for week in sorted({*entries, *audiences} - closed):
@@ -85,7 +77,7 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
                 _erase_week(settings, known, week, own, ledger.partitions, result)
         _erase_unfrozen(settings, result)
         if not dry_run:
-            client_audiences.reduce_log(settings)
+            erasure.reduce_log(settings)
             _erase_rows(settings, request, result)
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(_not_frozen(settings) - closed):
@@ -99,7 +91,7 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
 
 def _not_frozen(settings: Settings) -> set[IsoWeek]:
     """Return the weeks that a run has begun and none has frozen."""
-    begun = {mark.week for mark in ledger_marks.list_all(settings)}
+    begun = {mark.week for mark in ledger_guard.list_marks(settings)}
     frozen = {one.week for one in frozen_weeks.list_all(settings)}
     return {IsoWeek.parse(week) for week in begun - frozen}
 
@@ -143,10 +135,10 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
 
 def _erase_unfrozen(settings: Settings, result: ErasedClient) -> None:
     """Remove the audiences that no week has; say of which of these weeks the client was."""
-    left = unfrozen_audiences.find(settings)
-    found = unfrozen_audiences.weeks_of(settings, left, result.client)
+    left = audiences.find_unfrozen(settings)
+    found = audiences.weeks_of_unfrozen(settings, left, result.client)
     if not result.dry_run:
-        unfrozen_audiences.remove(settings, left)
+        audiences.remove_unfrozen(settings, left)
     result.audiences += sorted(found - {*result.audiences})
 
 
@@ -159,12 +151,12 @@ def _erase_week(
     result: ErasedClient,
 ) -> None:
     try:
-        with locked(settings, week, range(partitions)):
+        with locked_shards(settings, week, range(partitions)):
             step(f"ledger {week}")
             is_member = audience is not None and bool(audience.files)
-            is_in_ledger = client_ledger.erase(settings, known, week, is_member=is_member)
+            is_in_ledger = erasure.erase_from_ledger(settings, known, week, is_member=is_member)
             if audience is not None:
-                client_audiences.erase(settings, known.client, audience)
+                erasure.erase_from_audiences(settings, known.client, audience)
             _say(result, week, audience, is_in_ledger=is_in_ledger)
     except LockedError as error:
         result.postponed[str(week)] = error.holder

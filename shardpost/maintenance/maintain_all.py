@@ -11,7 +11,7 @@ from shardpost.maintenance import old_records
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.model.plan import Plan
 from shardpost.settings import Settings
-from shardpost.weekly_email import old_audiences, old_weeks
+from shardpost.weekly_email import retention
 
 
 class Aged(Protocol):
@@ -63,8 +63,8 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
             done[name] = one
             errors.extend(f"{name}: {week}: {why}" for week, why in one.postponed.items())
 
-    do("audiences", old_audiences.erase_old)
-    do("weeks", old_weeks.close_old)
+    do("audiences", retention.erase_old_audiences)
+    do("weeks", retention.close_old_weeks)
     do("letters", old_letters.remove_old)
     if settings.history_days is not None:
         do("records", old_records.prune_old)

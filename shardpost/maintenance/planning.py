@@ -31,7 +31,7 @@ from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.tables import AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 # Of a table with a commit point of its own, what a run wrote and did not commit goes after that.
 UNCOMMITTED_FOR = timedelta(days=1)

@@ -13,7 +13,7 @@ from shardpost.maintenance import folders, tables
 from shardpost.maintenance.model.log_entries import LOG
 from shardpost.rebuilds.drop import unnamed
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.tables import AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 
 @dataclass(frozen=True)

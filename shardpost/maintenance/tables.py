@@ -22,7 +22,12 @@ from shardpost.maintenance.model.log_entries import commits_since
 from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.rebuilds.model.tables import REBUILDS
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.tables import AUDIENCES, CLOSED_WEEKS, FROZEN_WEEKS, LEDGER_MARKS
+from shardpost.weekly_email.model.week_tables import (
+    AUDIENCES,
+    CLOSED_WEEKS,
+    FROZEN_WEEKS,
+    LEDGER_MARKS,
+)
 
 # Tables with commit points of their own.
 OTHERS = (

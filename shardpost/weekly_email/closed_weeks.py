@@ -28,8 +28,8 @@ from shardpost.weekly_email.model.closed_week import (
     WeekClosedError,
     closed_week,
 )
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.tables import CLOSED_WEEKS
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS
 
 SCHEMA = arrow_schema(CLOSED_WEEKS)
 # More than the runs that write at the same moment.

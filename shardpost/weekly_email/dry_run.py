@@ -1,72 +1,209 @@
-"""The dry run: list what a run of now would do to each client, and change nothing."""
+"""The dry run: what a run of now would do to each client, as lists.
+
+What a run of now would do to each client: the plan that sends, followed without sending.
+
+The lines of a dry run's lists for one shard: each client in its list, as JSON.
+
+A dry run's lists as text, for a person: read from their files, line by line.
+"""
 
 import json
-import logging
-import time
-from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TextIO
+from typing import Any, NamedTuple
 
-from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.dry_run_text import summary, text_lines
-from shardpost.weekly_email.forecast import DryRunList
-from shardpost.weekly_email.model.email_request import EmailRequest
-from shardpost.weekly_email.model.prepared_week import PreparedWeek
-from shardpost.weekly_email.send_shard import SendOptions
-from shardpost.weekly_email.spark.dry_run_tasks import list_clients
+import pyarrow as pa
 
-log = logging.getLogger(__name__)
-
-# Clients of each list that go into a log.
-MOST_LOGGED = 1000
+from shardpost.printable import one_line
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex
+from shardpost.weekly_email.plan import MailToSend, NoMail, SendPlan, StaysOpen, Step
 
 
-def dry_run(week: PreparedWeek, request: EmailRequest, settings: Settings) -> dict[str, Any]:
-    """List what would become of each client.
+class DryRunList(StrEnum):
+    """The lists of a dry run. Each client is in one of the first four."""
 
-    The lists go where the request says: into a folder, a file of JSON lines for each; as text into
-    a file, such as the log; or into the result. However many clients there are, only the last of
-    these needs memory for them.
+    RECIPIENTS = "recipients"  # would get an e-mail
+    SUPPRESSED = "suppressed"  # would become `suppressed`
+    FAILED = "failed"  # would become `failed`
+    UNCHANGED = "unchanged"  # would stay what it is: got one, held, or open
+    NEW = "new"  # gets one this week, and got none in the week compared with
+    LEFT = "left"  # the reverse
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Into which list a client comes; `reason` is why, None for one that would get an e-mail."""
+
+    list: DryRunList
+    reason: str | None
+    gets_one: bool
+
+
+def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
+    """Yield what becomes of each row of a batch as `SendPlan` takes them, in their order."""
+    steps = {_client(step): step for step in plan.steps([batch])}
+    clients = batch.column("client").to_pylist()
+    for client, state in zip(clients, plan.ledger_index.states(clients), strict=True):
+        match steps.get(client):
+            case MailToSend():
+                yield Forecast(DryRunList.RECIPIENTS, None, gets_one=True)
+            case NoMail(entry):
+                yield Forecast(DryRunList(str(entry.state)), entry.reason, gets_one=False)
+            case StaysOpen(_, reason):
+                yield Forecast(DryRunList.UNCHANGED, f"stays open: {reason}", gets_one=False)
+            case None:
+                resends = plan.ledger_index.resent(client)
+                why = why_unchanged(state, resends)
+                yield Forecast(DryRunList.UNCHANGED, why, gets_one=has_got_one(state))
+
+
+def has_got_one(state: DeliveryState | None) -> bool:
+    """Tell whether a client got the e-mail of a week, or may have."""
+    return state in (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
+
+
+def why_unchanged(state: DeliveryState | None, resends: int) -> str:
+    """Return why a run leaves a client alone that is in that state."""
+    match state:
+        case DeliveryState.SENT:
+            return "sent already"
+        case DeliveryState.FAILED:
+            return "failed in an earlier run; --again FAILED mails it"
+        case DeliveryState.SUPPRESSED:
+            return "suppressed in an earlier run; --again SUPPRESSED mails it if it is subscribed"
+        case _ if resends:
+            return "delivery unknown, also of the mail that was sent again: left to a person"
+    return "delivery unknown: held for a person; --on-unknown resend mails it again"
+
+
+def _client(step: Step) -> str:
+    match step:
+        case MailToSend(mail):
+            return mail.client
+        case NoMail(entry):
+            return entry.client
+        case StaysOpen(client):
+            return client
+
+
+# States of the week before in which a client has not got its e-mail.
+GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
+
+
+class ListedLine(NamedTuple):
+    """One client of one list; the text is ASCII: it goes into logs."""
+
+    list: DryRunList
+    text: str
+
+
+@dataclass(frozen=True)
+class ShardLines:
+    """Makes the lines of a shard: by what a run would do, and by the ledger of the week before.
+
+    `before` is None if no week is compared with.
     """
-    with TemporaryDirectory() as temporary:
-        is_folder = request.recipients is not None and request.recipients.is_dir()
-        folder = request.recipients if request.recipients and is_folder else Path(temporary)
-        result = _write(week, request, settings, folder)
-        log.info("%s: %s", week.iso_week, summary(result))
-        if request.recipients is None:
-            return result | {str(kind): _read(folder / kind) for kind in DryRunList}
-        if not is_folder:
-            with request.recipients.open("w") as file:
-                file.writelines(text_lines(result, folder, MOST_LOGGED))
-        return result
+
+    plan: SendPlan
+    before: LedgerIndex | None
+
+    def of_batch(self, batch: pa.RecordBatch) -> Iterator[ListedLine]:
+        """Yield the lines of a batch in the order of its rows.
+
+        It has the columns that `SendPlan` takes, and `shard`, `is_member` of this week's audience,
+        and `was_member` of the one before.
+        """
+        clients = batch.column("client").to_pylist()
+        states = self.plan.ledger_index.states(clients)
+        found = forecasts(self.plan, batch.filter(batch.column("is_member")))
+        for row, state, had in zip(batch.to_pylist(), states, self._had(batch), strict=True):
+            forecast = next(found) if row["is_member"] else None
+            if forecast is not None:
+                yield ListedLine(forecast.list, json.dumps(_member(row, forecast, state)))
+            gets = forecast.gets_one if forecast else has_got_one(state)
+            if self.before is not None and gets != had:
+                kind = DryRunList.NEW if gets else DryRunList.LEFT
+                yield ListedLine(kind, json.dumps(row["client"]))
+
+    def _had(self, batch: pa.RecordBatch) -> list[bool]:
+        """Tell of each row whether it got the e-mail of the week before, or is to get it yet."""
+        members: list[bool] = batch.column("was_member").to_pylist()
+        if self.before is None:
+            return members
+        states = self.before.states(batch.column("client").to_pylist())
+        return [
+            was_member and state not in GOT_NONE
+            for was_member, state in zip(members, states, strict=True)
+        ]
 
 
-def _write(
-    week: PreparedWeek, request: EmailRequest, settings: Settings, folder: Path
-) -> dict[str, Any]:
-    """Write the lists, a file each; return the result without them."""
-    resend = request.resend_policy(settings.on_unknown)
-    options = SendOptions(week.context, resend, request.now, time.time(), is_early=request.early)
-    before = frozen_weeks.newest_before(settings, week.iso_week)
-    counts = Counter(dict.fromkeys(map(str, DryRunList), 0))
-    with ExitStack() as opened:
-        files: dict[str, TextIO] = {
-            kind: opened.enter_context((folder / kind).open("w")) for kind in DryRunList
-        }
-        for line in list_clients(settings, week, options, before):
-            files[line.list].write(line.text + "\n")
-            counts[line.list] += 1
+def _member(row: dict[str, Any], forecast: Forecast, state: DeliveryState | None) -> dict[str, Any]:
+    if forecast.list is not DryRunList.RECIPIENTS:
+        return {"client": row["client"], "shard": row["shard"], "reason": forecast.reason}
     return {
-        "week": str(week.iso_week),
-        "snapshot": week.snapshot_number,
-        "compared_with": before.week if before else None,
-        "counts": dict(counts),
+        "client": row["client"],
+        "email": row["email_now" if state is DeliveryState.FAILED else "email"],
+        "shard": row["shard"],
+        "positions": [held["position"] for held in row["positions"]],
     }
 
 
-def _read(path: Path) -> list[Any]:
-    with path.open() as lines:
-        return list(map(json.loads, lines))
+def text_lines(result: dict[str, Any], folder: Path, most: int | None = None) -> Iterator[str]:
+    """Yield the lines of a dry run's text; `most` is how many clients a list names, None for all.
+
+    `result` is the dry run's, and `folder` has its lists.
+    """
+    week, counts = result["week"], result["counts"]
+    compared = f"compared with {result['compared_with']}"
+    headings = {
+        DryRunList.RECIPIENTS: "would get an e-mail:",
+        DryRunList.SUPPRESSED: "would be suppressed:",
+        DryRunList.FAILED: "would fail:",
+        DryRunList.UNCHANGED: "would stay as they are:",
+        DryRunList.NEW: f"new, {compared}:",
+        DryRunList.LEFT: f"left, {compared}:",
+    }
+    for kind, heading in headings.items():
+        if not counts[kind]:
+            continue
+        if kind is not DryRunList.RECIPIENTS:
+            yield f"{heading}\n"
+        with (folder / kind).open() as lines:
+            for line in islice(lines, most):
+                yield f"{one_line(_text(json.loads(line)))}\n"
+        if most is not None and counts[kind] > most:
+            more = counts[kind] - most
+            yield f"… and {more} more: `shardpost email --week {week} --dry-run` lists them\n"
+    yield f"{summary(result)}; nothing was sent\n"
+
+
+def summary(result: dict[str, Any]) -> str:
+    """Return in words how many clients are in which list."""
+    counts = result["counts"]
+    parts = [f"{counts[DryRunList.RECIPIENTS]} would get an e-mail"]
+    parts += [
+        f"{counts[kind]} {what}"
+        for kind, what in (
+            (DryRunList.SUPPRESSED, "would be suppressed"),
+            (DryRunList.FAILED, "would fail"),
+            (DryRunList.UNCHANGED, "would stay as they are"),
+        )
+        if counts[kind]
+    ]
+    if result["compared_with"]:
+        new, left = counts[DryRunList.NEW], counts[DryRunList.LEFT]
+        parts.append(f"{new} new and {left} left since {result['compared_with']}")
+    return ", ".join(parts)
+
+
+def _text(one: Any) -> str:
+    match one:
+        case str():
+            return one
+        case {"positions": positions}:
+            return f"{one['client']} <{one['email']}>, shard {one['shard']}: {', '.join(positions)}"
+        case _:
+            return f"{one['client']}, shard {one['shard']}: {one['reason']}"

@@ -11,21 +11,22 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks, ledger_topic
+from shardpost.weekly_email.audiences import ShardAudience, by_shard
 from shardpost.weekly_email.checks import check
-from shardpost.weekly_email.delivery_status import status_of
-from shardpost.weekly_email.freeze_result import frozen_result
-from shardpost.weekly_email.ledger_guard import mark_end, mark_start
-from shardpost.weekly_email.ledger_reasons import LedgerReasons
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, ResendPolicy
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.prepared_week import PreparedWeek
-from shardpost.weekly_email.model.week_status import EXPLAINED, ShardStatus
-from shardpost.weekly_email.send_result import document_of, exit_code_of
-from shardpost.weekly_email.shard_locks import locked
-from shardpost.weekly_email.skipped_week import skipped_result, why_skip
-from shardpost.weekly_email.week_audience import ShardAudience, by_shard
+from shardpost.weekly_email.ledger_guard import locked_shards, mark_end, mark_start
+from shardpost.weekly_email.ledger_topic import LedgerReasons
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex, ResendPolicy
+from shardpost.weekly_email.model.report import EXPLAINED, ShardStatus
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.results import (
+    document_of,
+    exit_code_of,
+    frozen_result,
+    skipped_result,
+    why_skip,
+)
+from shardpost.weekly_email.status import status_of
 
 Result = tuple[int, dict[str, Any]]
 
@@ -46,7 +47,7 @@ def result_without_spark(request: EmailRequest, settings: Settings) -> Result | 
     if request.mode is Mode.FREEZE:
         mark_start(settings, request.week, checked.ledger, request.now)
         return DONE, frozen_result(week, settings)
-    with locked(settings, request.week, week.shards):
+    with locked_shards(settings, request.week, week.shards):
         frozen_weeks.require_audience(settings, request.week, week.frozen)
         statuses = _statuses(settings, week, request.resend_policy(settings.on_unknown))
         if statuses is None:

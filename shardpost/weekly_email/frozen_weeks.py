@@ -17,9 +17,8 @@ from shardpost.delta.query import exists, path_of, query, rows
 from shardpost.delta.sql import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
 
 SCHEMA = arrow_schema(FROZEN_WEEKS)
 

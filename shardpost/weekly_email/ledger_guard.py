@@ -1,24 +1,119 @@
-"""The check, before anybody is mailed, that the ledger is whole as far as can be known.
+"""Whether a run may rely on the ledger: it is whole, and nobody else is sending.
+
+What the ledger's topic was when a week used it, kept apart from Kafka in `ledger_marks`.
+
+A ledger that lost its records says that nobody was mailed. So what it says of a week counts only
+while its topic is the one of the week's marks, and still holds what it held then.
+
+The table `ledger_marks`, through deltalake: no JVM. Rows are only added.
+
+The check, before anybody is mailed, that the ledger is whole as far as can be known.
 
 `ledger_marks` says what the ledger's topic was when the week used it.
+
+The locks of the weekly e-mail: on this machine, one process at a time has a week's shard.
 """
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 
-from deltalake.exceptions import DeltaError
+import pyarrow as pa
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
 
+from shardpost.delta import table_log
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import exists, rows
+from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
+from shardpost.locks import exclusive, holders
 from shardpost.settings import Settings
-from shardpost.topics.store_topic import StoreTopic
+from shardpost.topics.store_topic import KnownStore, StoreTopic
 from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import frozen_weeks, ledger_marks
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger_mark import LedgerMark, require_partitions, require_whole
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import LEDGER_MARKS
+
+
+@dataclass(frozen=True)
+class LedgerMark:
+    """One row of `ledger_marks`: which topic the ledger was at a time, and where it ended.
+
+    The first mark of a week is written before its first mail: no record of the week lies before its
+    ends. Later ones are written when a run has ended. `ends` are by partition. One with
+    `accepted_by` is a person's, who took the ledger as it was then: those before it do not count.
+    """
+
+    week: str
+    topic: str
+    topic_id: str
+    ends: tuple[int, ...]
+    marked_at: datetime
+    accepted_by: str | None = None
+
+
+def require_partitions(ledger: StoreTopic, expected: int, source: str) -> None:
+    """Refuse a ledger with another number of partitions; `source` says where the number is from."""
+    if ledger.partitions != expected:
+        raise ShardpostError(
+            f"topic {ledger.name}: expected {expected} partitions ({source}), found"
+            f" {ledger.partitions}: a shard is a partition of it, so their number must not change"
+        )
+
+
+def require_whole(ledger: StoreTopic, week: object, marks: Sequence[LedgerMark]) -> None:
+    """Refuse a ledger that has lost records of the week since one of its marks."""
+    start = tuple(map(min, zip(*(mark.ends for mark in marks), strict=False)))
+    for mark in marks:
+        known = KnownStore(mark.topic_id, start, mark.ends)
+        if lost := ledger.what_is_lost(known):
+            raise ShardpostError(
+                f"week {week}: topic {ledger.name}, its ledger, is not what it was on"
+                f" {mark.marked_at:%Y-%m-%d %H:%M} UTC: {lost}. Who got the e-mail of this week is"
+                " no longer known, and a run could mail everybody again. Other weeks can be mailed;"
+                f" for this one see `shardpost emails accept-ledger --week {week}`"
+            )
+
+
+SCHEMA = arrow_schema(LEDGER_MARKS)
+RESOLUTION = timedelta(microseconds=1)
+# More than the runs that begin at the same moment.
+MOST_CONFLICTS = 20
 
 log = logging.getLogger(__name__)
+
+
+def list_marks(settings: Settings) -> list[LedgerMark]:
+    """Return all marks, oldest first."""
+    if not exists(settings, LEDGER_MARKS):
+        return []
+    sql = "SELECT * FROM ledger_marks ORDER BY marked_at"
+    found = rows(settings, sql, {LEDGER_MARKS: None})
+    return [LedgerMark(**row | {"ends": tuple(row["ends"])}) for row in found]
+
+
+def add_mark(settings: Settings, mark: LedgerMark) -> None:
+    """Add a mark, as the newest: of two machines, one may have a clock that is behind.
+
+    It is tried again where other runs create the table at the same time.
+    """
+    for _ in range(MOST_CONFLICTS):
+        try:
+            return _append_mark(settings, mark)
+        except (CommitFailedError, VersionExistsError) as error:
+            log.info("%s: its mark is written again: %s", mark.week, error)
+    return _append_mark(settings, mark)
+
+
+def _append_mark(settings: Settings, mark: LedgerMark) -> None:
+    known = list_marks(settings)
+    if known:
+        mark = replace(mark, marked_at=max(mark.marked_at, known[-1].marked_at + RESOLUTION))
+    table = table_log.opened(settings, LEDGER_MARKS)
+    write_deltalake(table, pa.Table.from_pylist([asdict(mark)], SCHEMA), mode="append")
 
 
 def require_ledger(settings: Settings, week: IsoWeek) -> StoreTopic:
@@ -26,7 +121,7 @@ def require_ledger(settings: Settings, week: IsoWeek) -> StoreTopic:
 
     Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
     """
-    marks = ledger_marks.list_all(settings)  # first: another run may add one that is newer
+    marks = list_marks(settings)  # first: another run may add one that is newer
     [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
     ledger.require_compacted()
     require_whole(ledger, week, _of_week(settings, week, ledger, marks))
@@ -45,12 +140,12 @@ def is_whole(settings: Settings, week: IsoWeek) -> bool:
 
 def mark_start(settings: Settings, week: IsoWeek, ledger: StoreTopic, now: datetime) -> None:
     """Record what the ledger is before the week's first mail, unless that is on record."""
-    marks = ledger_marks.list_all(settings)
+    marks = list_marks(settings)
     if any(mark.week == str(week) for mark in marks):
         return
     before = _of_week(settings, week, ledger, marks)
     first = before[0] if before else LedgerMark("", ledger.name, ledger.topic_id, ledger.high, now)
-    ledger_marks.add(settings, replace(first, week=str(week), marked_at=now, accepted_by=None))
+    add_mark(settings, replace(first, week=str(week), marked_at=now, accepted_by=None))
 
 
 def mark_end(settings: Settings, week: IsoWeek, now: datetime) -> None:
@@ -58,9 +153,9 @@ def mark_end(settings: Settings, week: IsoWeek, now: datetime) -> None:
     try:
         [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
         mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.high, now)
-        known = ledger_marks.list_all(settings)
+        known = list_marks(settings)
         if not any(replace(one, marked_at=now) == mark for one in known):
-            ledger_marks.add(settings, mark)
+            add_mark(settings, mark)
     except (ShardpostError, DeltaError, OSError) as error:
         log.warning("%s: the ledger's end is not on record: %s", week, error)
 
@@ -94,3 +189,23 @@ def _expected_partitions(
     if not marks and (last := frozen_weeks.newest(settings)) is not None:
         return last.shards, f"as in week {last.week}"
     return settings.partitions, "SHARDPOST_PARTITIONS, which may be set to what is there"
+
+
+@contextmanager
+def locked_shards(settings: Settings, week: IsoWeek, shards: Iterable[int]) -> Iterator[None]:
+    """Hold the lock of each shard; LockedError if a run is sending one of them."""
+    with ExitStack() as locks:
+        for shard in shards:
+            name = f"{_prefix(week)}{shard}"
+            what = f"the weekly e-mail of {week}, shard {shard},"
+            locks.enter_context(exclusive(settings, name, what))
+        yield
+
+
+def is_being_sent(settings: Settings, week: IsoWeek) -> bool:
+    """Tell whether a run of this machine is sending a shard of the week."""
+    return any(path.name.startswith(_prefix(week)) for path, _ in holders(settings))
+
+
+def _prefix(week: IsoWeek) -> str:
+    return f"weekly_email-{week}-"

@@ -1,14 +1,26 @@
-"""The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
+"""The reasons of the clients that are in some states, gathered while a shard's ledger is read.
+
+The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
 
 Opening a shard fences every older writer of it, and only then reads what they wrote. Every write is
 one transaction; the mail server may hear of it only after it returned.
+
+The last look before a mail is sent, at whether this run is still the one that may send it.
+
+A run that is halted between the commit of `sending` and SMTP, while another one takes over its
+shard, would send mails that the other run has dealt with. So the content of a mail is sent only
+shortly after a commit; else `sending` is committed once more, which a fenced run cannot do. What is
+left is a halt of just the moment between this look and the write to the socket.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from threading import Lock
 from typing import Any
 
+from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
@@ -17,9 +29,36 @@ from shardpost.kafka.records import Header, Headers, Outgoing, Record
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.closed_week import WeekClosedError, closed_counts, closed_key
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, decode, erased_id
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.ledger import (
+    DeliveryState,
+    LedgerEntry,
+    LedgerIndex,
+    decode,
+    erased_id,
+)
+from shardpost.weekly_email.model.week import IsoWeek
+
+State = DeliveryState | None
+
+
+@dataclass
+class LedgerReasons:
+    """For each client whose last entry is in one of the states: that state, and its reason.
+
+    None is open, said by a tombstone. Others take no memory.
+    """
+
+    states: frozenset[State]
+    found: dict[str, tuple[State, str | None]] = field(default_factory=dict, init=False)
+
+    def watch(self, entries: Iterable[LedgerEntry]) -> Iterator[LedgerEntry]:
+        """Pass entries on, oldest first."""
+        for entry in entries:
+            if entry.state in self.states:
+                self.found[entry.client] = entry.state, entry.reason
+            else:
+                self.found.pop(entry.client, None)
+            yield entry
 
 
 @dataclass(frozen=True)
@@ -190,3 +229,60 @@ def _row(record: Record, week: IsoWeek) -> dict[str, Any]:
 def _header(headers: Headers, name: str) -> str | None:
     value = dict(headers).get(name)
     return value.decode(errors="replace") if isinstance(value, bytes) else None
+
+
+# How old the last commit may be when content is sent, seconds.
+FRESH_SECONDS = 2.0
+MOST_COMMITS = 5
+
+
+def seconds_since_boot() -> float:
+    """Return seconds of a clock that goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class StaleLedgerError(ShardpostError):
+    """Commits of the ledger take too long to be sure of anything."""
+
+
+class FreshCommit:
+    """The commit of `sending` for one group of mails; several threads may ask for it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        entries: Sequence[LedgerEntry],
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger, self._entries, self._clock = ledger, entries, clock
+        self._lock = Lock()
+        # Before the commit, since a halt may come right after it.
+        self._begun = clock()
+        self._failure: Exception | None = None
+
+    def require(self) -> None:
+        """Return if the last commit is fresh, or could be renewed.
+
+        FencedError if another run has the shard; StaleLedgerError if no commit is quick enough.
+        What it raised once, it raises to all who ask later: none of them may send.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                self._require()
+            except Exception as error:
+                self._failure = error
+                raise
+
+    def _require(self) -> None:
+        for _ in range(MOST_COMMITS):
+            begun = self._clock()
+            if begun - self._begun <= FRESH_SECONDS:
+                return
+            self._ledger.write(self._entries)
+            self._begun = begun
+        if self._clock() - self._begun > FRESH_SECONDS:
+            raise StaleLedgerError(
+                f"no commit of the ledger within {FRESH_SECONDS:g} s: is Kafka overloaded?"
+            )

@@ -1,25 +1,214 @@
-"""What becomes of a client by the outcome of its mail: done, tried again, or left open."""
+"""What becomes of a client by the outcome of its mail: ledger, counts, next attempt.
 
+The counts of one shard while its run goes on, and the log line that reports them.
+
+Mails that wait for their next attempt; model/mail_retry_policy.py says when that is.
+
+What a shard's run writes into the ledger: entry by entry, one transaction for many.
+
+An entry is counted and logged when it is added, and committed by `flush`.
+
+What becomes of a client by the outcome of its mail: done, tried again, or left open.
+"""
+
+import logging
+import time
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from shardpost.settings import Settings
-from shardpost.weekly_email.delivery_records import DeliveryRecords
-from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.mail_retry_policy import (
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex
+from shardpost.weekly_email.model.message import LONGEST_NAME
+from shardpost.weekly_email.model.report import ShardCounts, ShardReport
+from shardpost.weekly_email.model.retry import (
+    Accepted,
     Final,
     LeaveOpen,
     MailRetryPolicy,
-    Retry,
-    next_step,
-)
-from shardpost.weekly_email.model.refusals import Refusal, RefusalLimits, Refusals
-from shardpost.weekly_email.model.smtp_outcome import (
-    Accepted,
     PermanentFailure,
+    Retry,
     SmtpOutcome,
     TemporaryFailure,
+    next_step,
 )
-from shardpost.weekly_email.retry_queue import Attempt, RetryQueue
+from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, Refusals
+from shardpost.weekly_email.model.single_line import single_line
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.plan import MailToSend
+
+log = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 5.0
+
+
+@dataclass
+class Progress:
+    """Clients of one shard by state; `audience_size` is how many there are in its audience."""
+
+    week: IsoWeek
+    shard: int
+    audience_size: int
+    states: Counter[DeliveryState]
+    unknown_clients: set[str]
+    closed: int = 0  # open clients that got a state
+    sent_by_this_run: int = 0
+    _logged_at: float = field(default=0.0, init=False)
+    _logged: str = field(default="", init=False)
+
+    @classmethod
+    def of(cls, week: IsoWeek, shard: int, size: int, ledger_index: LedgerIndex) -> "Progress":
+        """Return the counts as the ledger has them."""
+        unknown = set(ledger_index.delivery_unknown)
+        return cls(week, shard, size, ledger_index.counts(), unknown)
+
+    def record(self, client: str, before: DeliveryState | None, after: DeliveryState) -> None:
+        """Count a client's new state; `before` is None if it was open."""
+        if before is None:
+            self.closed += 1
+        else:
+            self.states[before] -= 1
+        self.states[after] += 1
+        self.unknown_clients.discard(client)
+        if after is DeliveryState.UNKNOWN:
+            self.unknown_clients.add(client)
+        self.sent_by_this_run += after is DeliveryState.SENT
+
+    def log_every_few_seconds(self, waiting: int, now: float) -> None:
+        """Log the counts, unless that was done just now; `now` in monotonic seconds."""
+        if now - self._logged_at >= PROGRESS_SECONDS:
+            self._logged_at = now
+            self.log(waiting)
+
+    def log(self, waiting: int) -> None:
+        """Log the counts; `waiting` is how many mails wait for a retry."""
+        self._logged = self._line(waiting)
+        log.info("%s shard %d: %s", self.week, self.shard, self._logged)
+
+    def log_last(self) -> None:
+        """Log the counts at the end of a run, unless they are those that were logged last."""
+        if self._line(waiting=0) != self._logged:
+            self.log(waiting=0)
+
+    def report(self, open_at_start: int, error: str | None) -> ShardReport:
+        """Return the counts and what stopped the shard.
+
+        `open_at_start` is how many clients of the audience were open when the run began.
+        """
+        counts = self._counts(open_at_start - self.closed)
+        return ShardReport(**vars(counts), error=error)
+
+    def _counts(self, open_clients: int) -> ShardCounts:
+        return ShardCounts.of(self.shard, self.states, open_clients, self.unknown_clients)
+
+    def _line(self, waiting: int) -> str:
+        counts = self._counts(open_clients=0)  # how many are open is known at the end only
+        return (
+            f"{counts.sent:,} of {self.audience_size:,} sent, {counts.failed:,} failed,"
+            f" {counts.suppressed:,} suppressed, {counts.unknown:,} unknown,"
+            f" {waiting:,} waiting for a retry ({self.sent_by_this_run:,} sent by this run)"
+        )
+
+
+# Mails held in memory for a retry; at more than that no fresh ones are started.
+MAX_QUEUED = 2000
+
+
+@dataclass(order=True)
+class Attempt:
+    """One attempt at a mail, due at `due` (monotonic seconds); the first has number 1.
+
+    `lost`: how many connections this mail has lost.
+    """
+
+    due: float
+    order: int
+    task: MailToSend = field(compare=False)
+    number: int = field(default=1, compare=False)
+    lost: int = field(default=0, compare=False)
+
+
+class RetryQueue:
+    """Attempts by the time at which they are due."""
+
+    def __init__(self) -> None:
+        self._heap: list[Attempt] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no fresh mail should be started."""
+        return len(self) >= MAX_QUEUED
+
+    @property
+    def delay(self) -> float:
+        """Seconds until the first attempt is due."""
+        return self._heap[0].due - time.monotonic()
+
+    def take_due(self, most: int) -> list[Attempt]:
+        """Remove and return the attempts that are due."""
+        found: list[Attempt] = []
+        while len(found) < most and self._heap and self.delay <= 0:
+            found.append(heappop(self._heap))
+        return found
+
+    def restore(self, attempt: Attempt) -> None:
+        """Add an attempt that was not made."""
+        heappush(self._heap, attempt)
+
+    def add(self, failed: Attempt, retry: Retry) -> None:
+        """Add the next attempt at a mail."""
+        due = time.monotonic() + retry.delay
+        heappush(self._heap, Attempt(due, failed.order, failed.task, retry.attempt, retry.lost))
+
+
+# Entries that one transaction holds at most, about.
+MOST_PENDING = 1000
+
+
+class DeliveryRecords:
+    """The entries of one shard's run."""
+
+    def __init__(self, ledger: Ledger, progress: Progress) -> None:
+        self._ledger, self._progress = ledger, progress
+        self._pending: list[LedgerEntry] = []
+
+    def write(self, entry: LedgerEntry) -> None:
+        """Add an entry to the next transaction."""
+        self._pending.append(entry)
+
+    def finish(self, entry: LedgerEntry, before: DeliveryState | None) -> None:
+        """Add the state with which a client is done, and count it."""
+        assert entry.state is not None  # noqa: S101 - only `revert` opens a client
+        if entry.reason:
+            log.info("%s: %s, %s", self._label(entry.client), entry.state, entry.reason)
+        self._progress.record(entry.client, before, entry.state)
+        self.write(entry)
+        if len(self._pending) >= MOST_PENDING:
+            self.flush()
+
+    def leave_open(self, client: str, reason: str) -> None:
+        """Log why a client stays open that was not mailed; nothing is written."""
+        log.info("%s: stays open, %s", self._label(client), reason)
+
+    def revert(self, attempt: Attempt, reason: str) -> None:
+        """Add the state before the attempt again: it is certain that the mail was not sent."""
+        task = attempt.task
+        log.info("%s: attempt %d: %s", self._label(task.mail.client), attempt.number, reason)
+        self.write(task.entry_before(f"reverted: {reason}"))
+
+    def flush(self) -> None:
+        """Commit the pending entries now."""
+        pending, self._pending = self._pending, []
+        self._ledger.write(pending)
+
+    def _label(self, client: str) -> str:
+        name = single_line(client, LONGEST_NAME)
+        return f"{self._progress.week} shard {self._progress.shard} {name}"
 
 
 class Outcomes:

@@ -1,11 +1,23 @@
-"""One shard from end to end: open its ledger, send what is open, report the counts."""
+"""One shard from end to end: open its ledger, send what is open, report the counts.
+
+The signals with which Spark ends its Python workers, turned into a reason to stop.
+
+The refusals that no shard could decide about alone, by the answers that all of a run had.
+
+A shard of three clients, two of which are refused, cannot tell bad addresses from a broken server;
+the other shards can.
+
+One shard from end to end: open its ledger, send what is open, report the counts.
+"""
 
 import logging
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import FrameType
 
 import pyarrow as pa
 
@@ -14,18 +26,85 @@ from shardpost.kafka.transactions import TransactionError
 from shardpost.printable import one_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.email_context import EmailContext
-from shardpost.weekly_email.model.ledger import LedgerEntry, ResendPolicy
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.rate_limit import RateLimit
-from shardpost.weekly_email.model.refusals import Refusals
-from shardpost.weekly_email.model.shard_counts import ShardReport
-from shardpost.weekly_email.model.unknown_deliveries import sending_to_unknown
-from shardpost.weekly_email.progress import Progress
-from shardpost.weekly_email.send_plan import SendPlan
+from shardpost.weekly_email.model.ledger import (
+    LedgerEntry,
+    LedgerIndex,
+    ResendPolicy,
+    sending_to_unknown,
+)
+from shardpost.weekly_email.model.message import EmailContext
+from shardpost.weekly_email.model.report import ShardReport
+from shardpost.weekly_email.model.retry import RateLimit
+from shardpost.weekly_email.model.server_health import (
+    Refusal,
+    RefusalLimits,
+    Refusals,
+    open_clients_error,
+)
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.outcomes import Progress
+from shardpost.weekly_email.plan import SendPlan, stays_subscribed
 from shardpost.weekly_email.shard_sender import ShardSender
-from shardpost.weekly_email.stop_signals import stop_reason_by_signal
-from shardpost.weekly_email.unsubscribed import stays_subscribed
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
+    """Give a function that returns why to stop, or None; so the mails under way can be finished."""
+    reasons: list[str] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        reasons.append(
+            f"stopped by {signal.Signals(number).name}: clients that were not mailed stay open"
+        )
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield lambda: reasons[0] if reasons else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def settle_refusals(
+    settings: Settings, week: IsoWeek, reports: Sequence[ShardReport]
+) -> list[ShardReport]:
+    """Return the reports with each provisional refusal decided: `failed`, or left open.
+
+    One shard that was stopped is enough to leave them all open.
+    """
+    refused = sum(report.refused for report in reports)
+    accepted = sum(report.accepted for report in reports)
+    is_proven = not any(report.error for report in reports)
+    is_final = is_proven and RefusalLimits.of(settings).proves_server(refused, accepted)
+    settled = []
+    for report in reports:
+        refusals = [Refusal.from_json(text) for text in report.provisional]
+        if refusals and is_final:
+            settled.append(_fail(settings, week, report, refusals))
+        elif refusals:
+            error = open_clients_error(refusals, refused, accepted)
+            settled.append(replace(report, error=error, provisional=()))
+        else:
+            settled.append(report)
+    return settled
+
+
+def _fail(
+    settings: Settings, week: IsoWeek, report: ShardReport, refusals: Sequence[Refusal]
+) -> ShardReport:
+    """Write `failed` for the clients whose state is still that of before their refusal."""
+    try:
+        with closing(Ledger(settings, week, report.shard)) as ledger:
+            states = ledger.open().states([one.entry.client for one in refusals])
+            pairs = zip(refusals, states, strict=True)
+            failed = [one for one, state in pairs if state is one.before]
+            ledger.write([one.entry for one in failed])
+    except ShardpostError as error:
+        return replace(report, error=str(error), provisional=())
+    return report.with_failed(failed)
+
 
 log = logging.getLogger(__name__)
 

@@ -10,18 +10,13 @@ from collections.abc import Callable, Iterator
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email import fresh_commit
-from shardpost.weekly_email.delivery_records import DeliveryRecords
+from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.circuit_breaker import CircuitBreaker
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.rate_limit import RateLimit
-from shardpost.weekly_email.model.refusals import Refusals
-from shardpost.weekly_email.model.smtp_outcome import NotSent, SmtpOutcome
-from shardpost.weekly_email.outcomes import Outcomes
-from shardpost.weekly_email.progress import Progress
-from shardpost.weekly_email.retry_queue import Attempt, RetryQueue
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, StaysOpen, Step
+from shardpost.weekly_email.model.retry import NotSent, RateLimit, SmtpOutcome
+from shardpost.weekly_email.model.server_health import CircuitBreaker, Refusals
+from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
+from shardpost.weekly_email.plan import MailToSend, NoMail, StaysOpen, Step
 from shardpost.weekly_email.smtp import MailServerError
 from shardpost.weekly_email.smtp_connections import SmtpConnections
 
@@ -149,7 +144,7 @@ class ShardSender:
     def _send_committed(self, tasks: list[MailToSend]) -> list[SmtpOutcome]:
         """Commit `sending`, then send; return what became of each mail."""
         entries = [task.entry(DeliveryState.SENDING) for task in tasks]
-        commit = fresh_commit.FreshCommit(self._ledger, entries, fresh_commit.seconds_since_boot)
+        commit = ledger_topic.FreshCommit(self._ledger, entries, ledger_topic.seconds_since_boot)
         for entry in entries:
             self.write(entry)
         self.flush()

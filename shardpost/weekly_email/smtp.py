@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.mail_retry_policy import MailRetryPolicy
 from shardpost.weekly_email.model.message import Mail
-from shardpost.weekly_email.model.smtp_outcome import (
+from shardpost.weekly_email.model.retry import (
     Accepted,
+    MailRetryPolicy,
     NoReply,
     NotSent,
     PermanentFailure,

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.message import Mail
-from shardpost.weekly_email.model.smtp_outcome import NoReply, NotSent, SmtpOutcome
+from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 
 log = logging.getLogger(__name__)

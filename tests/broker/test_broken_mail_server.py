@@ -13,10 +13,10 @@ import pytest
 
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import fresh_commit, ledger_topic
+from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
-from shardpost.weekly_email.model.shard_counts import ShardReport
+from shardpost.weekly_email.model.report import ShardReport
 from tests.broker.test_sending import (
     CLIENTS,
     SHARD,
@@ -212,7 +212,7 @@ def test_a_sender_that_was_halted_between_commit_and_mail_while_fenced_sends_it_
     ready: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hours = 0.0
-    monkeypatch.setattr(fresh_commit, "seconds_since_boot", lambda: hours * 3600)
+    monkeypatch.setattr(ledger_topic, "seconds_since_boot", lambda: hours * 3600)
 
     def script(stage: str, recipient: str) -> None:
         nonlocal hours
@@ -232,7 +232,7 @@ def test_a_sender_that_was_halted_and_is_still_the_newest_goes_on(
     ready: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hours = 0.0
-    monkeypatch.setattr(fresh_commit, "seconds_since_boot", lambda: hours * 3600)
+    monkeypatch.setattr(ledger_topic, "seconds_since_boot", lambda: hours * 3600)
 
     def script(stage: str, _recipient: str) -> None:
         nonlocal hours

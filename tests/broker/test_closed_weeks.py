@@ -10,7 +10,7 @@ import pytest
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_guard import is_whole
-from shardpost.weekly_email.old_weeks import close_old
+from shardpost.weekly_email.retention import close_old_weeks
 from tests.broker.test_sending import (
     CLIENTS,
     SHARD,
@@ -56,7 +56,7 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
         killed_at(ready, step)
         run(ready, server)
         assert each_once(server)
-        result = close_old(ready, LATER)
+        result = close_old_weeks(ready, LATER)
         assert (result.weeks, result.postponed) == ([str(WEEK)], {})
         assert ledger_topic.keys(ready, WEEK, SHARD) == []
         after = run(ready, server)
@@ -71,7 +71,7 @@ def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(ready:
 
     def script(stage: str, recipient: str) -> None:
         if (stage, recipient) == ("RCPT", to("client3")) and not closed:
-            closed.append(close_old(ready, LATER).weeks)
+            closed.append(close_old_weeks(ready, LATER).weeks)
 
     own = quick(ready, mail_connections=1, smtp_timeout=60.0)
     with mail_server(script) as server:
@@ -89,6 +89,6 @@ def test_whom_the_server_lost_is_not_mailed_after_the_close_either(ready: Settin
     make_old(ready, WEEK, CLIENTS)
     with mail_server(only("client3", "end", DROP)) as server:
         run(ready, server)
-        close_old(ready, LATER)
+        close_old_weeks(ready, LATER)
         assert "was closed on" in str(run(ready, server).error)
     assert server.taken[to("client3")] == 0

@@ -10,8 +10,8 @@ from shardpost.holders.model.tables import OF_CONTACTS
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
 from tests.support.contact_tables import NAME_OF_WHO, OTHER, WHO, write
 from tests.support.letter_world import failed, original, put

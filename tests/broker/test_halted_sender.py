@@ -10,9 +10,8 @@ import pytest
 
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.fresh_commit import FRESH_SECONDS, seconds_since_boot
-from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.shard_counts import ShardReport
+from shardpost.weekly_email.ledger_topic import FRESH_SECONDS, Ledger, seconds_since_boot
+from shardpost.weekly_email.model.report import ShardReport
 from tests.broker.test_sending import CLIENTS, SHARD, WEEK, each_once, quick, run, to
 from tests.support.mail_server import mail_server
 

@@ -7,7 +7,7 @@ from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.job import WEEKLY_EMAIL
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from tests.support.letter_world import failed, original, put
 from tests.support.reference import position, produce
 

@@ -14,12 +14,11 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.email_context import EmailContext, Sender
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
-from shardpost.weekly_email.model.shard_counts import ShardReport
-from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
-from shardpost.weekly_email.settle_refusals import settle_refusals
+from shardpost.weekly_email.model.message import EmailContext, Sender
+from shardpost.weekly_email.model.report import ShardReport
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
 from tests.support.mail_server import (
     DROP,
     EHLO,

@@ -9,7 +9,7 @@ import pytest
 
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings, load
-from shardpost.weekly_email.model.smtp_outcome import (
+from shardpost.weekly_email.model.retry import (
     Accepted,
     NoReply,
     NotSent,

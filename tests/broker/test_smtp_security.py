@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from shardpost.embedded import ports
 from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.message import Mail
-from shardpost.weekly_email.model.smtp_outcome import Accepted
+from shardpost.weekly_email.model.retry import Accepted
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 
 MAIL = Mail(

@@ -14,8 +14,8 @@ from shardpost.watch import looking
 from shardpost.watch.looking import SOURCES
 from shardpost.watch.model.found import Found
 from shardpost.watch.watch import watch
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support import short_retentions, written_weeks
 from tests.support.command_line import CommandLine
 from tests.support.kafka_configs import configure_topic

@@ -10,7 +10,7 @@ from airflow.timetables.base import TimeRestriction
 from pendulum import DateTime, instance
 
 from shardpost.checkout import CHECKOUT
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 
 @pytest.fixture(scope="module")

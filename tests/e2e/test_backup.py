@@ -16,7 +16,7 @@ from shardpost.checkout import CHECKOUT
 from shardpost.embedded import ports
 from shardpost.kafka.clients import producer
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 from tests.support.reference import published

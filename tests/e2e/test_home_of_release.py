@@ -20,7 +20,7 @@ from shardpost.kafka.topic_ids import topic_ids
 from shardpost.maintenance.maintain_all import maintain_all
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 from tests.support.reference import Fold, Raw, closed, position, produce, published

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
 from tests.support.mail_server import TAKE_AND_DROP, MailServer
 from tests.support.week_tables import World

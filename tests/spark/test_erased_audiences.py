@@ -17,15 +17,15 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks, send
-from shardpost.weekly_email.arguments import parser, request_of
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.tables import AUDIENCES
-from shardpost.weekly_email.old_audiences import erase_old
-from shardpost.weekly_email.old_weeks import close_old
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email import run as weekly_email_run
+from shardpost.weekly_email.email_job import parser, request_of
+from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.retention import close_old_weeks, erase_old_audiences
 from shardpost.weekly_email.run import run as weekly_email
-from shardpost.weekly_email.shard_locks import locked
-from shardpost.weekly_email.spark import freeze_audience
+from shardpost.weekly_email.spark import audience
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
@@ -67,11 +67,11 @@ def in_files(world: World) -> str:
 def test_an_old_audience_goes_and_the_next_one_is_mailed_as_it_was_frozen(
     world: World, server: MailServer
 ) -> None:
-    assert erase_old(world.settings, NOW).weeks == [str(OLD)]
+    assert erase_old_audiences(world.settings, NOW).weeks == [str(OLD)]
     assert str(OLD) not in "".join(
         path.name for path in Path(path_of(world.settings, AUDIENCES)).iterdir()
     )
-    assert close_old(world.settings, NOW).weeks == [str(OLD)]
+    assert close_old_weeks(world.settings, NOW).weeks == [str(OLD)]
     code, listed = run(world, "--dry-run")
     assert (code, listed["compared_with"]) == (0, str(WEEK.previous))
     assert len(listed["recipients"]) == 3
@@ -115,10 +115,10 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     def and_then_it_is_erased(*given: Any) -> Iterator[None]:
         monkeypatch.undo()
         erase(world.settings, ErasureRequest("client2", "anna", "x", NOW))
-        with locked(*given):
+        with locked_shards(*given):
             yield
 
-    monkeypatch.setattr(send, "locked", and_then_it_is_erased)
+    monkeypatch.setattr(weekly_email_run, "locked", and_then_it_is_erased)
     with pytest.raises(ShardpostError, match="was written anew since this run began"):
         run(world)
     assert not server.taken
@@ -140,7 +140,7 @@ def test_a_freeze_that_began_before_an_erasure_refuses_behind_its_lock(
         with exclusive(*given, **more):
             yield
 
-    monkeypatch.setattr(freeze_audience, "exclusive", after_an_erasure)
+    monkeypatch.setattr(audience, "exclusive", after_an_erasure)
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
         run(world, "--freeze-only", week=later)
     assert frozen_weeks.find(world.settings, later) is None

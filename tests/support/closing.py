@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.old_audiences import erase_old
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.retention import erase_old_audiences
 from tests.support.written_weeks import begin, freeze
 
 # More than SHARDPOST_LEDGER_DAYS after 2026-W47.
@@ -17,4 +17,4 @@ def make_old(settings: Settings, week: IsoWeek, clients: list[str]) -> None:
     for one in (week, last.previous, last):
         freeze(settings, one, clients, one.end)
         begin(settings, one, one.end)
-    erase_old(settings, LATER)
+    erase_old_audiences(settings, LATER)

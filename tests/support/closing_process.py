@@ -9,7 +9,7 @@ import signal
 import sys
 
 from shardpost.settings import load
-from shardpost.weekly_email.old_weeks import close_old
+from shardpost.weekly_email.retention import close_old_weeks
 from tests.support.closing import LATER
 
 
@@ -25,4 +25,4 @@ if __name__ == "__main__":
     logger = logging.getLogger("shardpost.steps")
     logger.setLevel(logging.INFO)
     logger.addHandler(Kill())
-    sys.stdout.write(str(close_old(load(), LATER)))
+    sys.stdout.write(str(close_old_weeks(load(), LATER)))

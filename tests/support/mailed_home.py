@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import begin, freeze, record
 

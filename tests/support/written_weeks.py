@@ -18,10 +18,9 @@ from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.ledger_guard import mark_start, require_ledger
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.tables import AUDIENCES
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES
 from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
 
 

@@ -3,14 +3,14 @@
 import pytest
 
 from shardpost.addresses import UnusableAddress, check_address
-from shardpost.weekly_email.model.causes import (
+from shardpost.weekly_email.model.report import (
     MOST_CAUSES,
     NO_REASON,
     Cause,
     cause_of,
     causes_of,
     causes_text,
-    merged,
+    merged_causes,
 )
 
 
@@ -79,7 +79,7 @@ def test_groups_are_counted_and_the_largest_comes_first() -> None:
 
 def test_groups_of_several_shards_are_added_up() -> None:
     found = [Cause("gone", 1, ("c1",)), Cause("full", 2, ("c2", "c3")), Cause("gone", 3, ("c4",))]
-    assert merged(found) == [Cause("gone", 4, ("c1", "c4")), Cause("full", 2, ("c2", "c3"))]
+    assert merged_causes(found) == [Cause("gone", 4, ("c1", "c4")), Cause("full", 2, ("c2", "c3"))]
     assert [Cause.from_json(cause.to_json()) for cause in found] == found
 
 

@@ -2,8 +2,8 @@
 
 import math
 
-from shardpost.weekly_email.model.circuit_breaker import CircuitBreaker
-from shardpost.weekly_email.model.smtp_outcome import Accepted, NoReply, NotSent
+from shardpost.weekly_email.model.retry import Accepted, NoReply, NotSent
+from shardpost.weekly_email.model.server_health import CircuitBreaker
 
 
 def test_a_new_server_gets_no_more_mails_than_would_stop_the_shard() -> None:

@@ -8,7 +8,7 @@ from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.spark import class_archive
 from shardpost.spark.job_spec import JobSpec
-from shardpost.weekly_email.job import WEEKLY_EMAIL
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
 COMPACTION, SWEEP, EMAIL = COMPACT_POSITIONS, SWEEP_DEAD_LETTERS, WEEKLY_EMAIL
 

@@ -14,8 +14,8 @@ from shardpost.commands.emails.status import print_client, print_week
 from shardpost.commands.emails.week import FoundWeek, find_week
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.memory_kafka import memory_kafka
 from tests.support.written_weeks import begin, freeze, hold, record
 

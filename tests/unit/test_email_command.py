@@ -12,10 +12,10 @@ from shardpost.delta import snapshots
 from shardpost.settings import Settings, loading
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_marks
-from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.checks import check
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.email_job import parser, request_of
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -101,7 +101,7 @@ def test_a_week_whose_history_was_pruned_and_that_is_not_frozen_is_refused(
     assert "snapshot 1 has the whole history from 2020-11-23T00:00:00.001000+00:00" in written.err
     assert "SHARDPOST_HISTORY_DAYS" in written.err
     assert (len(written.err.splitlines()), written.out) == (1, "")
-    assert ledger_marks.list_all(kafka.settings) == []
+    assert ledger_guard.list_marks(kafka.settings) == []
 
 
 @pytest.mark.parametrize("mode", ["--dry-run", "--freeze-only"])

@@ -23,18 +23,15 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
-from shardpost.weekly_email import client_audiences, frozen_weeks
-from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email import erasure as weekly_email_erasure
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.ledger_guard import is_whole, locked_shards
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
-from shardpost.weekly_email.model.resolution import Outcome, Resolution
-from shardpost.weekly_email.model.tables import AUDIENCES
-from shardpost.weekly_email.old_audiences import erase_old
-from shardpost.weekly_email.old_weeks import close_old
-from shardpost.weekly_email.resolve import resolve
-from shardpost.weekly_email.shard_locks import locked
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.resolution import Outcome, Resolution, resolve
+from shardpost.weekly_email.retention import close_old_weeks, erase_old_audiences
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.mailed_home import CLIENTS, mailed_home
@@ -179,7 +176,7 @@ def test_a_dry_run_changes_nothing(kafka: MemoryKafka) -> None:
 def test_killed_at_any_step_and_run_again_it_is_erased(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    at_step(monkeypatch, erasure, client_audiences)(killed_at, killed)
+    at_step(monkeypatch, erasure, weekly_email_erasure)(killed_at, killed)
     with pytest.raises(Killed):
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
@@ -193,7 +190,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: MemoryKafka) -> None:
     at = kafka.settings
-    with locked(at, UNKNOWN, [0]):
+    with locked_shards(at, UNKNOWN, [0]):
         result = erased(at)
         assert frozen_weeks.member(at, row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
@@ -243,8 +240,8 @@ def test_old_weeks_with_erased_clients_are_erased_and_closed_like_others(at: Set
     last = IsoWeek.last_ended(later)
     for week in (last.previous, last):
         freeze(at, week, CLIENTS, week.end)
-    assert erase_old(at, later).weeks == list(map(str, WEEKS))
-    assert close_old(at, later).weeks == list(map(str, WEEKS))
+    assert erase_old_audiences(at, later).weeks == list(map(str, WEEKS))
+    assert close_old_weeks(at, later).weeks == list(map(str, WEEKS))
     assert erased(at).audiences == [str(last.previous), str(last)]
 
 
@@ -271,7 +268,7 @@ def test_the_command_ends_with_1_while_a_week_is_mailed(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "load", lambda: at)
-    with locked(at, OPEN, [0]):
+    with locked_shards(at, OPEN, [0]):
         assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["complete"] is False

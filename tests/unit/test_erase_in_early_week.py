@@ -16,14 +16,12 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id, fold
-from shardpost.weekly_email.model.prepared_week import PreparedWeek
-from shardpost.weekly_email.prepare import prepare
-from shardpost.weekly_email.send import send
-from shardpost.weekly_email.shard_locks import locked
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.run import prepare, send
 from tests.support import decisions
 from tests.support.at_step import at_step
 from tests.support.contact_tables import AT, WHO, write
@@ -67,7 +65,7 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
 
 @pytest.mark.usefixtures("begun")
 def test_while_the_week_is_mailed_nothing_is_on_record(at: Settings) -> None:
-    with locked(at, WEEK, [0]):
+    with locked_shards(at, WEEK, [0]):
         result = erased(at)
     assert "is already running" in result.postponed[str(WEEK)]
     assert list(decisions.list_all(at)) == []

@@ -35,7 +35,7 @@ from shardpost.settings import Settings
 from shardpost.tables import rejected
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
+from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.contact_tables import (

@@ -3,8 +3,8 @@
 import pytest
 
 from shardpost.settings import load
-from shardpost.weekly_email.model.failed_limit import FailedLimit
-from shardpost.weekly_email.model.shard_counts import COLUMNS
+from shardpost.weekly_email.model.limits import FailedLimit
+from shardpost.weekly_email.model.report import COLUMNS
 
 
 def shard(**counts: int) -> dict[str, int]:

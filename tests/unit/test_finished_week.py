@@ -12,12 +12,12 @@ from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_marks
-from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.finished_week import Result, result_without_spark
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.shard_locks import locked
+from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import begin, freeze, look, record
 
@@ -138,9 +138,9 @@ def test_everything_that_a_run_checks_is_checked(kafka: MemoryKafka) -> None:
 
 def test_beside_another_run_it_is_refused(at: Settings) -> None:
     mailed(at)
-    with locked(at, WEEK, [1]), pytest.raises(LockedError):
+    with locked_shards(at, WEEK, [1]), pytest.raises(LockedError):
         ask(at)
-    with locked(at, WEEK, [1]):
+    with locked_shards(at, WEEK, [1]):
         assert ask(at, "--shards", "0") is not None
 
 
@@ -162,7 +162,7 @@ def test_an_open_transaction_in_the_shard_needs_a_run_that_fences_it(at: Setting
 def test_the_end_of_the_ledger_is_marked_as_after_a_run(at: Settings) -> None:
     mailed(at)
     answer(at)
-    marks = ledger_marks.list_all(at)
+    marks = ledger_guard.list_marks(at)
     assert [mark.week for mark in marks] == [str(WEEK)] * 2
     assert marks[-1].ends > marks[0].ends
 

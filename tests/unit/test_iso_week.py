@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 W47 = IsoWeek(2026, 47)
 

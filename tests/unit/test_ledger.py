@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
+    LedgerIndex,
     ResendPolicy,
     decode,
     fold,
     ledger_id,
     message_id,
+    sending_to_unknown,
 )
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.unknown_deliveries import sending_to_unknown
+from shardpost.weekly_email.model.week import IsoWeek
 
 WEEK = IsoWeek(2026, 47)
 

@@ -21,15 +21,18 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.store_topic import StoreTopic
 from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import frozen_weeks, ledger_guard, ledger_marks
-from shardpost.weekly_email.ledger_acceptance import accept
-from shardpost.weekly_email.ledger_guard import mark_end, mark_start, require_ledger
+from shardpost.weekly_email import frozen_weeks, ledger_guard
+from shardpost.weekly_email.ledger_guard import (
+    LedgerMark,
+    locked_shards,
+    mark_end,
+    mark_start,
+    require_ledger,
+)
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.ledger_mark import LedgerMark
-from shardpost.weekly_email.shard_locks import locked
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.resolution import accept_ledger as resolution_accept_ledger
 from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -121,7 +124,7 @@ def test_a_run_that_ends_while_another_one_looks_is_no_loss(
     with monkeypatch.context() as patch:
         patch.setattr(ledger_guard, "describe_stores", and_then_a_run_ends)
         require_ledger(kafka.settings, WEEK)
-    assert ledger_marks.list_all(kafka.settings)[-1].ends == (12, 0)
+    assert ledger_guard.list_marks(kafka.settings)[-1].ends == (12, 0)
 
 
 def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
@@ -169,7 +172,7 @@ def test_a_week_frozen_before_there_were_marks_may_have_lost_nothing_at_all(
 ) -> None:
     frozen_weeks.commit(kafka.settings, FROZEN)
     run(kafka.settings)
-    assert {mark.ends for mark in ledger_marks.list_all(kafka.settings)} == {(0, 0), (6, 0)}
+    assert {mark.ends for mark in ledger_guard.list_marks(kafka.settings)} == {(0, 0), (6, 0)}
     kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(1)
     assert "the records from 0 to 0 were deleted" in refused(kafka.settings)
 
@@ -184,7 +187,9 @@ def test_a_week_without_marks_was_in_the_ledger_of_the_oldest_mark(kafka: Memory
     run(kafka.settings, new)
     run(kafka.settings, new)
     assert "deleted and created again" in refused(kafka.settings)
-    accept(kafka.settings, WEEK, "anna", "nobody had been mailed", NOW + timedelta(hours=1))
+    resolution_accept_ledger(
+        kafka.settings, WEEK, "anna", "nobody had been mailed", NOW + timedelta(hours=1)
+    )
     run(kafka.settings)
     run(kafka.settings)
     assert "deleted and created again" in refused(kafka.settings, WEEK.next)
@@ -205,11 +210,11 @@ def test_the_first_mark_of_a_week_without_marks_has_the_topic_of_the_oldest(
     kafka: MemoryKafka,
 ) -> None:
     frozen_weeks.commit(kafka.settings, FROZEN)
-    accept(kafka.settings, WEEK.next, "anna", "why", NOW - timedelta(hours=1))
+    resolution_accept_ledger(kafka.settings, WEEK.next, "anna", "why", NOW - timedelta(hours=1))
     run(kafka.settings, WEEK.next)
     ledger = replace(require_ledger(kafka.settings, WEEK), topic_id="")
     mark_start(kafka.settings, WEEK, ledger, NOW)
-    marks = ledger_marks.list_all(kafka.settings)
+    marks = ledger_guard.list_marks(kafka.settings)
     [mark] = [mark for mark in marks if mark.week == str(WEEK)]
     assert (mark.topic_id, mark.ends, mark.accepted_by) == (marks[0].topic_id, (0, 0), None)
 
@@ -218,7 +223,7 @@ def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> 
     run(kafka.settings)
     recreate(kafka)
     later = NOW + timedelta(hours=1)
-    accept(kafka.settings, WEEK, "anna", "nobody had been mailed", later)
+    resolution_accept_ledger(kafka.settings, WEEK, "anna", "nobody had been mailed", later)
     require_ledger(kafka.settings, WEEK)
     [(decision, headers)] = decisions.list_all(kafka.settings)
     assert decision == Decision(b"2026-W47", Kind.RESOLVED, "anna", later, "nobody had been mailed")
@@ -246,9 +251,9 @@ def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka)
     run(kafka.settings)
     recreate(kafka)
     behind = NOW - timedelta(hours=1)
-    accept(kafka.settings, WEEK, "anna", "nobody had been mailed", behind)
+    resolution_accept_ledger(kafka.settings, WEEK, "anna", "nobody had been mailed", behind)
     assert require_ledger(kafka.settings, WEEK)
-    [*_, last] = ledger_marks.list_all(kafka.settings)
+    [*_, last] = ledger_guard.list_marks(kafka.settings)
     assert last.accepted_by == "anna"
     [(decision, _)] = decisions.list_all(kafka.settings)
     assert decision.when == behind
@@ -258,7 +263,9 @@ def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: Me
     run(kafka.settings)
     log = kafka.broker.log(TopicPartition(LEDGER, 0))
     log.delete_before(2)
-    accept(kafka.settings, WEEK, "anna", "they may get two", NOW + timedelta(hours=1))
+    resolution_accept_ledger(
+        kafka.settings, WEEK, "anna", "they may get two", NOW + timedelta(hours=1)
+    )
     assert require_ledger(kafka.settings, WEEK).low == (2, 0)
     log.delete_before(3)
     assert "the records from 2 to 2 were deleted" in refused(kafka.settings)
@@ -267,17 +274,17 @@ def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: Me
 def test_a_ledger_is_not_accepted_beside_a_run(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     recreate(kafka)
-    with locked(kafka.settings, WEEK, [1]), pytest.raises(LockedError, match="shard 1"):
-        accept(kafka.settings, WEEK, "anna", "why", NOW)
+    with locked_shards(kafka.settings, WEEK, [1]), pytest.raises(LockedError, match="shard 1"):
+        resolution_accept_ledger(kafka.settings, WEEK, "anna", "why", NOW)
     assert refused(kafka.settings)
     assert list(decisions.list_all(kafka.settings)) == []
 
 
 def test_a_run_that_writes_nothing_adds_no_mark(kafka: MemoryKafka) -> None:
     run(kafka.settings)
-    before = ledger_marks.list_all(kafka.settings)
+    before = ledger_guard.list_marks(kafka.settings)
     run(kafka.settings, mails=0)
-    assert ledger_marks.list_all(kafka.settings) == before
+    assert ledger_guard.list_marks(kafka.settings) == before
 
 
 def test_runs_that_create_the_table_of_marks_at_the_same_time_all_write_theirs(
@@ -289,11 +296,11 @@ def test_runs_that_create_the_table_of_marks_at_the_same_time_all_write_theirs(
 
         def add(week: int, at: Settings = at, together: Barrier = together) -> None:
             together.wait()
-            ledger_marks.add(at, LedgerMark(f"2026-W{week}", LEDGER, "id", (0, 0), NOW))
+            ledger_guard.add_mark(at, LedgerMark(f"2026-W{week}", LEDGER, "id", (0, 0), NOW))
 
         with ThreadPoolExecutor(4) as runs:
             list(runs.map(add, range(40, 44)))
-        weeks = [mark.week for mark in ledger_marks.list_all(at)]
+        weeks = [mark.week for mark in ledger_guard.list_marks(at)]
         assert sorted(weeks) == ["2026-W40", "2026-W41", "2026-W42", "2026-W43"]
 
 
@@ -301,10 +308,10 @@ def test_a_mark_that_cannot_be_written_is_not_tried_for_ever(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conflict = Mock(side_effect=CommitFailedError("Metadata changed since last commit."))
-    monkeypatch.setattr(ledger_marks, "write_deltalake", conflict)
+    monkeypatch.setattr(ledger_guard, "write_deltalake", conflict)
     with pytest.raises(CommitFailedError):
-        ledger_marks.add(kafka.settings, LedgerMark(str(WEEK), LEDGER, "id", (0, 0), NOW))
-    assert conflict.call_count == ledger_marks.MOST_CONFLICTS + 1
+        ledger_guard.add_mark(kafka.settings, LedgerMark(str(WEEK), LEDGER, "id", (0, 0), NOW))
+    assert conflict.call_count == ledger_guard.MOST_CONFLICTS + 1
 
 
 def test_a_run_that_mailed_is_not_undone_because_its_end_cannot_be_marked(

@@ -2,19 +2,17 @@
 
 from shardpost.settings import load
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.mail_retry_policy import (
+from shardpost.weekly_email.model.retry import (
+    Accepted,
     Final,
     LeaveOpen,
     MailRetryPolicy,
-    Retry,
-    next_step,
-)
-from shardpost.weekly_email.model.smtp_outcome import (
-    Accepted,
     NoReply,
     NotSent,
     PermanentFailure,
+    Retry,
     TemporaryFailure,
+    next_step,
 )
 
 RETRIES = MailRetryPolicy(attempts=5, first_delay=1, factor=4)

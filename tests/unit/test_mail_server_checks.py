@@ -5,11 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.weekly_email.model.email_context import Sender
-from shardpost.weekly_email.model.mail_server_checks import (
-    require_private_login,
-    require_real_sender,
-)
+from shardpost.weekly_email.checks import require_private_login, require_real_sender
+from shardpost.weekly_email.model.message import Sender
 
 EXAMPLE_FROM, REAL_FROM = "Shardpost <weekly@shardpost.example>", "News <news@bank.com>"
 EXAMPLE_URL, REAL_URL = "https://shardpost.example/?{client}", "https://bank.com/?{client}"

@@ -26,9 +26,8 @@ from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.tables import AUDIENCES
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES
 from tests.support.aged_tables import START, AgedTables
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
 from tests.support.memory_kafka import memory_kafka

@@ -12,11 +12,17 @@ import pytest
 from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.errors import UsageError
 from shardpost.weekly_email.model.audience import Member, NotMailed, recipient_of
-from shardpost.weekly_email.model.email_context import EmailContext, Sender
 from shardpost.weekly_email.model.holdings import Holdings, of_batch
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.message import ComposeError, Mail, Recipient, compose
+from shardpost.weekly_email.model.message import (
+    ComposeError,
+    EmailContext,
+    Mail,
+    Recipient,
+    Sender,
+    compose,
+)
+from shardpost.weekly_email.model.week import IsoWeek
 
 NAMES = ("position", "ticker", "amount", "exchange")
 POSITIONS = pa.list_(pa.struct([(name, pa.string()) for name in NAMES]))

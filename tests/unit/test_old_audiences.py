@@ -15,17 +15,15 @@ from shardpost.commands.emails import group
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email import audience_files, frozen_weeks, old_audiences
-from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email import audiences, frozen_weeks, retention
 from shardpost.weekly_email.checks import check
+from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.finished_week import result_without_spark
-from shardpost.weekly_email.model.ages import AgeClock
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.tables import AUDIENCES, FROZEN_WEEKS
-from shardpost.weekly_email.old_audiences import erase_old
-from shardpost.weekly_email.shard_locks import locked
+from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
+from shardpost.weekly_email.retention import erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
@@ -86,7 +84,7 @@ def log_text(settings: Settings) -> str:
 
 def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings) -> None:
     assert "c4@x.example" in log_text(at)  # as older releases wrote it
-    result = erase_old(at, NOW)
+    result = erase_old_audiences(at, NOW)
     assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
     assert result.postponed == {}
     assert result.warning is None
@@ -94,24 +92,24 @@ def test_an_old_audience_leaves_table_disk_and_log_and_others_stay(at: Settings)
     assert is_complete(at, NEW)
     assert is_complete(at, LAST)
     assert "x.example" not in log_text(at)
-    again = erase_old(at, NOW)
+    again = erase_old_audiences(at, NOW)
     assert (again.weeks, again.files, again.log_files) == ([], 0, 0)
 
 
 def test_checkpoints_of_the_log_tell_no_names_either(at: Settings) -> None:
     DeltaTable(path_of(at, AUDIENCES)).create_checkpoint()
     assert "c4@x.example" in log_text(at)
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     assert "x.example" not in log_text(at)
     assert is_gone(at, OLD)
     assert is_complete(at, LAST)
     DeltaTable(path_of(at, AUDIENCES)).create_checkpoint()
-    assert erase_old(at, NOW).log_files == 0
+    assert erase_old_audiences(at, NOW).log_files == 0
     assert is_complete(at, LAST)
 
 
 def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -> None:
-    result = erase_old(at, NOW, dry_run=True)
+    result = erase_old_audiences(at, NOW, dry_run=True)
     assert (result.weeks, result.clients, result.files) == ([str(OLD)], 4, 2)
     assert "would be erased: 1 weeks: 2024-W30; 4 clients" in result.lines()[0]
     assert json.loads(json.dumps(result.as_json()))["weeks"] == [str(OLD)]
@@ -122,12 +120,12 @@ def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -
 def test_killed_at_any_step_and_run_again_it_is_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    at_step(monkeypatch, old_audiences)(killed_at, killed)
+    at_step(monkeypatch, retention)(killed_at, killed)
     with pytest.raises(Killed):
-        erase_old(at, NOW)
+        erase_old_audiences(at, NOW)
     assert is_complete(at, NEW)
     assert is_complete(at, LAST)
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     assert is_gone(at, OLD)
     assert "x.example" not in log_text(at)
     assert is_complete(at, NEW)
@@ -135,8 +133,8 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 
 def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
-    with locked(at, OLD, [1]):
-        result = erase_old(at, NOW)
+    with locked_shards(at, OLD, [1]):
+        result = erase_old_audiences(at, NOW)
         assert is_complete(at, OLD)
     assert result.weeks == []
     assert "is already running" in result.postponed[str(OLD)]
@@ -150,25 +148,25 @@ def test_what_a_freeze_that_crashed_left_of_an_old_week_goes_too(at: Settings) -
     for file in left:
         file.parent.mkdir(parents=True)
         file.write_text("x")
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     assert [file.exists() for file in left] == [False, True]
 
 
 def test_a_week_that_was_frozen_late_is_as_old_as_its_freeze(at: Settings) -> None:
     freeze(at, OLD.previous, CLIENTS, NOW - timedelta(days=100))
-    assert erase_old(at, NOW).weeks == [str(OLD)]
+    assert erase_old_audiences(at, NOW).weeks == [str(OLD)]
     assert is_complete(at, OLD.previous)
 
 
 def test_a_clock_that_is_ahead_erases_nothing_that_is_recent(at: Settings) -> None:
     ahead = NOW + timedelta(days=3650)
-    result = erase_old(at, ahead)
+    result = erase_old_audiences(at, ahead)
     assert result.weeks == [str(OLD)]
     assert result.warning is not None
     assert "by the clock it is 2036" in result.warning
     # Not even if one week was frozen by that clock.
     freeze(at, IsoWeek.last_ended(ahead), CLIENTS, ahead)
-    assert erase_old(at, ahead).weeks == []
+    assert erase_old_audiences(at, ahead).weeks == []
     assert is_complete(at, NEW)
     assert is_complete(at, LAST)
 
@@ -187,7 +185,7 @@ def test_ages_are_those_of_a_model(at: Settings) -> None:
 
 
 def test_sending_a_dry_run_and_a_resend_refuse_the_week_in_words(at: Settings) -> None:
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     said = r"the audience of 2024-W30, 4 clients, was erased on 2026-11-23 .* nobody can be mailed"
     for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--again", "FAILED")):
         for asked in (request(OLD, *more), request(OLD, *more, "--shards", "1")):
@@ -198,7 +196,7 @@ def test_sending_a_dry_run_and_a_resend_refuse_the_week_in_words(at: Settings) -
 
 
 def test_the_runs_of_a_dag_skip_the_week_and_say_why(at: Settings) -> None:
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     for more in ((), ("--dry-run",), ("--shards", "0"), ("--scheduled-at", NOW.isoformat())):
         found = result_without_spark(request(OLD, "--freeze-only", *more), at)
         assert found is not None
@@ -212,7 +210,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 ) -> None:
     record(at, OLD, "c2", DeliveryState.SENT)
     known = row(at, OLD)
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     find = frozen_weeks.find
     answers = iter([known, known])
     monkeypatch.setattr(frozen_weeks, "find", lambda *given: next(answers, None) or find(*given))
@@ -221,7 +219,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 
 
 def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     with pytest.raises(ShardpostError, match="was frozen by another run"):
         frozen_weeks.commit(at, FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US"))
     assert frozen_weeks.newest_before(at, NEW) is None
@@ -233,7 +231,7 @@ def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> N
 def test_the_status_of_the_week_says_that_its_audience_was_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    erase_old(at, NOW)
+    erase_old_audiences(at, NOW)
     monkeypatch.setattr(group, "load", lambda: at)
     assert shardpost(["emails", "--week", str(OLD)]) == 0
     said = capsys.readouterr().out
@@ -259,11 +257,11 @@ def test_a_table_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
     for week in (OLD, NEW, LAST):
         freeze(settings, week, CLIENTS, week.end)
     assert row(settings, OLD).audience_erased_at is None
-    assert erase_old(settings, datetime(2026, 11, 23, tzinfo=UTC)).weeks == [str(OLD)]
+    assert erase_old_audiences(settings, datetime(2026, 11, 23, tzinfo=UTC)).weeks == [str(OLD)]
     assert is_gone(settings, OLD)
 
 
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
-    result = erase_old(Settings(home=tmp_path), NOW)
+    result = erase_old_audiences(Settings(home=tmp_path), NOW)
     assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
-    assert list(audience_files.folders(Settings(home=tmp_path))) == []
+    assert list(audiences.audience_folders(Settings(home=tmp_path))) == []

@@ -20,24 +20,23 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError, TransactionError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import closed_weeks, ledger_topic, old_weeks
-from shardpost.weekly_email.arguments import parser, request_of
+from shardpost.weekly_email import closed_weeks, ledger_topic, retention
 from shardpost.weekly_email.checks import check
+from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.finished_week import result_without_spark
 from shardpost.weekly_email.ledger_guard import is_whole
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.closed_week import WeekClosedError
 from shardpost.weekly_email.model.email_request import EmailRequest
-from shardpost.weekly_email.model.iso_week import IsoWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.tables import (
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import (
     AUDIENCES,
     CLOSED_WEEKS,
     FROZEN_WEEKS,
     LEDGER_MARKS,
 )
-from shardpost.weekly_email.old_audiences import erase_old
-from shardpost.weekly_email.old_weeks import close_old
+from shardpost.weekly_email.retention import close_old_weeks, erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -69,7 +68,7 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
 @pytest.fixture
 def at(kafka: MemoryKafka) -> Settings:
     """Give the settings of a home whose old audience is erased already."""
-    erase_old(kafka.settings, NOW)
+    erase_old_audiences(kafka.settings, NOW)
     return kafka.settings
 
 
@@ -101,16 +100,16 @@ def is_closed(settings: Settings) -> bool:
 
 def test_the_records_of_an_old_week_leave_the_ledger_and_others_stay(at: Settings) -> None:
     before = mailed_again(at, LAST)
-    result = close_old(at, NOW)
+    result = close_old_weeks(at, NOW)
     assert (result.weeks, result.records, result.postponed) == ([str(OLD)], 4, {})
     assert result.lines() == ["ledger: 1 weeks closed: 2024-W30; 4 records leave it"]
     assert is_closed(at)
     assert mailed_again(at, LAST) == before == ["c2"]
-    assert close_old(at, NOW).weeks == []
+    assert close_old_weeks(at, NOW).weeks == []
 
 
 def test_the_check_of_the_ledger_raises_no_false_alarm(kafka: MemoryKafka, at: Settings) -> None:
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     for shard in (0, 1):
         kafka.broker.log(TopicPartition(LEDGER, shard)).compact()
     assert all(is_whole(at, week) for week in (OLD, NEW, LAST, LAST.next))
@@ -118,14 +117,14 @@ def test_the_check_of_the_ledger_raises_no_false_alarm(kafka: MemoryKafka, at: S
 
 
 def test_a_dry_run_says_what_would_be_closed_and_changes_nothing(at: Settings) -> None:
-    result = close_old(at, NOW, dry_run=True)
+    result = close_old_weeks(at, NOW, dry_run=True)
     assert (result.weeks, result.records) == ([str(OLD)], 4)
     assert closed_weeks.list_all(at) == {}
     assert len(ledger_topic.keys(at, OLD, 0)) == 2
 
 
 def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
-    result = close_old(kafka.settings, NOW)
+    result = close_old_weeks(kafka.settings, NOW)
     assert result.weeks == []
     assert "its audience is not erased yet" in result.postponed[str(OLD)]
 
@@ -136,11 +135,11 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
     monkeypatch: pytest.MonkeyPatch,
     killed_at: str,
 ) -> None:
-    at_step(monkeypatch, old_weeks)(killed_at, killed)
+    at_step(monkeypatch, retention)(killed_at, killed)
     with pytest.raises(Killed):
-        close_old(at, NOW)
+        close_old_weeks(at, NOW)
     assert mailed_again(at) == []
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     assert is_closed(at)
 
 
@@ -151,17 +150,17 @@ def test_a_sender_that_begins_at_any_step_mails_nobody_again(
     begins_at: str,
 ) -> None:
     found: list[list[str]] = []
-    at_step(monkeypatch, old_weeks)(begins_at, lambda: found.append(mailed_again(at)))
-    close_old(at, NOW)
+    at_step(monkeypatch, retention)(begins_at, lambda: found.append(mailed_again(at)))
+    close_old_weeks(at, NOW)
     assert found == [[]]
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     assert is_closed(at)
 
 
 def test_a_sender_that_began_before_can_commit_nothing_any_more(at: Settings) -> None:
     sender = Ledger(at, OLD, 1)
     assert sender.open().states(["c2"]) == [DeliveryState.UNKNOWN]
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     with pytest.raises(FencedError):
         sender.write([LedgerEntry("c2", DeliveryState.SENDING)])
     assert is_closed(at)
@@ -179,11 +178,11 @@ def test_a_sender_on_another_machine_that_takes_over_a_shard_stops_the_close(
         assert Ledger(at, OLD, 0).open().states(["c0"]) == [DeliveryState.SENT]
 
     monkeypatch.setattr(Ledger, "fence", and_then_a_sender_begins)
-    result = close_old(at, NOW)
+    result = close_old_weeks(at, NOW)
     assert result.weeks == []
     assert "a newer run has taken over" in result.postponed[str(OLD)]
     assert len(ledger_topic.keys(at, OLD, 0)) == 2
-    assert close_old(at, NOW).weeks == [str(OLD)]
+    assert close_old_weeks(at, NOW).weeks == [str(OLD)]
     assert is_closed(at)
 
 
@@ -192,14 +191,14 @@ def test_two_at_once_close_it_once(
     at: Settings, monkeypatch: pytest.MonkeyPatch, begins_at: str
 ) -> None:
     second = []
-    at_step(monkeypatch, old_weeks)(begins_at, lambda: second.append(close_old(at, NOW)))
-    assert close_old(at, NOW).weeks == [str(OLD)]
+    at_step(monkeypatch, retention)(begins_at, lambda: second.append(close_old_weeks(at, NOW)))
+    assert close_old_weeks(at, NOW).weeks == [str(OLD)]
     assert "is already running" in second[0].postponed[str(OLD)]
     assert is_closed(at)
 
 
 def test_every_way_to_mail_the_week_is_refused_in_words(at: Settings) -> None:
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--shards", "1")):
         with pytest.raises(WeekClosedError, match=CLOSED):
             check(request(*more), at)
@@ -214,8 +213,8 @@ def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: 
     tables = (AUDIENCES, FROZEN_WEEKS, LEDGER_MARKS)
     for table in tables:
         shutil.copytree(path_of(at, table), tmp_path / "backup" / table.name)
-    erase_old(at, NOW)
-    close_old(at, NOW)
+    erase_old_audiences(at, NOW)
+    close_old_weeks(at, NOW)
     for table in (*tables, CLOSED_WEEKS):
         shutil.rmtree(path_of(at, table))
     with pytest.raises(WeekClosedError, match="2024-W30 was closed on"):
@@ -226,15 +225,15 @@ def test_tables_of_an_older_backup_do_not_open_it(kafka: MemoryKafka, tmp_path: 
         check(request(), at)
     assert mailed_again(at) == []
     # The maintenance finds it to be old again, and finishes what was done before.
-    erase_old(at, NOW)
-    assert close_old(at, NOW).records == 0
+    erase_old_audiences(at, NOW)
+    assert close_old_weeks(at, NOW).records == 0
     assert is_closed(at)
 
 
 def test_a_ledger_that_was_lost_does_not_open_it(
     kafka: MemoryKafka, at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     kafka.broker.delete_topic(LEDGER)
     kafka.broker.create_topic(LEDGER, 3, {"cleanup.policy": "compact"})
     with pytest.raises(WeekClosedError, match=CLOSED):
@@ -244,7 +243,7 @@ def test_a_ledger_that_was_lost_does_not_open_it(
 
 
 def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> None:
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     shutil.rmtree(path_of(at, CLOSED_WEEKS))
     logs = kafka.broker.topics[LEDGER].logs
     logs.append(type(logs[0])())
@@ -260,20 +259,20 @@ def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_pat
         record(at, OLD, "c0", DeliveryState.SENT)
         for week in (NEW, LAST):
             freeze(at, week, CLIENTS, week.end)
-        assert close_old(at, NOW).weeks == [str(OLD)]
+        assert close_old_weeks(at, NOW).weeks == [str(OLD)]
         with pytest.raises(WeekClosedError):
             closed_weeks.require_open(at, OLD, NOW)
 
 
 def test_a_week_that_was_mailed_late_is_as_old_as_its_last_run(at: Settings) -> None:
     begin(at, OLD.previous, NOW - timedelta(days=100))
-    assert close_old(at, NOW).weeks == [str(OLD)]
+    assert close_old_weeks(at, NOW).weeks == [str(OLD)]
 
 
 def test_a_clock_that_is_ahead_closes_nothing_that_is_recent(kafka: MemoryKafka) -> None:
     at, ahead = kafka.settings, NOW + timedelta(days=3650)
-    erase_old(at, ahead)
-    result = close_old(at, ahead)
+    erase_old_audiences(at, ahead)
+    result = close_old_weeks(at, ahead)
     assert result.weeks == [str(OLD)]
     assert result.warning is not None
     assert mailed_again(at, LAST) == ["c2"]
@@ -286,13 +285,13 @@ def test_a_clock_that_is_ahead_closes_no_weeks_that_were_begun_early(tmp_path: P
         for week in (NEW, LAST):
             begin(at, week, week.start)
             record(at, week, "c0", DeliveryState.SENT)
-        assert close_old(at, NOW + timedelta(days=3650)).weeks == []
+        assert close_old_weeks(at, NOW + timedelta(days=3650)).weeks == []
 
 
 def test_what_is_said_of_the_week(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    close_old(at, NOW)
+    close_old_weeks(at, NOW)
     for module in (group, resolve):
         monkeypatch.setattr(module, "load", lambda: at)
     emails = ["emails", "--week", str(OLD)]
@@ -353,9 +352,9 @@ class History:
                 ledger.write([LedgerEntry(client, DeliveryState.SENT)])
 
     def maintain(self, _week: IsoWeek) -> None:
-        erase_old(self.at, NOW)
+        erase_old_audiences(self.at, NOW)
         with suppress(Killed):
-            close_old(self.at, NOW)
+            close_old_weeks(self.at, NOW)
 
     def restore(self, _week: IsoWeek) -> None:
         shutil.rmtree(self.at.tables_root)
@@ -380,7 +379,7 @@ def test_in_random_histories_nobody_is_mailed_twice(
         weeks = [IsoWeek(2024, number) for number in range(30, 34)]
         history = History(kafka, chance, weeks, tmp_path / "backup")
         history.begin()
-        monkeypatch.setattr(old_weeks, "step", step)
+        monkeypatch.setattr(retention, "step", step)
         for _ in range(25):
             history.go_on()
     assert max(history.mailed.values(), default=1) == 1

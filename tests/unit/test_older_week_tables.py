@@ -13,12 +13,11 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
-from shardpost.weekly_email import closed_weeks, frozen_weeks, ledger_marks
+from shardpost.weekly_email import closed_weeks, frozen_weeks, ledger_guard
+from shardpost.weekly_email.ledger_guard import LedgerMark
 from shardpost.weekly_email.model.closed_week import STATES, closed_week
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger_mark import LedgerMark
-from shardpost.weekly_email.model.tables import CLOSED_WEEKS, FROZEN_WEEKS, LEDGER_MARKS
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, FROZEN_WEEKS, LEDGER_MARKS
 
 AT = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
@@ -44,10 +43,10 @@ WRITTEN = (
     ),
     Written(
         LEDGER_MARKS,
-        lambda settings, week: ledger_marks.add(
+        lambda settings, week: ledger_guard.add_mark(
             settings, LedgerMark(str(week), "t", "i", (0,), AT)
         ),
-        lambda settings: len(ledger_marks.list_all(settings)),
+        lambda settings: len(ledger_guard.list_marks(settings)),
     ),
     Written(
         CLOSED_WEEKS,

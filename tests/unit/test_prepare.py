@@ -11,13 +11,12 @@ from shardpost.delta.snapshot import NEVER, IncompleteLook
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks, ledger_marks
-from shardpost.weekly_email.arguments import parser, request_of
-from shardpost.weekly_email.freeze_result import frozen_result
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.prepared_week import PreparedWeek
-from shardpost.weekly_email.prepare import prepare
+from shardpost.weekly_email import frozen_weeks, ledger_guard
+from shardpost.weekly_email.email_job import parser, request_of
+from shardpost.weekly_email.model.email_request import PreparedWeek
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.results import frozen_result
+from shardpost.weekly_email.run import prepare
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import look
 
@@ -105,7 +104,7 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     with pytest.raises(ShardpostError, match=r"who has unsubscribed since .* `shardpost compact`"):
         prepared(at, *mode, now=late)
     assert (frozen_weeks.find(at, WEEK) is not None) == is_frozen
-    assert ledger_marks.list_all(at) == []
+    assert ledger_guard.list_marks(at) == []
     assert prepared(at, "--dry-run", now=late)
     patient = at.model_copy(update={"mail_snapshot_age": 86_400})
     if is_frozen:
@@ -123,7 +122,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
     look(at, NOW + timedelta(days=8))
     with pytest.raises(ShardpostError, match=r"clock it is 2026-11-23 08:00 UTC: .* compact`$"):
         prepared(at, *mode)
-    assert ledger_marks.list_all(at) == []
+    assert ledger_guard.list_marks(at) == []
     look(at, NOW + timedelta(minutes=4))  # clocks differ a little
     assert prepared(at, "--dry-run")
 
@@ -146,10 +145,10 @@ def test_the_first_real_run_of_a_week_marks_the_ledger_and_a_dry_one_does_not(
     freeze(at)
     for mode in (("--dry-run",), ("--freeze-only", "--dry-run")):
         prepared(at, *mode)
-    assert ledger_marks.list_all(at) == []
+    assert ledger_guard.list_marks(at) == []
     prepared(at)
     prepared(at)
-    assert [mark.week for mark in ledger_marks.list_all(at)] == [str(WEEK)]
+    assert [mark.week for mark in ledger_guard.list_marks(at)] == [str(WEEK)]
 
 
 def test_early_mails_mark_the_ledger_for_the_run_after_the_weeks_end(kafka: MemoryKafka) -> None:

@@ -4,10 +4,9 @@ import logging
 
 import pytest
 
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.progress import PROGRESS_SECONDS, Progress
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from shardpost.settings import load
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.refusals import Refusal, RefusalLimits, Refusals
-from shardpost.weekly_email.model.share_alarm import ShareAlarm
+from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, Refusals, ShareAlarm
 
 LIMITS = RefusalLimits(most_in_row=5, share=0.2)
 ANSWERS = st.lists(st.sampled_from("ar"), max_size=200)  # accepted, refused

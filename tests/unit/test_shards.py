@@ -3,7 +3,7 @@
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.weekly_email.model import shard_ranges
+from shardpost.weekly_email.model import email_request
 
 
 @pytest.mark.parametrize(
@@ -18,21 +18,27 @@ from shardpost.weekly_email.model import shard_ranges
     ],
 )
 def test_a_list_names_shards(text: str | None, found: list[int]) -> None:
-    assert shard_ranges.parse(text, 8) == found
+    assert email_request.parse_shards(text, 8) == found
 
 
 @pytest.mark.parametrize("text", ["8", "3-1", "a", "1-", "-1", "1,,2", "1;2", "0-8", "²"])
 def test_a_list_that_names_others_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="shards"):
-        shard_ranges.parse(text, 8)
+        email_request.parse_shards(text, 8)
 
 
 def test_groups_have_names_that_read_back() -> None:
-    groups = shard_ranges.groups(shard_ranges.parse(None, 10), 4)
-    assert [shard_ranges.label(group) for group in groups] == [
+    groups = email_request.shard_groups(email_request.parse_shards(None, 10), 4)
+    assert [email_request.shard_label(group) for group in groups] == [
         "shards 0-3",
         "shards 4-7",
         "shards 8-9",
     ]
-    assert shard_ranges.label([4]) == "shard 4"
-    assert shard_ranges.parse(shard_ranges.text_of([0, 2, 5, 6, 7]), 8) == [0, 2, 5, 6, 7]
+    assert email_request.shard_label([4]) == "shard 4"
+    assert email_request.parse_shards(email_request.shard_text([0, 2, 5, 6, 7]), 8) == [
+        0,
+        2,
+        5,
+        6,
+        7,
+    ]

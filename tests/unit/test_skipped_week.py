@@ -6,9 +6,8 @@ from pathlib import Path
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
-from shardpost.weekly_email.model.frozen_week import FrozenWeek
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.skipped_week import why_skip
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.results import why_skip
 
 WEEK = IsoWeek(2026, 47)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from shardpost.settings import load
-from shardpost.weekly_email.model.shard_counts import COLUMNS
-from shardpost.weekly_email.model.suppressed_limit import SuppressedLimit
+from shardpost.weekly_email.model.limits import SuppressedLimit
+from shardpost.weekly_email.model.report import COLUMNS
 
 
 def shard(**counts: int) -> dict[str, int]:

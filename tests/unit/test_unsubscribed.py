@@ -12,12 +12,22 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.holders.model.tables import CLIENTS
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.email_context import EmailContext, Sender
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
-from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, Unsubscribed
+from shardpost.weekly_email.model.ledger import (
+    DeliveryState,
+    LedgerEntry,
+    LedgerIndex,
+    ResendPolicy,
+)
+from shardpost.weekly_email.model.message import EmailContext, Sender
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.plan import (
+    MailToSend,
+    NoMail,
+    SendPlan,
+    Step,
+    SubscriptionsUnknownError,
+    Unsubscribed,
+)
 from tests.support.histories import overwrite, snapshot
 from tests.support.members import FIELDS, MEMBERS
 

@@ -7,7 +7,7 @@ import click
 from shardpost.commands.options import BY, Key, who
 from shardpost.errors import DONE, UsageError
 from shardpost.settings import load
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 
 @click.command("accept-ledger")
@@ -22,8 +22,8 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     Whoever it does not know any more is open: the next run mails them, and who had got the e-mail
     gets it twice.
     """
-    from shardpost.weekly_email.ledger_acceptance import accept
     from shardpost.weekly_email.ledger_guard import is_whole
+    from shardpost.weekly_email.resolution import accept_ledger
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")
@@ -33,6 +33,6 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
             f"{iso_week}: its ledger lost nothing that is known of: there is nothing to accept"
         )
         return DONE
-    accept(load(), iso_week, who(by), why, datetime.now(UTC))
+    accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))
     click.echo(f"{iso_week}: its ledger is taken as it is now; whom it does not know is open")
     return DONE

@@ -12,8 +12,8 @@ from shardpost.commands.emails.week import find_week
 from shardpost.commands.options import AS_JSON, Key
 from shardpost.errors import DONE, UsageError
 from shardpost.settings import load
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.shard_counts import STATES
+from shardpost.weekly_email.model.report import STATES
+from shardpost.weekly_email.model.week import IsoWeek
 
 
 @click.group(invoke_without_command=True)

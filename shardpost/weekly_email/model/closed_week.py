@@ -11,7 +11,7 @@ from datetime import datetime
 
 from shardpost.errors import ShardpostError
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.shard_counts import ShardCounts
+from shardpost.weekly_email.model.report import ShardCounts
 
 STATES = (
     DeliveryState.SENT,

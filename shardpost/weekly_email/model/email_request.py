@@ -1,12 +1,78 @@
-"""What one run of the job `weekly_email` is asked to do."""
+"""What a run of the weekly e-mail is asked for: week, mode and shards.
 
-from dataclasses import dataclass
+Shards as people write them: `0-3`, `2`, `0,2,5-7`; and groups of them, one task each.
+
+What one run of the job `weekly_email` is asked to do.
+
+A week that can be mailed: what every mode of the job starts from.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import UsageError
 from shardpost.weekly_email.model.ledger import ResendPolicy
+from shardpost.weekly_email.model.message import EmailContext, Sender
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+
+_SPAN = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
+
+
+def parse_shards(text: str | None, count: int) -> list[int]:
+    """Return the named shards, ascending, each once; all of `count` if none is named."""
+    if text is None or not text.strip():
+        return list(range(count))
+    named: set[int] = set()
+    for part in text.split(","):
+        first, last = _shard_span(text, part)
+        if last >= count:
+            raise UsageError(f"shards {text!r}: expected 0 to {count - 1}, found {part.strip()}")
+        named.update(range(first, last + 1))
+    return sorted(named)
+
+
+def require_shard_form(text: str | None) -> None:
+    """Refuse shards that are none, however many there are."""
+    if text is not None and text.strip():
+        for part in text.split(","):
+            _shard_span(text, part)
+
+
+def _shard_span(text: str, part: str) -> tuple[int, int]:
+    """Return the first and the last shard of a part of the text."""
+    found = _SPAN.fullmatch(part)
+    if not found:
+        raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
+    first, last = int(found[1]), int(found[2] or found[1])
+    if first > last:
+        raise UsageError(f"shards {text!r}: expected the lower number first, found {part.strip()}")
+    return first, last
+
+
+def shard_text(shards: Sequence[int]) -> str:
+    """Return ascending shards in the form that `parse` reads: [0, 1, 2, 5] is `0-2,5`."""
+    spans: list[list[int]] = []
+    for shard in shards:
+        if spans and spans[-1][1] == shard - 1:
+            spans[-1][1] = shard
+        else:
+            spans.append([shard, shard])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def shard_groups(shards: Sequence[int], size: int) -> list[list[int]]:
+    """Cut shards into groups of `size`, one for each mapped task."""
+    return [list(shards[i : i + size]) for i in range(0, len(shards), size)]
+
+
+def shard_label(shards: Sequence[int]) -> str:
+    """Return a group's name: `shards 0-3`, or `shard 4`."""
+    return f"{'shard' if len(shards) == 1 else 'shards'} {shard_text(shards)}"
 
 
 class Mode(StrEnum):
@@ -57,3 +123,43 @@ class EmailRequest:
         """Return whom this run mails again; `on_unknown` is the setting's `hold` or `resend`."""
         is_resent = (self.on_unknown or on_unknown) == "resend"
         return ResendPolicy(is_resent, self.again_failed, self.again_suppressed)
+
+
+@dataclass(frozen=True)
+class PreparedWeek:
+    """The week, the instant it is of, and the audience that is frozen, or None.
+
+    `snapshot` is the newest one; `partitions` is the number of all shards, `shards` are this run's.
+    """
+
+    iso_week: IsoWeek
+    as_of: datetime
+    sender: Sender
+    snapshot: Snapshot
+    partitions: int
+    shards: list[int]
+    frozen: FrozenWeek | None = None
+
+    @property
+    def snapshot_number(self) -> int:
+        """The snapshot that the audience is of."""
+        return self.frozen.snapshot if self.frozen else self.snapshot.number
+
+    @property
+    def country(self) -> str:
+        """Whose stock counts."""
+        return (self.frozen or self.snapshot).country
+
+    @property
+    def context(self) -> EmailContext:
+        """What the week's e-mails have in common."""
+        return EmailContext(self.iso_week, self.as_of, self.country, self.sender)
+
+    def with_frozen(self, frozen: FrozenWeek) -> "PreparedWeek":
+        """Return the week with its frozen audience.
+
+        ShardpostError if that was erased, or its shards do not fit.
+        """
+        frozen.require_audience()
+        frozen.require_shards(self.partitions)
+        return replace(self, frozen=frozen, as_of=frozen.as_of)

@@ -9,20 +9,25 @@ from dataclasses import dataclass
 
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_reasons import LedgerReasons, State
-from shardpost.weekly_email.model.causes import Cause, cause_of, causes_of
-from shardpost.weekly_email.model.iso_week import IsoWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ledger_id
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.shard_counts import ShardCounts
-from shardpost.weekly_email.model.unknown_deliveries import REASON, sending_to_unknown
-from shardpost.weekly_email.model.week_status import EXPLAINED, ShardStatus
-from shardpost.weekly_email.week_audience import (
-    NOT_MAILED,
-    ShardAudience,
-    WeekAudience,
-    by_shard,
+from shardpost.weekly_email.audiences import NOT_MAILED, ShardAudience, WeekAudience, by_shard
+from shardpost.weekly_email.ledger_topic import LedgerReasons, State
+from shardpost.weekly_email.model.ledger import (
+    REASON,
+    DeliveryState,
+    LedgerEntry,
+    LedgerIndex,
+    ledger_id,
+    sending_to_unknown,
 )
+from shardpost.weekly_email.model.report import (
+    EXPLAINED,
+    Cause,
+    ShardCounts,
+    ShardStatus,
+    cause_of,
+    causes_of,
+)
+from shardpost.weekly_email.model.week import IsoWeek
 
 # Shards that are read in parallel.
 MAX_CONCURRENT = 8

@@ -1,18 +1,80 @@
-"""What a shard has to do, as a stream: decisions that need no mail, and mails that are ready."""
+"""Who has unsubscribed since a run began; asked again while it goes on.
 
+What a shard has to do, as a stream: decisions that need no mail, and mails that are ready.
+"""
+
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from pyarrow.lib import ArrowException
 
+from shardpost.delta import snapshots
+from shardpost.errors import ShardpostError
+from shardpost.holders.spark.held_positions import unsubscribed_since
+from shardpost.settings import Settings
 from shardpost.weekly_email.model.audience import UNSUBSCRIBED, Member, NotMailed, recipient_of
-from shardpost.weekly_email.model.email_context import EmailContext
 from shardpost.weekly_email.model.holdings import Holdings, of_batch
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
-from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.message import ComposeError, Mail, Recipient, compose
-from shardpost.weekly_email.unsubscribed import SubscriptionsUnknownError, stays_subscribed
+from shardpost.weekly_email.model.ledger import (
+    DeliveryState,
+    LedgerEntry,
+    LedgerIndex,
+    ResendPolicy,
+)
+from shardpost.weekly_email.model.message import (
+    ComposeError,
+    EmailContext,
+    Mail,
+    Recipient,
+    compose,
+)
+
+
+class SubscriptionsUnknownError(ShardpostError):
+    """The tables do not say who is subscribed, so nobody can be mailed."""
+
+
+def stays_subscribed(client: str) -> bool:
+    """Tell that a client has not unsubscribed since the run began: nobody has."""
+    del client
+    return False
+
+
+@dataclass
+class Unsubscribed:
+    """Tells of a client whether it has unsubscribed since the snapshot that the run began with.
+
+    The answer is of the newest snapshot as of at most `mail_subscription_interval` ago. Each shard
+    has its own: it is passed to Spark's tasks before it is first asked.
+    """
+
+    settings: Settings
+    since: int
+    _clients: frozenset[str] = field(default=frozenset(), init=False)
+    _asked_at: float | None = field(default=None, init=False)
+
+    def __call__(self, client: str) -> bool:
+        """Return the answer; SubscriptionsUnknownError if there is none."""
+        now = time.monotonic()
+        interval = self.settings.mail_subscription_interval
+        if self._asked_at is None or now - self._asked_at >= interval:
+            self._clients, self._asked_at = self._ask(), now
+        return client in self._clients
+
+    def _ask(self) -> frozenset[str]:
+        try:
+            snapshot = snapshots.current(self.settings)
+            return unsubscribed_since(self.settings, snapshot, self.since)
+        except (ShardpostError, OSError, DeltaError, ArrowException) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise SubscriptionsUnknownError(
+                f"the tables do not say who has unsubscribed ({reason}): nobody is mailed without,"
+                " and who was not mailed stays open: run again"
+            ) from None
+
 
 # Clients whose e-mails are composed at once.
 BATCH = 1000

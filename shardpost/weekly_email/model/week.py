@@ -1,6 +1,17 @@
-"""ISO weeks: `2026-W47` is Monday 00:00 UTC up to the next Monday 00:00 UTC."""
+"""An ISO week, what it is once its audience is frozen, and how old it is.
+
+ISO weeks: `2026-W47` is Monday 00:00 UTC up to the next Monday 00:00 UTC.
+
+A week whose audience is frozen.
+
+How old a week is: by a clock that may be wrong, so never by the clock alone.
+
+A clock that jumps ahead makes everything old at once. So ages are measured up to the clock's time,
+but at most some weeks after the last weeks that were mailed.
+"""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -106,3 +117,87 @@ class IsoWeek:
 
     def __str__(self) -> str:
         return f"{self.year:04d}-W{self.number:02d}"
+
+
+@dataclass(frozen=True)
+class FrozenWeek:
+    """One row of `frozen_weeks`.
+
+    From which snapshot, as of when, at which version of `audiences`, and whose stock counts.
+    `shards` is the number of partitions of the ledger's topic, `recipients` that of clients.
+    Once `audience_erased_at` is set, the audience is gone, or about to go: nobody reads it.
+    """
+
+    week: str
+    snapshot: int
+    as_of: datetime
+    frozen_at: datetime
+    audience_version: int
+    shards: int
+    recipients: int
+    country: str
+    audience_erased_at: datetime | None = None
+
+    @property
+    def why_no_audience(self) -> str | None:
+        """Why nobody can be mailed of the week any more; None while its audience is there."""
+        if self.audience_erased_at is None:
+            return None
+        return (
+            f"the audience of {self.week}, {self.recipients} clients, was erased on"
+            f" {self.audience_erased_at:%Y-%m-%d} (SHARDPOST_AUDIENCE_DAYS): nobody can be mailed"
+            " of that week any more"
+        )
+
+    def require_audience(self) -> None:
+        """Refuse a week whose audience was erased."""
+        if why := self.why_no_audience:
+            raise ShardpostError(
+                f"{why}; `shardpost emails --week {self.week}` says what its ledger knows"
+            )
+
+    def require_shards(self, shards: int) -> None:
+        """Refuse a ledger that has another number of partitions than the audience has shards."""
+        if shards != self.shards:
+            raise ShardpostError(
+                f"the audience of {self.week} was frozen in {self.shards} shards, and the ledger's"
+                f" topic has {shards} partitions: their number must not be changed"
+            )
+
+
+# How far the clock may be ahead of the weeks that were mailed: some may be left out.
+MOST_AHEAD = timedelta(days=35)
+
+
+@dataclass(frozen=True)
+class AgeClock:
+    """The time that ages are measured up to, and what the machine's clock says."""
+
+    at: datetime
+    clock: datetime
+
+    @classmethod
+    def of(cls, clock: datetime, week_ends: Iterable[datetime]) -> "AgeClock":
+        """Return the time to measure by; `week_ends` are those of all weeks that were mailed.
+
+        The newest of them is left out if there are two: a run by a wrong clock may have begun it.
+        """
+        ends = sorted(week_ends)
+        if not ends:
+            return cls(clock, clock)
+        return cls(min(clock, ends[-2:][0] + MOST_AHEAD), clock)
+
+    @property
+    def warning(self) -> str | None:
+        """What a person should know of a clock that is far ahead of the weeks; else None."""
+        if self.at == self.clock:
+            return None
+        return (
+            f"by the clock it is {self.clock:%Y-%m-%d}, and the weeks that were mailed last are far"
+            f" before that: ages are measured up to {self.at:%Y-%m-%d}. If the clock is right, and"
+            " no week was mailed since, set fewer days for one run"
+        )
+
+    def is_older(self, days: int, *since: datetime) -> bool:
+        """Tell whether more than so many days have passed since the latest of these times."""
+        return self.at - max(since) > timedelta(days=days)

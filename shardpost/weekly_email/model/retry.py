@@ -1,21 +1,60 @@
-"""The retries of the weekly e-mail: how often, after which wait, and what ends a client's turn.
+"""The outcome of a mail, and when it is tried again.
+
+What became of one e-mail that was handed to the mail server.
+
+The retries of the weekly e-mail: how often, after which wait, and what ends a client's turn.
 
 One backoff serves both SMTP connections that cannot be opened and mails that are answered 4xx:
 attempt n fails, then attempt n + 1 follows after `first_delay` · `factor`^(n - 1) seconds.
+
+The rate limit: at most so many mails per second.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.smtp_outcome import (
-    Accepted,
-    NoReply,
-    NotSent,
-    PermanentFailure,
-    SmtpOutcome,
-    TemporaryFailure,
-)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The server accepted the mail: 2xx after the final dot."""
+
+
+@dataclass(frozen=True)
+class PermanentFailure:
+    """The server rejected the mail for good: 5xx."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class TemporaryFailure:
+    """The server rejected the mail for now: 4xx."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NoReply:
+    """The final dot was sent and no reply came: delivery unknown."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class NotSent:
+    """The final dot was not sent, on a new connection either.
+
+    `unreachable`: no connection could be opened.
+    """
+
+    reason: str
+    unreachable: bool = False
+
+
+SmtpOutcome = Accepted | PermanentFailure | TemporaryFailure | NoReply | NotSent
 
 
 class MailRetrySettings(Protocol):
@@ -113,3 +152,35 @@ def next_step(
         case NotSent(reason):
             again = Retry(reason, attempt, policy.delay_after(lost + 1), lost + 1)
             return LeaveOpen(reason) if policy.is_last(lost + 1) else again
+
+
+# Mails that may be sent at once after a pause, in seconds of the rate.
+BURST_SECONDS = 0.25
+
+
+class RateLimit:
+    """A token bucket; times are seconds of a monotonic clock."""
+
+    def __init__(self, rate: float | None, now: float) -> None:
+        self._rate = rate
+        self._most = max(1.0, (rate or 0) * BURST_SECONDS)
+        self._tokens, self._at = 1.0, now
+
+    def allowed(self, now: float) -> float:
+        """Return how many mails may be sent now, a whole number or infinity."""
+        if self._rate is None:
+            return math.inf
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return math.floor(self._tokens + 1e-9)
+
+    def delay(self, now: float) -> float:
+        """Return the seconds until one mail may be sent."""
+        if self._rate is None or self.allowed(now):
+            return 0.0
+        return (1 - self._tokens) / self._rate
+
+    def spend(self, mails: int) -> None:
+        """Count mails as sent."""
+        if self._rate is not None:
+            self._tokens -= mails

@@ -1,13 +1,21 @@
-"""The arguments of the job `weekly_email`, and the request that they make."""
+"""The Spark job `weekly_email`, as commands and DAGs submit it, and its arguments.
+
+The arguments of the job `weekly_email`, and the request that they make.
+
+The Spark job `weekly_email`, as commands and DAGs submit it.
+"""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from shardpost.instants import parse_instant
+from shardpost.settings import Settings
 from shardpost.spark.job_arguments import job_parser
+from shardpost.spark.job_spec import JobResult, JobSpec
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
-from shardpost.weekly_email.model.iso_week import IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 
 
 def parser(description: str | None = None) -> ArgumentParser:
@@ -60,3 +68,12 @@ def _mode(*, freeze_only: bool, dry_run: bool) -> Mode:
     if freeze_only:
         return Mode.LIST_GROUPS if dry_run else Mode.FREEZE
     return Mode.DRY_RUN if dry_run else Mode.SEND
+
+
+def _if_nothing_is_left(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
+    from shardpost.weekly_email.finished_week import result_without_spark
+
+    return result_without_spark(request_of(parser().parse_args(arguments)), settings)
+
+
+WEEKLY_EMAIL = JobSpec("weekly_email", without_spark=_if_nothing_is_left)

@@ -1,0 +1,159 @@
+"""How many clients of a week may have got no mail before a person has to look.
+
+How many clients of a week may be in a state before a person has to look.
+
+How many clients of a week may have failed before a person has to look.
+
+How many clients of a week may be suppressed before a person has to look.
+
+A producer's fault that deletes all records of `clients`, or writes that nobody is subscribed, looks
+at each single client like one that has unsubscribed.
+
+What of a week's counts a person has to look at.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shardpost.weekly_email.model.report import STATES, Cause, causes_in, causes_text
+
+
+@dataclass(frozen=True)
+class ShareLimit:
+    """More clients than both are too many: a number, and a share of all."""
+
+    allowed: int
+    share: float
+
+    def is_exceeded(self, count: int, clients: int) -> bool:
+        """Tell whether so many of all clients are too many."""
+        return count > max(self.allowed, self.share * clients)
+
+
+def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return {state: clients} of all shards, whose counts are as in `counts_document`."""
+    found = list(shards)
+    return {state: sum(shard[state] for shard in found) for state in STATES}
+
+
+def why(causes: Iterable[Cause], count: int) -> str:
+    """Return the largest causes of `count` clients as the end of a clause; empty without any."""
+    text = causes_text(causes, count)
+    return f": {text}" if text else ""
+
+
+class FailedSettings(Protocol):
+    """The settings that the limit is made of."""
+
+    @property
+    def mail_failed_allowed(self) -> int:
+        """Failed clients that are always allowed."""
+
+    @property
+    def mail_failed_share(self) -> float:
+        """The share of failed clients that is allowed."""
+
+
+@dataclass(frozen=True)
+class FailedLimit(ShareLimit):
+    """The limit of failed clients.
+
+    Where nobody was mailed, one is too many: nothing shows that the mail server works.
+    """
+
+    @classmethod
+    def of(cls, settings: FailedSettings) -> "FailedLimit":
+        """Return the limit that the settings describe."""
+        return cls(settings.mail_failed_allowed, settings.mail_failed_share)
+
+    def why_exceeded(
+        self, week: object, shards: Iterable[Mapping[str, int]], causes: Sequence[Cause] = ()
+    ) -> str | None:
+        """Return what to do about too many failed clients, or None if there are not.
+
+        `shards` are counts as in `counts_document`; `causes` say why they failed.
+        """
+        counts = totals(shards)
+        failed, clients = counts["failed"], sum(counts.values())
+        if failed and not counts["sent"]:
+            return (
+                f"{week}: {failed} of {clients} clients failed, and none was mailed: the mail"
+                f" server may refuse everything{why(causes, failed)}. {_what_to_do(week)}"
+            )
+        if not self.is_exceeded(failed, clients):
+            return None
+        return (
+            f"{week}: {failed} of {clients} clients failed, more than SHARDPOST_MAIL_FAILED_ALLOWED"
+            f" and SHARDPOST_MAIL_FAILED_SHARE allow{why(causes, failed)}. {_what_to_do(week)}"
+        )
+
+
+def _what_to_do(week: object) -> str:
+    return (
+        f"`shardpost emails --week {week} --state failed` lists them all. Mend the mail server, or"
+        " what is wrong with the addresses in the topic `clients`, compact, and run"
+        f" `shardpost email --week {week} --again FAILED`, which takes contacts as of then."
+    )
+
+
+class SuppressedSettings(Protocol):
+    """The settings that the limit is made of."""
+
+    @property
+    def mail_suppressed_allowed(self) -> int:
+        """Suppressed clients that are always allowed."""
+
+    @property
+    def mail_suppressed_share(self) -> float:
+        """The share of suppressed clients that is allowed."""
+
+
+@dataclass(frozen=True)
+class SuppressedLimit(ShareLimit):
+    """The limit of suppressed clients."""
+
+    @classmethod
+    def of(cls, settings: SuppressedSettings) -> "SuppressedLimit":
+        """Return the limit that the settings describe."""
+        return cls(settings.mail_suppressed_allowed, settings.mail_suppressed_share)
+
+    def why_exceeded(
+        self, week: object, shards: Iterable[Mapping[str, int]], causes: Sequence[Cause] = ()
+    ) -> str | None:
+        """Return what to do about too many suppressed clients, or None if there are not.
+
+        `shards` are counts as in `counts_document`; `causes` say why they are suppressed.
+        """
+        counts = totals(shards)
+        suppressed, clients = counts["suppressed"], sum(counts.values())
+        if not self.is_exceeded(suppressed, clients):
+            return None
+        return (
+            f"{week}: {suppressed} of {clients} clients are not subscribed, more than"
+            " SHARDPOST_MAIL_SUPPRESSED_ALLOWED and SHARDPOST_MAIL_SUPPRESSED_SHARE allow"
+            f"{why(causes, suppressed)}. `shardpost emails --week {week} --state suppressed` lists"
+            " them all. If they have not unsubscribed, mend their records in the topic `clients`,"
+            f" compact, and run `shardpost email --week {week} --again SUPPRESSED`, which"
+            " mails those who are subscribed then."
+        )
+
+
+class LimitSettings(FailedSettings, SuppressedSettings, Protocol):
+    """The settings that the limits are made of."""
+
+
+def too_many(
+    settings: LimitSettings, week: object, documents: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """Return what to do about each state that too many clients of the week are in.
+
+    `documents` are those of one run or of several, each of other shards, as `status_document`
+    makes them; one of a dry run counts nobody.
+    """
+    found = list(documents)
+    shards = [shard for document in found for shard in document.get("shards", ())]
+    causes = causes_in(found)
+    failed = FailedLimit.of(settings).why_exceeded(week, shards, causes["failed"])
+    suppressed = SuppressedLimit.of(settings).why_exceeded(week, shards, causes["suppressed"])
+    return [reason for reason in (failed, suppressed) if reason]

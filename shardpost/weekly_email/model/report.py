@@ -1,0 +1,258 @@
+"""What became of a week's e-mail: counts by shard, and causes.
+
+Why clients are in a state: reasons in which one cause is one text, whoever the client is.
+
+A mail server repeats the address in its reply, and adds ids and times of its own. `cause_of` takes
+out what differs from client to client, so that 500 refusals for one cause are one group.
+
+How many clients of a shard are in which state of a week's e-mail.
+
+What became of a week's e-mail: counts by shard, and why clients got none.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from shardpost.printable import one_line
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.server_health import Refusal
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+
+# Groups of one state that a document has at most, and the clients that each of them names.
+MOST_CAUSES = 20
+MOST_NAMED = 3
+# Groups that a message names.
+MOST_IN_MESSAGE = 3
+NO_REASON = "no reason on record"
+
+_LEFT_OUT = "…"
+_QUOTED = re.compile(r"""(?<!\w)'[^']*'|"[^"]*\"""")
+_ADDRESS = re.compile(r"<[^<>\s]*@[^<>\s]*>|[^\s<>]+@[^\s<>:;,]*[^\s<>:;,.]")
+_URL = re.compile(r"https?://\S+")
+_WORD = re.compile(r"(?<![\w.])[\w+=/-]+(?:[.:][\w+=/-]+)*")
+# Reply codes (RFC 5321), status codes (RFC 3463), small numbers, names of extensions.
+_KEPT = re.compile(r"\d{1,3}|(?:[245]\d\d-)?[245]\.\d{1,3}\.\d{1,3}|SMTPUTF8|8BITMIME")
+_SEVERAL = re.compile(r"…(?:\s*…)+")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """How many clients are in a state for one reason, and the first of them."""
+
+    reason: str
+    count: int
+    clients: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as in the document of a run."""
+        return {"reason": self.reason, "count": self.count, "clients": list(self.clients)}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> "Cause":
+        """Return the cause that `to_json` wrote."""
+        return cls(form["reason"], form["count"], tuple(form["clients"]))
+
+
+def cause_of(reason: str | None, client: str) -> str:
+    """Return a reason without what is only about this client: address, id, and ids of the reply."""
+    if not reason:
+        return NO_REASON
+    text = _ADDRESS.sub(_LEFT_OUT, _URL.sub(_LEFT_OUT, _QUOTED.sub(_LEFT_OUT, reason)))
+    if client:
+        text = re.sub(rf"(?<!\w){re.escape(client)}(?!\w)", _LEFT_OUT, text)
+    text = _WORD.sub(lambda found: _without_id(found[0]), text)
+    return _SEVERAL.sub(_LEFT_OUT, text)
+
+
+def _without_id(word: str) -> str:
+    return word if _KEPT.fullmatch(word) or not any(map(str.isdigit, word)) else _LEFT_OUT
+
+
+def causes_of(found: Iterable[tuple[str, str]]) -> list[Cause]:
+    """Group (client, cause); the largest group first, clients in their order."""
+    counts: dict[str, int] = {}
+    named: dict[str, list[str]] = {}
+    for client, cause in found:
+        counts[cause] = counts.get(cause, 0) + 1
+        first = named.setdefault(cause, [])
+        if len(first) < MOST_NAMED:
+            first.append(client)
+    return _largest(Cause(cause, counts[cause], tuple(named[cause])) for cause in counts)
+
+
+def merged_causes(causes: Iterable[Cause]) -> list[Cause]:
+    """Add up the causes of several shards, or of several runs of different shards."""
+    found: dict[str, Cause] = {}
+    for cause in causes:
+        before = found.get(cause.reason, Cause(cause.reason, 0, ()))
+        clients = (*before.clients, *cause.clients)[:MOST_NAMED]
+        found[cause.reason] = Cause(cause.reason, before.count + cause.count, clients)
+    return _largest(found.values())
+
+
+def _largest(causes: Iterable[Cause]) -> list[Cause]:
+    return sorted(causes, key=lambda cause: (-cause.count, cause.reason))[:MOST_CAUSES]
+
+
+def causes_text(causes: Iterable[Cause], count: int) -> str:
+    """Return the largest causes of `count` clients in one line; empty if none is known."""
+    found = list(causes)
+    named = [_text(cause) for cause in found[:MOST_IN_MESSAGE]]
+    rest = count - sum(cause.count for cause in found[:MOST_IN_MESSAGE])
+    if named and rest > 0:
+        named.append(f"{rest} for other reasons")
+    return "; ".join(named)
+
+
+def _text(cause: Cause) -> str:
+    more = ", …" if cause.count > len(cause.clients) else ""
+    return one_line(f'{cause.count} with "{cause.reason}" ({", ".join(cause.clients)}{more})')
+
+
+@dataclass(frozen=True)
+class ShardCounts:
+    """The clients of one shard by state.
+
+    `sent` to `suppressed` are the ledger's; `open` are those of the audience that it does not know.
+    """
+
+    shard: int
+    sent: int = 0
+    failed: int = 0
+    unknown: int = 0
+    suppressed: int = 0
+    open: int = 0
+    unknown_clients: tuple[str, ...] = ()
+
+    @property
+    def clients(self) -> int:
+        """How many clients the shard has in all states."""
+        return sum(getattr(self, name) for name in STATES)
+
+    @classmethod
+    def of(
+        cls,
+        shard: int,
+        states: Mapping[DeliveryState, int],
+        open_clients: int,
+        unknown_clients: Iterable[str],
+    ) -> "ShardCounts":
+        """Return the counts of a shard; clients that are being sent are none of them."""
+        counts = {str(state): states[state] for state in DeliveryState if str(state) in COLUMNS}
+        unknown = tuple(sorted(unknown_clients))
+        return cls(shard, **counts, open=open_clients, unknown_clients=unknown)
+
+
+# What is printed of each shard, in this order.
+COLUMNS = tuple(one.name for one in fields(ShardCounts) if one.name != "unknown_clients")
+STATES = COLUMNS[1:]
+
+
+@dataclass(frozen=True)
+class ShardReport(ShardCounts):
+    """The counts of a shard when its run ended; `error` is what stopped it, or None.
+
+    `accepted` and `refused` count the mails of this run; `provisional` are refusals that the
+    answers of all shards decide about (model/refusals.py), as JSON.
+    """
+
+    error: str | None = None
+    accepted: int = field(default=0, compare=False)
+    refused: int = field(default=0, compare=False)
+    provisional: tuple[str, ...] = field(default=(), compare=False)
+
+    def with_failed(self, refusals: Sequence[Refusal]) -> "ShardReport":
+        """Return the counts after refusals were decided to be final."""
+        before = Counter(one.before for one in refusals)
+        names = {one.entry.client for one in refusals if one.before is DeliveryState.UNKNOWN}
+        unknown = tuple(client for client in self.unknown_clients if client not in names)
+        return replace(
+            self,
+            failed=self.failed + len(refusals),
+            open=self.open - before[None],
+            unknown=self.unknown - before[DeliveryState.UNKNOWN],
+            suppressed=self.suppressed - before[DeliveryState.SUPPRESSED],
+            unknown_clients=unknown,
+            provisional=(),
+        )
+
+
+def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, Any]:
+    """Return the counts of a week in the contract's form: per shard, and who is unknown."""
+    found = list(shards)
+    return {
+        "week": str(week),
+        "shards": [{name: getattr(shard, name) for name in COLUMNS} for shard in found],
+        "unknown": sorted(client for shard in found for client in shard.unknown_clients),
+    }
+
+
+# The states of which a document says why.
+EXPLAINED = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
+Causes = Mapping[str, Sequence[Cause]]
+
+
+@dataclass(frozen=True)
+class ShardStatus:
+    """The counts of one shard, and why its clients are `failed` or `suppressed`.
+
+    `without_contact`: how many of the open clients of an early week no mail can be written to yet.
+    """
+
+    counts: ShardCounts
+    causes: Causes = field(default_factory=dict)
+    without_contact: int = 0
+
+
+def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, Any]:
+    """Return the status of a week: the contract's counts, and beside them why."""
+    found = list(shards)
+    causes = added_up(shard.causes for shard in found)
+    return {
+        **counts_document(week, (shard.counts for shard in found)),
+        "causes": {state: [one.to_json() for one in causes[state]] for state in causes},
+        "without_contact": sum(shard.without_contact for shard in found),
+    }
+
+
+def gone_document(audience: object) -> dict[str, Any]:
+    """Return what a status says of an audience that was erased; nothing of any other."""
+    if not isinstance(audience, FrozenWeek) or audience.audience_erased_at is None:
+        return {}
+    return {
+        "audience_erased": {
+            "at": audience.audience_erased_at.isoformat(),
+            "clients": audience.recipients,
+        }
+    }
+
+
+def causes_in(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Cause]]:
+    """Return the causes of several documents, each of other shards, added up."""
+    return added_up(
+        {state: list(map(Cause.from_json, forms)) for state, forms in found.items()}
+        for document in documents
+        if (found := document.get("causes")) is not None
+    )
+
+
+def failed_line(week: object, documents: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return why clients failed, and what lists them all; None if nobody did."""
+    found = list(documents)
+    failed = sum(shard["failed"] for document in found for shard in document.get("shards", ()))
+    if not failed:
+        return None
+    why = causes_text(causes_in(found)["failed"], failed) or failed
+    return f"failed: {why}; `shardpost emails --week {week} --state failed` lists them all"
+
+
+def added_up(parts: Iterable[Causes]) -> dict[str, list[Cause]]:
+    """Add up causes by state."""
+    found = list(parts)
+    return {
+        str(state): merged_causes(cause for part in found for cause in part.get(str(state), ()))
+        for state in EXPLAINED
+    }

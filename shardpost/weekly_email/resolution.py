@@ -1,0 +1,177 @@
+"""What a person decides about deliveries that are unknown, and about a ledger that lost records.
+
+A person's decision about deliveries that are unknown.
+
+A person's decision about unknown deliveries, written into the ledger.
+
+As a run does it, each shard is locked and fenced first, and then read: a live run makes this
+refuse, and one that was thought to be dead has no further effect.
+
+A person's decision to mail a week by a ledger that has lost records, as it is now.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Decision, Kind
+from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.records import Outgoing
+from shardpost.kafka.transactions import TransactionError, Transactions
+from shardpost.settings import Settings
+from shardpost.topics.stores import describe_stores
+from shardpost.weekly_email import closed_weeks, ledger_guard, ledger_topic
+from shardpost.weekly_email.ledger_guard import LedgerMark, locked_shards, require_ledger
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex
+from shardpost.weekly_email.model.week import IsoWeek
+
+# Clients that an error names.
+MOST_NAMED = 20
+
+
+class Outcome(StrEnum):
+    """What a person found out about a delivery."""
+
+    SENT = "sent"  # the client got it
+    OPEN = "open"  # it did not: the next run mails it
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The decision: of which week and clients, what, by whom, why and when."""
+
+    week: IsoWeek
+    clients: tuple[str, ...]
+    outcome: Outcome
+    who: str
+    why: str
+    when: datetime
+
+    def entry(self, unknown: LedgerEntry) -> LedgerEntry:
+        """Return the ledger's next entry of a client, after the one that left it unknown."""
+        state = DeliveryState.SENT if self.outcome is Outcome.SENT else None
+        reason = f"resolved as {self.outcome} by {self.who}: {self.why}"
+        return LedgerEntry(unknown.client, state, unknown.message_id, reason)
+
+    def decision(self, client: str) -> Decision:
+        """Return the record of the decision about one client."""
+        about = LedgerEntry(client, None).key(self.week)
+        return Decision(about, Kind.RESOLVED, self.who, self.when, self.why)
+
+    def require_unknown(self, states: Mapping[str, DeliveryState | None]) -> None:
+        """Refuse the whole decision if a client is in another state; None is open."""
+        others = [
+            f"{client} is {state or 'open'}"
+            for client, state in states.items()
+            if state not in (DeliveryState.UNKNOWN, DeliveryState.SENDING)
+        ]
+        if others:
+            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+            raise ShardpostError(
+                f"{self.week}: expected clients whose delivery is unknown, found"
+                f" {', '.join(others[:MOST_NAMED])}{more}; nothing was changed:"
+                f" `shardpost emails --week {self.week}` lists those that are"
+            )
+
+
+Shards = Mapping[int, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class _OpenShard:
+    """A shard that is fenced, what its ledger says, and the clients that are decided about."""
+
+    ledger: Ledger
+    index: LedgerIndex
+    clients: Sequence[str]
+
+
+def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
+    """Write the decision; return {client: shard}.
+
+    ShardpostError if a client is not unknown: then nothing is changed. LockedError beside a run.
+    A client's ledger record and the record of the decision are one transaction, one per shard.
+    """
+    week = resolution.week
+    closed_weeks.require_open(settings, week, resolution.when)
+    shards = _by_shard(resolution.clients, require_ledger(settings, week).partitions)
+    with locked_shards(settings, week, sorted(shards)), ExitStack() as opened:
+        # Before anything is fenced: a wrong name does not stop a run on another machine.
+        found = {n: LedgerIndex.fold(ledger_topic.read(settings, week, n)) for n in shards}
+        resolution.require_unknown(_states((found[n], clients) for n, clients in shards.items()))
+        fenced = []
+        for number, clients in shards.items():
+            ledger = opened.enter_context(closing(Ledger(settings, week, number)))
+            fenced.append(_OpenShard(ledger, ledger.open(), clients))
+        resolution.require_unknown(_states((one.index, one.clients) for one in fenced))
+        _write(settings, resolution, fenced)
+    return {client: shard for shard, clients in shards.items() for client in clients}
+
+
+def _by_shard(clients: Iterable[str], partitions: int) -> Shards:
+    shards: dict[int, list[str]] = defaultdict(list)
+    for client in clients:
+        shards[partition_of(client, partitions)].append(client)
+    return shards
+
+
+def _states(
+    found: Iterable[tuple[LedgerIndex, Sequence[str]]],
+) -> dict[str, DeliveryState | None]:
+    return {
+        client: state
+        for index, clients in found
+        for client, state in zip(clients, index.states(clients), strict=True)
+    }
+
+
+def _write(settings: Settings, resolution: Resolution, shards: Sequence[_OpenShard]) -> None:
+    headers = {"as": str(resolution.outcome).encode()}
+    written: list[str] = []
+    for shard in shards:
+        entries = [resolution.entry(shard.index.unknown(name)) for name in shard.clients]
+        decisions = [
+            decisions_topic.written(settings, resolution.decision(name), headers)
+            for name in shard.clients
+        ]
+        try:
+            shard.ledger.write(entries, decisions)
+        except TransactionError as error:
+            done = ", ".join(written) or "nobody"
+            raise ShardpostError(f"{error}; resolved before that: {done}") from None
+        written += shard.clients
+
+
+def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: datetime) -> None:
+    """Take the ledger of a week as it is now, on record.
+
+    LockedError beside a run; WeekClosedError for a week that is closed.
+    """
+    closed_weeks.require_open(settings, week, now)
+    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
+    ledger.require_compacted()
+    with locked_shards(settings, week, range(ledger.partitions)):
+        decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
+        headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}
+        _write_acceptance(settings, decisions_topic.written(settings, decision, headers), week)
+        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
+        ledger_guard.add_mark(settings, mark)
+
+
+def _write_acceptance(settings: Settings, record: Outgoing, week: IsoWeek) -> None:
+    with closing(
+        Transactions(
+            settings,
+            f"{settings.topic('weekly-emails')}/{week}/accept",
+            fenced=f"{week}: somebody else accepts its ledger: nothing was changed",
+            failed=f"{week}: the decision cannot be written ({{reason}}): nothing was changed",
+        )
+    ) as transactions:
+        transactions.open()
+        transactions.write([record])

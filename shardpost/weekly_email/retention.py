@@ -1,0 +1,302 @@
+"""The end of old weeks: their audience is erased, their records leave the ledger.
+
+Old audiences are erased: names, addresses and holdings of weeks that were mailed long ago.
+
+The steps, each of which may be the last before a crash; the next run goes on:
+
+1. the week's row says that its audience is erased: from then on nobody reads it, and the week can
+   neither be frozen nor mailed again;
+2. a version of `audiences` without its files;
+3. the files leave the disk, with those that crashed freezes of the week left;
+4. the log of `audiences` loses the bounds of names and addresses that older releases wrote.
+
+Old weeks are closed: their records leave the ledger, and nobody is ever mailed of them again.
+
+A ledger without records says that nobody was mailed. So first each shard gets a record that closes
+the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
+Only when all shards have it, the records go. The steps of a week, each of which may be the last
+before a crash; the next run goes on:
+
+1. the record that closes it, in each shard, with the counts as of then;
+2. its row in `closed_weeks`, for everybody who asks, and should the ledger be lost;
+3. tombstones for its records;
+4. a second row, which says that they are gone.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from shardpost.delta import log_statistics, table_log
+from shardpost.delta.query import exists
+from shardpost.delta.table_errors import table_errors
+from shardpost.errors import ShardpostError
+from shardpost.locks import LockedError, exclusive
+from shardpost.settings import Settings
+from shardpost.steps import step
+from shardpost.topics.stores import describe_stores
+from shardpost.weekly_email import audiences, closed_weeks, frozen_weeks, ledger_guard, ledger_topic
+from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.closed_week import STATES, closed_value, closed_week
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
+
+
+@dataclass
+class ErasedAudiences:
+    """What was erased, or with `dry_run` would be: weeks, their clients, files and their bytes.
+
+    `postponed` says of each week that is old, and could not be erased, why.
+    """
+
+    dry_run: bool
+    weeks: list[str] = field(default_factory=list)
+    clients: int = 0
+    files: int = 0
+    bytes: int = 0
+    log_files: int = 0
+    postponed: dict[str, str] = field(default_factory=dict)
+    warning: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        verb = "would be erased" if self.dry_run else "erased"
+        named = f": {', '.join(self.weeks)}" if self.weeks else ""
+        lines = [
+            f"audiences {verb}: {len(self.weeks)} weeks{named}; {self.clients} clients,"
+            f" {self.files} files, {self.bytes} bytes"
+        ]
+        if self.log_files:
+            lines.append(
+                f"audiences: {self.log_files} files of the log without names and addresses"
+            )
+        lines += [f"{week}: not erased now: {why}" for week, why in self.postponed.items()]
+        return [*lines, *([self.warning] if self.warning else [])]
+
+
+def erase_old_audiences(
+    settings: Settings, now: datetime, *, dry_run: bool = False
+) -> ErasedAudiences:
+    """Erase the audiences that are older than SHARDPOST_AUDIENCE_DAYS.
+
+    Of a week that is being mailed none is erased. LockedError beside a freeze.
+    """
+    result = ErasedAudiences(dry_run)
+    if not exists(settings, AUDIENCES):
+        return result
+    what = "erasing old audiences"
+    with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
+        weeks = frozen_weeks.list_all(settings)
+        clock = AgeClock.of(now, (IsoWeek.parse(one.week).end for one in weeks))
+        result.warning = clock.warning
+        old = [one for one in weeks if _is_old(settings, clock, one)]
+        found = [one for one in old if dry_run or _mark(settings, one, now, result)]
+        found_weeks = {one.week for one in found}
+        result.weeks = sorted(one.week for one in found if one.audience_erased_at is None)
+        result.clients = sum(one.recipients for one in found if one.audience_erased_at is None)
+        gone = found_weeks | _never_frozen(settings, clock, weeks)
+        _remove(settings, gone, result)
+    return result
+
+
+def audience_days(settings: Settings) -> int:
+    """Return after how many days an audience is erased: it is of no use without its ledger."""
+    return min(settings.audience_days, settings.ledger_days)
+
+
+def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
+    """Tell whether a week's audience is to be erased, or an interrupted run began to."""
+    end = IsoWeek.parse(week.week).end
+    is_old = clock.is_older(audience_days(settings), end, week.frozen_at)
+    return week.audience_erased_at is not None or is_old
+
+
+def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenWeek]) -> set[str]:
+    """Return the old weeks of which a freeze left files, and that nobody froze since."""
+    frozen = {one.week for one in weeks}
+    left = {folder.week for folder in audiences.audience_folders(settings)} - frozen
+    found = set()
+    for week in left:
+        with suppress(ShardpostError):  # a folder that is named for no week is not ours
+            if clock.is_older(audience_days(settings), IsoWeek.parse(week).end):
+                found.add(week)
+    return found
+
+
+def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAudiences) -> bool:
+    """Write into the week's row that its audience is erased; False while a run mails the week."""
+    if week.audience_erased_at is not None:
+        return True
+    iso_week = IsoWeek.parse(week.week)
+    try:
+        with locked_shards(settings, iso_week, range(week.shards)):
+            step(f"mark {week.week}")
+            frozen_weeks.mark_erased(settings, iso_week, now)
+    except LockedError as error:
+        result.postponed[week.week] = error.holder
+        return False
+    return True
+
+
+def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences) -> None:
+    """Remove these weeks from the table, its files from the disk, and bounds from its log."""
+    folders = [one for one in audiences.audience_folders(settings) if one.week in weeks]
+    result.files = sum(folder.files for folder in folders)
+    result.bytes = sum(folder.bytes for folder in folders)
+    if result.dry_run:
+        return
+    step("commit")
+    version = frozen_weeks.audience_version(settings)
+    names = table_log.sizes(settings, AUDIENCES, version)
+    removed = [name for name in names if audiences.week_of(name) in weeks]
+    table_log.commit(settings, AUDIENCES, version, (), removed)
+    step("remove files")
+    for folder in folders:
+        audiences.remove_folders(settings, folder)
+    step("reduce log")
+    result.log_files = log_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
+    step("erased")
+
+
+# Tombstones of one transaction.
+BATCH = 1000
+WHY = "the week is closed"
+
+
+@dataclass
+class ClosedWeeks:
+    """What was closed, or with `dry_run` would be: weeks, and how many records left the ledger.
+
+    `postponed` says of each week that is old, and could not be closed, why.
+    """
+
+    dry_run: bool
+    weeks: list[str] = field(default_factory=list)
+    records: int = 0
+    postponed: dict[str, str] = field(default_factory=dict)
+    warning: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        verb = "would be closed" if self.dry_run else "closed"
+        named = f": {', '.join(self.weeks)}" if self.weeks else ""
+        line = f"ledger: {len(self.weeks)} weeks {verb}{named}; {self.records} records leave it"
+        lines = [f"{week}: not closed now: {why}" for week, why in self.postponed.items()]
+        return [line, *lines, *([self.warning] if self.warning else [])]
+
+
+def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False) -> ClosedWeeks:
+    """Close the weeks whose last run was more than SHARDPOST_LEDGER_DAYS ago.
+
+    A week is closed when its audience was erased (`old_audiences.py`), which goes before; one that
+    is being mailed is postponed.
+    """
+    result = ClosedWeeks(dry_run)
+    with table_errors():
+        known = _last_used(settings)
+        clock = AgeClock.of(now, (week.end for week in known))
+        result.warning = clock.warning
+        closed = {week for week, row in closed_weeks.list_all(settings).items() if row.emptied_at}
+        for week, times in known.items():
+            if str(week) not in closed and clock.is_older(settings.ledger_days, week.end, *times):
+                _try_to_close(settings, week, now, result)
+    return result
+
+
+def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
+    """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
+    found: dict[str, list[datetime]] = defaultdict(list)
+    for frozen in frozen_weeks.list_all(settings):
+        found[frozen.week].append(frozen.frozen_at)
+    for mark in ledger_guard.list_marks(settings):
+        found[mark.week].append(mark.marked_at)
+    return {IsoWeek.parse(week): found[week] for week in sorted(found)}
+
+
+def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks) -> None:
+    try:
+        _require_no_audience(settings, week, now, result)
+        # Also of a ledger that lost records: to close a week is how nobody is mailed twice.
+        [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
+        ledger.require_compacted()
+        shards = range(ledger.partitions)
+        if result.dry_run:
+            result.records += sum(len(ledger_topic.keys(settings, week, one)) for one in shards)
+        else:
+            with locked_shards(settings, week, shards):
+                result.records += _close(settings, week, shards, now)
+        result.weeks.append(str(week))
+    except LockedError as error:
+        result.postponed[str(week)] = error.holder
+    except ShardpostError as error:
+        result.postponed[str(week)] = str(error)
+
+
+def _require_no_audience(
+    settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks
+) -> None:
+    """Refuse a week whose audience is there; a dry run knows that it goes before."""
+    frozen = frozen_weeks.find(settings, week)
+    if frozen and frozen.audience_erased_at is None and not result.dry_run:
+        raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
+
+
+def _close(settings: Settings, week: IsoWeek, shards: Sequence[int], now: datetime) -> int:
+    """Close a week; return how many records left the ledger."""
+    counts = []
+    for shard in shards:
+        step(f"close {week} shard {shard}")
+        counts.append(_close_shard(settings, week, shard, now))
+    step(f"record {week}")
+    row = closed_weeks.list_all(settings).get(str(week))
+    if row is None:
+        row = closed_week(week, now, counts)
+        closed_weeks.add(settings, row)
+    records = 0
+    for shard in shards:
+        step(f"empty {week} shard {shard}")
+        records += _empty_shard(settings, week, shard)
+    step(f"finish {week}")
+    closed_weeks.add(settings, replace(row, emptied_at=now))
+    return records
+
+
+def _close_shard(
+    settings: Settings, week: IsoWeek, shard: int, now: datetime
+) -> dict[DeliveryState, int]:
+    """Write the record that closes the week in a shard, unless it is there; return its counts."""
+    with closing(Ledger(settings, week, shard)) as ledger:
+        ledger.fence()
+        if closed := ledger_topic.read_closed(settings, week, shard, wait=True):
+            return closed.counts
+        index = LedgerIndex.fold(ledger_topic.read(settings, week, shard, wait=True))
+        sending_to_unknown(index)
+        found = index.counts()
+        counts = {state: found[state] for state in STATES}
+        value = closed_value(counts, now)
+        ledger.write([], [ledger_topic.closed_record(settings, week, shard, value)])
+        return counts
+
+
+def _empty_shard(settings: Settings, week: IsoWeek, shard: int) -> int:
+    """Delete the week's records of a shard; return how many."""
+    with closing(Ledger(settings, week, shard)) as ledger:
+        ledger.fence()
+        found = ledger_topic.keys(settings, week, shard)
+        for start in range(0, len(found), BATCH):
+            keys = found[start : start + BATCH]
+            ledger.write([], [ledger_topic.tombstone(settings, key, shard, WHY) for key in keys])
+        return len(found)

@@ -1,0 +1,143 @@
+"""The dry run on Spark: each task lists what a run of now would do to the clients of its shard.
+
+The dry run on Spark: each task lists what a run of now would do to the clients of its shard.
+
+The dry run: list what a run of now would do to each client, and change nothing.
+"""
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from shardpost.delta.arrow_schema import arrow_schema_of
+from shardpost.settings import Settings
+from shardpost.spark.kafka_partitioning import partition_of
+from shardpost.weekly_email import frozen_weeks, ledger_topic
+from shardpost.weekly_email.dry_run import DryRunList, ListedLine, ShardLines, summary, text_lines
+from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.model.ledger import LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.plan import BATCH
+from shardpost.weekly_email.send_shard import SendOptions
+from shardpost.weekly_email.spark import audience
+from shardpost.weekly_email.spark.audience import frozen_audience, members
+from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
+
+LINE = "list STRING, text STRING"
+
+
+def list_clients(
+    settings: Settings, week: PreparedWeek, options: SendOptions, before: FrozenWeek | None
+) -> Iterator[ListedLine]:
+    """Yield what would become of each client now, by shard and client; changes nothing.
+
+    `before` is the week to compare with, None if there is none.
+    """
+    spark = audience.start(settings, len(week.shards))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
+    shards = week.shards
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        shard = shard_of_this_task(shards)
+        lines = _shard_lines(settings, options, before, shard)
+        for batch in require_shard(batches, shard):
+            found = [{"list": str(one.list), "text": one.text} for one in lines.of_batch(batch)]
+            yield pa.RecordBatch.from_pylist(found, arrow_schema_of(LINE))
+
+    rows = by_shard(spark, _compared(spark, settings, week, before), shards)
+    for row in rows.mapInArrow(task, LINE).toLocalIterator():
+        yield ListedLine(DryRunList(row["list"]), row["text"])
+
+
+def _shard_lines(
+    settings: Settings, options: SendOptions, before: FrozenWeek | None, shard: int
+) -> ShardLines:
+    ledger = LedgerIndex.fold(ledger_topic.read(settings, options.context.week, shard))
+    sending_to_unknown(ledger)
+    if before is None:
+        return ShardLines(options.plan(ledger), None)
+    entries = ledger_topic.read(settings, IsoWeek.parse(before.week), shard)
+    return ShardLines(options.plan(ledger), LedgerIndex.fold(entries))
+
+
+def _compared(
+    spark: SparkSession, settings: Settings, week: PreparedWeek, before: FrozenWeek | None
+) -> DataFrame:
+    """Return the members, and those of the week before; `is_member` and `was_member` say which."""
+    now = members(spark, settings, week).withColumn("is_member", F.lit(True))
+    if before is None:
+        return now.withColumn("was_member", F.lit(False))
+    client, shard = F.col("client"), partition_of(spark, F.col("client"), week.partitions)
+    then = frozen_audience(spark, settings, before).select(
+        client, shard.alias("shard_then"), F.lit(True).alias("was_member")
+    )
+    others = [name for name in now.columns if name not in ("shard", "is_member")]
+    return now.join(then, "client", "full").select(
+        *others,
+        F.coalesce("shard", "shard_then").alias("shard"),
+        *(F.coalesce(name, F.lit(False)).alias(name) for name in ("is_member", "was_member")),
+    )
+
+
+log = logging.getLogger(__name__)
+
+# Clients of each list that go into a log.
+MOST_LOGGED = 1000
+
+
+def dry_run(week: PreparedWeek, request: EmailRequest, settings: Settings) -> dict[str, Any]:
+    """List what would become of each client.
+
+    The lists go where the request says: into a folder, a file of JSON lines for each; as text into
+    a file, such as the log; or into the result. However many clients there are, only the last of
+    these needs memory for them.
+    """
+    with TemporaryDirectory() as temporary:
+        is_folder = request.recipients is not None and request.recipients.is_dir()
+        folder = request.recipients if request.recipients and is_folder else Path(temporary)
+        result = _write(week, request, settings, folder)
+        log.info("%s: %s", week.iso_week, summary(result))
+        if request.recipients is None:
+            return result | {str(kind): _read(folder / kind) for kind in DryRunList}
+        if not is_folder:
+            with request.recipients.open("w") as file:
+                file.writelines(text_lines(result, folder, MOST_LOGGED))
+        return result
+
+
+def _write(
+    week: PreparedWeek, request: EmailRequest, settings: Settings, folder: Path
+) -> dict[str, Any]:
+    """Write the lists, a file each; return the result without them."""
+    resend = request.resend_policy(settings.on_unknown)
+    options = SendOptions(week.context, resend, request.now, time.time(), is_early=request.early)
+    before = frozen_weeks.newest_before(settings, week.iso_week)
+    counts = Counter(dict.fromkeys(map(str, DryRunList), 0))
+    with ExitStack() as opened:
+        files: dict[str, TextIO] = {
+            kind: opened.enter_context((folder / kind).open("w")) for kind in DryRunList
+        }
+        for line in list_clients(settings, week, options, before):
+            files[line.list].write(line.text + "\n")
+            counts[line.list] += 1
+    return {
+        "week": str(week.iso_week),
+        "snapshot": week.snapshot_number,
+        "compared_with": before.week if before else None,
+        "counts": dict(counts),
+    }
+
+
+def _read(path: Path) -> list[Any]:
+    with path.open() as lines:
+        return list(map(json.loads, lines))

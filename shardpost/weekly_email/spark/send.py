@@ -1,0 +1,154 @@
+"""Sending on Spark: one task per shard, each with its own ledger and connections.
+
+An error of Spark's, many lines long, as the one line that a person needs.
+
+One Spark partition, and so one task, per shard of the weekly e-mail.
+
+Sending on Spark: one task per shard, each with its own ledger and connections.
+"""
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import get_type_hints
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel, TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from shardpost import logs
+from shardpost.delta.arrow_schema import arrow_schema_of
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.email_request import PreparedWeek
+from shardpost.weekly_email.model.report import ShardReport
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.plan import BATCH
+from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
+from shardpost.weekly_email.spark import audience
+from shardpost.weekly_email.spark.audience import members
+
+_CAUSE = re.compile(r"Caused by: |(\w+\.)*\w+(Error|Exception): ")
+LONGEST_CAUSE = 1000
+
+
+@contextmanager
+def spark_errors_of(week: IsoWeek) -> Iterator[None]:
+    """Turn an error of Spark's into a ShardpostError that says the innermost cause."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise ShardpostError(
+            f"weekly_email {week}: Spark failed: {_cause(error)};"
+            " clients that were not mailed stay open: run again"
+        ) from None
+
+
+def _cause(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    causes = [line for line in lines if _CAUSE.match(line)]
+    return (causes or lines[:1])[-1][:LONGEST_CAUSE]
+
+
+def by_shard(
+    spark: SparkSession, members: DataFrame, shards: list[int], *order: Column
+) -> DataFrame:
+    """Put the clients of `shards[i]` into partition i, in that order, or by their ids."""
+    count = len(shards)
+    pairs = zip(shards, _salts(spark, count), strict=True)
+    salts = [part for shard, salt in pairs for part in (F.lit(shard), F.lit(salt).cast("bigint"))]
+    salt = F.element_at(F.create_map(*salts), F.col("shard"))
+    return (
+        members.where(F.col("shard").isin(shards))
+        .repartition(count, salt)
+        .sortWithinPartitions(*order, "client")
+    )
+
+
+def shard_of_this_task(shards: list[int]) -> int:
+    """Return the shard of the task that this worker runs; its logging is set up as well."""
+    logs.configure()
+    context = TaskContext.get()
+    if context is None:
+        raise ShardpostError("expected to run in a Spark task, found none")
+    return shards[context.partitionId()]
+
+
+def require_shard(batches: Iterable[pa.RecordBatch], shard: int) -> Iterator[pa.RecordBatch]:
+    """Pass on a shard's batches; ShardpostError for clients of another, who would be mailed twice.
+
+    Batches have the column `shard`.
+    """
+    for batch in batches:
+        others = set(batch.column("shard").to_pylist()) - {shard}
+        if others:
+            raise ShardpostError(f"shard {shard}: found clients of the shards {sorted(others)}")
+        yield batch
+
+
+def _salts(spark: SparkSession, count: int) -> list[int]:
+    """Return for each partition a BIGINT that Spark's own hash puts there."""
+    found: dict[int, int] = {}
+    tried = 0
+    while len(found) < count:
+        numbers = spark.range(tried, tried + 64 * count)
+        hashed = numbers.select("id", F.pmod(F.hash("id"), F.lit(count)).alias("partition"))
+        for row in hashed.collect():
+            found.setdefault(row["partition"], row["id"])
+        tried += 64 * count
+    return [found[partition] for partition in range(count)]
+
+
+_SQL_TYPES = {int: "BIGINT", tuple[str, ...]: "ARRAY<STRING>", str | None: "STRING"}
+REPORT = ", ".join(
+    f"{name} {_SQL_TYPES[kind]}" for name, kind in get_type_hints(ShardReport).items()
+)
+
+
+def send_shards(
+    settings: Settings, week: PreparedWeek, options: SendOptions, rate: float | None
+) -> list[ShardReport]:
+    """Send what is open of the run's shards; return the report of each.
+
+    `rate` is the mails per second of this run, None for no limit.
+    """
+    spark = audience.start(settings, len(week.shards))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
+    found = members(spark, settings, week).persist(StorageLevel.DISK_ONLY)
+    shard_rate = rate / _parallel_tasks(spark, len(week.shards)) if rate else None
+    sizes, shards = _sizes(found), week.shards
+
+    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number = shard_of_this_task(shards)
+        shard = Shard(number, sizes.get(number, 0), shard_rate)
+        report = send_shard(settings, options, shard, require_shard(batches, number))
+        yield pa.RecordBatch.from_pylist([asdict(report)], arrow_schema_of(REPORT))
+
+    # Not by name: ids that look alike may share what is wrong with their addresses. And in each run
+    # another order: a shard that chance stopped, bad addresses side by side, must not meet the same
+    # ones first again.
+    order = F.xxhash64("client", F.lit(secrets.randbits(62)))
+    rows = by_shard(spark, found, shards, order).mapInArrow(task, REPORT).collect()
+    return [_report(row) for row in rows]
+
+
+def _parallel_tasks(spark: SparkSession, shards: int) -> int:
+    """Return how many of the shards' tasks Spark may run at once."""
+    context = spark.sparkContext
+    is_local = str(context.master).startswith("local")
+    return min(shards, context.defaultParallelism) if is_local else shards
+
+
+def _sizes(members: DataFrame) -> dict[int, int]:
+    """Return how many clients each shard has; shards without clients are left out."""
+    return {row["shard"]: row["count"] for row in members.groupBy("shard").count().collect()}
+
+
+def _report(row: Row) -> ShardReport:
+    lists = {name: tuple(row[name]) for name in ("unknown_clients", "provisional")}
+    return ShardReport(**row.asDict() | lists)
