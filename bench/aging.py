@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from bench import kafka, stream
 from shardpost.holders import inputs
-from shardpost.holders.compaction import compact
-from shardpost.holders.spark import snapshot_build
+from shardpost.holders.spark import compaction
+from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
 from shardpost.spark import job
 from shardpost.spark.job_spec import JobResult
@@ -41,7 +41,7 @@ def grow_old(
     Clock.at = datetime.fromtimestamp(at, UTC)
     records = stream.records(size, there, there + runs * more - size)
     done: JobResult = (0, {})
-    with patch.object(inputs, "datetime", Clock), patch.object(snapshot_build, "datetime", Clock):
+    with patch.object(inputs, "datetime", Clock), patch.object(compaction, "datetime", Clock):
         for _ in range(runs):
             kafka.produce(settings, topic, islice(records, more))
             done = compact(settings)

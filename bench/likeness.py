@@ -14,7 +14,7 @@ from shardpost.delta.query import path_of
 from shardpost.delta.small_files import TIER_BYTES
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
 
 COMPARED = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, SNAPSHOTS)

@@ -28,13 +28,13 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
-from shardpost.holders.model.position_id_order import position_sort_key
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import seq_of
-from shardpost.holders.model.tables import POSITION_EVENTS, RETRY_NAMES, SHARE_HOLDERS, VIEW
-from shardpost.holders.restore_tables import restore_table
-from shardpost.holders.spark.folding import fold_layers
-from shardpost.holders.spark.holders_run import HoldersRun
+from shardpost.holders.model.view_tables import POSITION_EVENTS, RETRY_NAMES, SHARE_HOLDERS, VIEW
+from shardpost.holders.spark.compaction_run import HoldersRun
+from shardpost.holders.spark.holder_updates import fold_layers
+from shardpost.holders.table_commits import restore_table
 from shardpost.kafka import offsets
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings

@@ -33,7 +33,7 @@ from datetime import timedelta
 
 from airflow.sdk import dag
 
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
 
 

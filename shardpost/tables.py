@@ -14,10 +14,9 @@ from shardpost.delta import snapshots as _snapshots
 from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
-from shardpost.holders.explanation import explanation
-from shardpost.holders.holders_query import HoldersQuery, query_holders
 from shardpost.holders.model.explain import Transition
-from shardpost.holders.model.tables import REJECTED_RECORDS
+from shardpost.holders.model.view_tables import REJECTED_RECORDS
+from shardpost.holders.queries import HoldersQuery, explanation, query_holders
 from shardpost.settings import Settings, load
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from shardpost.errors import COULD_NOT
-from shardpost.holders.job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.settings import load
 from shardpost.spark.submit import submit
 

@@ -43,7 +43,7 @@ def command(client: str, position: str | None, number: int | None, as_json: bool
 
 def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
     """Return why there is nothing to explain: what is unknown, or never was the client's."""
-    from shardpost.holders.known import knows_client, knows_position
+    from shardpost.holders.queries import knows_client, knows_position
     from shardpost.settings import load
 
     if not knows_client(load(), snapshot, client):

@@ -61,7 +61,7 @@ def _not_covered(snapshot: "Snapshot") -> str:
 
 def _why_none(snapshot: "Snapshot", client: str, shard: int | None) -> str | None:
     """Return why a client is not in the answer, if it is not that it holds nothing."""
-    from shardpost.holders.known import knows_client
+    from shardpost.holders.queries import knows_client
     from shardpost.kafka.partitioning import partition_of
     from shardpost.settings import load
 

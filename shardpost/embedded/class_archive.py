@@ -10,7 +10,7 @@ from pathlib import Path
 from shardpost import logs
 from shardpost.embedded import broker, demo_scenario, ports
 from shardpost.errors import ShardpostError
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark.class_archive import read_options
 from shardpost.spark.submit import submit

@@ -16,7 +16,7 @@ from shardpost.decisions.decision import Decision, Kind
 from shardpost.delta.table_errors import table_errors
 from shardpost.erasure.model.erased_client import ErasedClient, others
 from shardpost.errors import ShardpostError
-from shardpost.holders import erased_contacts
+from shardpost.holders import erasure as holders_erasure
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError, exclusive
 from shardpost.rebuilds import erased_contacts as tables_beside
@@ -108,7 +108,7 @@ def _topics_of_letters(settings: Settings) -> set[str]:
 def _rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
     of_letters = letters.rows_with_contact(settings, _topics_of_letters(settings), client)
     found = tables_beside.rows_with_contact(settings, client)
-    found |= erased_contacts.rows_with_contact(settings, client)
+    found |= holders_erasure.rows_with_contact(settings, client)
     return found | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
 
@@ -123,7 +123,7 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
             step("tables beside")
             result.tables |= tables_beside.erase_contact(settings, request.client)
             step("tables")
-            result.tables |= erased_contacts.erase_contact(settings, request.client, request.when)
+            result.tables |= holders_erasure.erase_contact(settings, request.client, request.when)
         step("letters")
         if count := letters.erase_contact(settings, of_letters, request.client):
             result.tables[DEAD_LETTERS.name] = count

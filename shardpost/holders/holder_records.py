@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shardpost.delta.query import at_snapshot, stream
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.printable import one_line

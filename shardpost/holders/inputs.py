@@ -15,9 +15,16 @@ from shardpost.holders.model.compacted_topics import (
     require_only_compacted,
     require_records,
 )
-from shardpost.holders.model.offset_ranges import gaps, ranges_to_read, retries_to_read
 from shardpost.holders.model.record_order import require_orderable
-from shardpost.holders.model.unread import Look, Reconciliation, Unread, require_readable
+from shardpost.holders.model.unread import (
+    Look,
+    Reconciliation,
+    Unread,
+    gaps,
+    ranges_to_read,
+    require_readable,
+    retries_to_read,
+)
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange, Offsets, Watermarks, ends, total_size
 from shardpost.kafka.stable_ends import open_transactions, stable_ends

@@ -1,5 +1,20 @@
 """Histories without what is superseded and old, as an ordinary snapshot; no JVM.
 
+Which records of a history can go by their age: those that a later one superseded before it.
+
+Of the records before a horizon, the latest of each key stays, a tombstone too. So what the history
+tells as of the horizon, or of any later time, is what it told before. What stays besides: rejected
+records and all retries, since letters and reconciliations ask for them; origins that retries may
+name; and records that are not folded into the table of latest records yet.
+
+The records of a history that can go, as marks in its files; no JVM.
+
+The files that may have records before the horizon are read once. In memory are a byte for each of
+their records, and about RECORDS_AT_ONCE of these at a time (or all of one key); more than that wait
+in temporary files in the home.
+
+Histories without what is superseded and old, as an ordinary snapshot; no JVM.
+
 What can go is found without a lock, since files never change and what is superseded stays so
 (superseded_records.py): then, under the lock of the compaction, only those files are written anew
 that have such records and are still there. A large history takes several snapshots, between which
@@ -7,26 +22,143 @@ the lock is free: what is left to the next one only keeps too much.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.split_by_key import split_by_key
 from shardpost.delta.table import Table
-from shardpost.holders.job import COMPACT_POSITIONS
-from shardpost.holders.model.pruning import Horizon, Origins
-from shardpost.holders.model.tables import INPUTS
-from shardpost.holders.rewritten_snapshot import commit_rewritten
-from shardpost.holders.superseded_records import Bits, GoingFile, superseded_records
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
+from shardpost.holders.model.view_tables import INPUTS, InputTables
+from shardpost.holders.table_commits import commit_rewritten
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
+
+# What is asked of each record.
+COLUMNS = (
+    *("key", "partition", "offset", "timestamp", "seq", "snapshot", "kind"),
+    *RETRIES_READ_TOGETHER,
+)
+# In the order of record_order.py, the latest record of a key first.
+_NEWEST_FIRST = [
+    ("key", "ascending"),
+    ("seq", "descending"),
+    ("is_reconciled", "descending"),
+    ("is_original", "descending"),
+    ("snapshot", "descending"),
+    *((name, "descending") for name in RETRIES_READ_TOGETHER),
+]
+_OFFSET_BITS = 48
+
+Origins = Collection[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """What is before `at`, and of a snapshot up to `folded`, may go.
+
+    Not the `origins` (partition, offset) of letters.
+    """
+
+    at: datetime
+    folded: int
+    origins: Origins = ()
+
+    def candidates(self, rows: pa.Table) -> pa.Table:
+        """Return the decodable records before the horizon, of rows with COLUMNS and others."""
+        is_decodable = pc.not_equal(rows["kind"], RecordKind.REJECTED.value)
+        is_before = pc.less(rows["timestamp"], pa.scalar(self.at, rows["timestamp"].type))
+        return rows.filter(pc.and_(is_decodable, is_before))
+
+    def superseded(self, candidates: pa.Table) -> pa.Table:
+        """Return those that can go; with a key, all of its candidates are among them."""
+        both = candidates.append_column(
+            "is_reconciled", pc.equal(candidates["kind"], RecordKind.RECONCILED.value)
+        ).append_column("is_original", pc.is_null(candidates["retry_offset"]))
+        ordered = both.sort_by(_NEWEST_FIRST)
+        keys = pc.dictionary_encode(ordered["key"]).combine_chunks().indices.to_numpy()
+        is_later = np.append(False, keys[1:] == keys[:-1])
+        return ordered.filter(pc.and_(pa.array(is_later), self._may_go(ordered)))
+
+    def _may_go(self, rows: pa.Table) -> Any:
+        is_folded = pc.less_equal(rows["snapshot"], self.folded)
+        places = [(partition << _OFFSET_BITS) | offset for partition, offset in self.origins]
+        shifted = pc.shift_left(rows["partition"].cast(pa.int64()), _OFFSET_BITS)
+        is_origin = pc.is_in(pc.bit_wise_or(shifted, rows["offset"]), pa.array(places, pa.int64()))
+        return pc.and_(pc.and_(is_folded, rows["is_original"]), pc.invert(is_origin))
+
+
+RECORDS_AT_ONCE = 1_000_000
+
+Bits = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class GoingFile:
+    """A file that loses records: which (packed bits, by row), how many, and its size in bytes."""
+
+    going: Bits
+    rows: int
+    records: int
+    size: int
+
+    @property
+    def bytes(self) -> int:
+        """About so many bytes go."""
+        return self.size * self.rows // max(self.records, 1)
+
+
+def superseded_records(
+    settings: Settings, tables: InputTables, snapshot: Snapshot, horizon: Horizon
+) -> dict[str, GoingFile]:
+    """Return what goes of the history of an input, by path, as a snapshot has it."""
+    table = snapshot.located(tables.history)
+    version = snapshot.tables[table.name]
+    sizes = table_log.files_before(settings, table, version, "timestamp", horizon.at)
+    paths = sorted(sizes)
+    lengths = [parquet_files.length(settings, table, path) for path in paths]
+    going = [np.zeros(length, dtype=bool) for length in lengths]
+    parts = -(-sum(lengths) // RECORDS_AT_ONCE)
+    candidates = _candidates(settings, table, paths, horizon)
+    for part in split_by_key(candidates, "key", parts, settings.home):
+        gone = horizon.superseded(part)
+        for number in pc.unique(gone["file"]).to_pylist():
+            rows = gone.filter(pc.equal(gone["file"], number))["row"].to_numpy()
+            going[number][rows] = True
+    return {
+        path: GoingFile(np.packbits(bits), int(bits.sum()), len(bits), sizes[path])
+        for path, bits in zip(paths, going, strict=True)
+        if bits.any()
+    }
+
+
+def _candidates(
+    settings: Settings, table: Table, paths: Sequence[str], horizon: Horizon
+) -> Iterator[pa.Table]:
+    """Yield the candidates of files with their places: `file`, a number, and `row`."""
+    for number, path in enumerate(paths):
+        first = 0
+        for part in parquet_files.parts(settings, table, path, COLUMNS):
+            rows = np.arange(first, first + part.num_rows)
+            first += part.num_rows
+            file = pa.array(np.full(part.num_rows, number))
+            placed = part.append_column("row", pa.array(rows)).append_column("file", file)
+            found = horizon.candidates(placed)
+            if found.num_rows:
+                yield found
+
 
 # Exchanges stay: they are few, and their first records are asked for at any time.
 PRUNED: tuple[TopicName, ...] = ("positions", "clients")

@@ -1,8 +1,16 @@
-"""What the partitions of `share-holders` hold: what was published to them, and whether it is there.
+"""What the partitions of `share-holders` hold, and the snapshots that Kafka names.
+
+The runs that made the snapshots of the tables.
+
+What the partitions of `share-holders` hold: what was published to them, and whether it is there.
 
 Records are missing, or are others, where the tables were restored from a copy; where Kafka deleted
 some, by `cleanup.policy=delete` or by hand; where it lost the end of a partition; and where another
 program wrote to it. Then all holders of the partition are published again.
+
+The snapshots that Kafka names: those that were published, and whose letters were sent.
+
+What is noted there is compared with the run that made the snapshot: so its row has to stay.
 """
 
 from collections.abc import Mapping
@@ -10,7 +18,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardpost.holders.model.published import Published, Watermarks
+from deltalake import DeltaTable
+
+from shardpost.delta import snapshots
+from shardpost.delta.query import path_of
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.holders import rejected_letters
+from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
@@ -18,6 +33,12 @@ from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+
+
+def runs_of(settings: Settings, snapshot: Snapshot) -> dict[int, str]:
+    """Return {number: run} of the snapshots in the table, and of that one."""
+    return {snapshot.number: snapshot.run} | snapshots.runs(settings)
+
 
 GROUP = "shardpost-publish"
 
@@ -112,3 +133,28 @@ def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes
         if key is not None:
             (found.discard if message.value() is None else found.add)(key)
     return found
+
+
+def noted_snapshots(settings: Settings) -> set[int]:
+    """Return their numbers; ShardpostError if Kafka does not answer."""
+    runs = (*_published(settings), *_letters(settings))
+    return {run.number for run in runs if run is not None and run.number}
+
+
+def _published(settings: Settings) -> list[SnapshotRun | None]:
+    topic = settings.topic("share-holders")
+    count = offsets.partition_counts(settings, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    with closing(clients.consumer(settings, GROUP)) as reader:
+        committed = offsets.committed_metadata(settings, reader, partitions)
+    found = [Published.of(committed[one]) for one in partitions]
+    return [run for one in found for run in (one.at, one.partly)]
+
+
+def _letters(settings: Settings) -> list[SnapshotRun]:
+    tables = str(DeltaTable(path_of(settings, SNAPSHOTS)).metadata().id)
+    group = rejected_letters.group_of(tables)
+    place = TopicPartition(settings.topic("dead-letters"), 0)
+    with closing(clients.consumer(settings, group)) as reader:
+        found = offsets.committed_with_metadata(settings, reader, place)
+    return [] if found is None else [rejected_letters.sent_of(found)]

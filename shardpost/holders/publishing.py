@@ -22,17 +22,16 @@ from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
 from shardpost.holders.holder_records import HolderRecords
-from shardpost.holders.model.published import Published
-from shardpost.holders.model.snapshot_run import SnapshotRun
-from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.model.published import Published, SnapshotRun
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.holders.published_partitions import (
     GROUP,
     PublishedPartition,
     keys_with_values,
     published_partition,
     published_partitions,
+    runs_of,
 )
-from shardpost.holders.snapshot_runs import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.batches import in_batches, queue_config
 from shardpost.kafka.coordinates import TopicPartition

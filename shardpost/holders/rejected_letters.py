@@ -24,10 +24,9 @@ from shardpost.delta.query import at_snapshot, path_of, query, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS, note_transaction
 from shardpost.holders.inputs import retry_topics
-from shardpost.holders.model.rejected_places import Place, PlaceRange, place_ranges
-from shardpost.holders.model.snapshot_run import SnapshotRun
-from shardpost.holders.model.tables import REJECTED_RECORDS
-from shardpost.holders.snapshot_runs import runs_of
+from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, place_ranges
+from shardpost.holders.model.view_tables import REJECTED_RECORDS
+from shardpost.holders.published_partitions import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.batches import queue_config
 from shardpost.kafka.coordinates import TopicPartition

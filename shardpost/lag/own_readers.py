@@ -10,9 +10,9 @@ from shardpost.dead_letters import letters_table_offsets
 from shardpost.delta import snapshots
 from shardpost.delta.table_errors import table_errors
 from shardpost.errors import ShardpostError
-from shardpost.holders.pass_on import GROUP as COMPACTION
 from shardpost.holders.published_partitions import GROUP as PUBLISHED
 from shardpost.holders.rejected_letters import GROUP as REJECTED
+from shardpost.holders.results import GROUP as COMPACTION
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_ids import changed_topics, topic_ids
 from shardpost.lag.model.position import Position

@@ -19,8 +19,8 @@ from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.stored_file import StoredFile
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import VIEW
-from shardpost.holders.noted_snapshots import noted_snapshots
+from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.published_partitions import noted_snapshots
 from shardpost.maintenance import folders, tables
 from shardpost.maintenance.folders import Folder
 from shardpost.maintenance.model import data_files

@@ -8,7 +8,7 @@ from shardpost.delta import table_log
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.delta.table_errors import table_errors
-from shardpost.holders.model.tables import VIEW
+from shardpost.holders.model.view_tables import VIEW
 from shardpost.maintenance import folders, tables
 from shardpost.maintenance.model.log_entries import LOG
 from shardpost.rebuilds.drop import unnamed

@@ -17,7 +17,7 @@ from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.stored_file import StoredFile
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import VIEW
+from shardpost.holders.model.view_tables import VIEW
 from shardpost.maintenance.model.log_entries import commits_since
 from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.rebuilds.model.tables import REBUILDS

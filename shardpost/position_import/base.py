@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.offset_ranges import ranges_to_read
+from shardpost.holders.model.unread import ranges_to_read
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.kafka.stable_ends import open_transactions, stable_ends

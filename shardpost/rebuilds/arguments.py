@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shardpost.errors import UsageError
-from shardpost.holders.model.tables import VIEW
+from shardpost.holders.model.view_tables import VIEW
 from shardpost.rebuilds.model.rebuild import HISTORIES, Source, with_dependents
 from shardpost.shares import parse_share
 from shardpost.spark.job_arguments import job_parser

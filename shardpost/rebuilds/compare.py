@@ -9,7 +9,7 @@ from typing import Any
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
-from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds.compare_others import compare_others
 from shardpost.rebuilds.comparison import (
     SIDES,

@@ -10,7 +10,7 @@ from typing import Any
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import CLIENTS, EXCHANGES, REJECTED_RECORDS
+from shardpost.holders.model.view_tables import CLIENTS, EXCHANGES, REJECTED_RECORDS
 from shardpost.rebuilds.comparison import (
     SIDES,
     both,

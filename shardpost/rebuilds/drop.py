@@ -7,7 +7,7 @@ from shardpost.delta import snapshots, stored_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import VIEW
+from shardpost.holders.model.view_tables import VIEW
 from shardpost.rebuilds import store
 from shardpost.rebuilds.locked import rebuilding
 from shardpost.rebuilds.model.rebuild import Rebuild, State

@@ -12,9 +12,9 @@ from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders.erased_contacts import find
-from shardpost.holders.model.tables import OF_CONTACTS
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.erasure import find_contact
+from shardpost.holders.model.view_tables import OF_CONTACTS
+from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
@@ -24,7 +24,7 @@ from shardpost.steps import step
 def rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
     """Return {folder: rows} of tables beside those in use that have the contact."""
     beside = _beside(settings)
-    return find(settings, beside[1], client, _own(beside[0]))[1] if beside else {}
+    return find_contact(settings, beside[1], client, _own(beside[0]))[1] if beside else {}
 
 
 def erase_contact(settings: Settings, client: str) -> dict[str, int]:
@@ -43,7 +43,7 @@ def erase_contact(settings: Settings, client: str) -> dict[str, int]:
             " its contact: go on with it by `shardpost rebuild start` and the same options, or"
             " `shardpost rebuild drop`; then erase again"
         )
-    rewrites, counts = find(settings, beside, client, own)
+    rewrites, counts = find_contact(settings, beside, client, own)
     if not rewrites:
         return {}
     versions, run = dict(beside.tables), str(uuid.uuid4())

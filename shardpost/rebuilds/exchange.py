@@ -20,8 +20,8 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds import store
 from shardpost.rebuilds.compare import holders_sql
 from shardpost.rebuilds.comparison import both

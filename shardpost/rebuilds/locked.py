@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 

@@ -14,8 +14,8 @@ from shardpost.delta import parquet_files, table_log
 from shardpost.delta.query import query
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.tables import REJECTED_RECORDS
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.model.view_tables import REJECTED_RECORDS
+from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds.comparison import both
 from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.settings import Settings

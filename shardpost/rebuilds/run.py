@@ -9,7 +9,7 @@ from shardpost.decisions.decision import SHARDPOST
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.pass_on import publish_and_send
+from shardpost.holders.results import publish_and_send
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action, Order
 from shardpost.rebuilds.begin import begun

@@ -6,7 +6,7 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.holders.model.tables import OF_CONTACTS
+from shardpost.holders.model.view_tables import OF_CONTACTS
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks

@@ -3,7 +3,7 @@
 import pytest
 
 from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from shardpost.topics.creation import apply_topics

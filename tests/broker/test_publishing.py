@@ -16,7 +16,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import rejected_letters
-from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.publishing import Publication, publish
 from shardpost.kafka import batches, clients
 from shardpost.kafka.coordinates import TopicPartition

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.kafka.clients import producer
 from shardpost.locks import exclusive
 from shardpost.run_requests import request_topics

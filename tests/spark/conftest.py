@@ -13,8 +13,8 @@ from unittest.mock import ANY
 import pytest
 from pyspark.sql import SparkSession
 
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
-from shardpost.holders.job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, session
 from shardpost.spark.jars import jars_of

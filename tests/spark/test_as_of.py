@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta.query import rows
 from shardpost.holders.model import as_of
-from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.as_of import position_sort_key
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
 from tests.support.histories import START, Batch, close, country_of, holders_of, put, write

@@ -16,15 +16,15 @@ from shardpost.delta.query import path_of, query, rows
 from shardpost.delta.snapshot import NEVER
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders.holders_query import HoldersQuery, query_holders
-from shardpost.holders.model.tables import (
+from shardpost.holders.model.unread import UnreadableRecordsError
+from shardpost.holders.model.view_tables import (
     POSITION_EVENTS,
     POSITIONS,
     REJECTED_RECORDS,
     SHARE_HOLDERS,
     VIEW,
 )
-from shardpost.holders.model.unread import UnreadableRecordsError
+from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import compaction_run
 from shardpost.kafka import clients
 from shardpost.kafka.partitioning import partition_of

@@ -13,7 +13,7 @@ import pytest
 
 from shardpost import locks
 from shardpost.delta import snapshots
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics

@@ -5,13 +5,8 @@ import json
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.holders.model.fields import (
-    CLIENT_FIELDS,
-    EXCHANGE_FIELDS,
-    POSITION_FIELDS,
-    Field,
-)
-from shardpost.holders.spark import strict_json
+from shardpost.holders.model.fields import CLIENT_FIELDS, EXCHANGE_FIELDS, POSITION_FIELDS, Field
+from shardpost.holders.spark import decoding
 from tests.support.decoding import decode
 
 NOT_ONE_OBJECT = "expected one JSON object, found "
@@ -51,7 +46,7 @@ def test_texts_that_look_like_something_else_are_kept_as_they_are(spark: SparkSe
 
 WHOLE = ("0", "100", "-7", "9007199254740993", "-9223372036854775808", "9223372036854775808")
 FRACTIONS = ("-1.5", "0.1", "1.000000000000000001", "4503599627370496.2", f"0.{'0' * 37}1")
-LONG = ("9" * 38, "9" * 60, f"-0.{'0' * 38}1", "9" * strict_json.MAX_NUMBER_LENGTH)
+LONG = ("9" * 38, "9" * 60, f"-0.{'0' * 38}1", "9" * decoding.MAX_NUMBER_LENGTH)
 EXPONENTS = ("1e2", "-1E+400", "5e-324", "1e-999", "0.10e1")
 
 
@@ -125,7 +120,7 @@ def test_how_deep_a_value_may_nest_and_how_long_numbers_and_names_may_be(
     def nested(levels: int) -> str:
         return "[" * levels + "]" * levels
 
-    levels, length = strict_json.MAX_DEPTH - 1, strict_json.MAX_NUMBER_LENGTH
+    levels, length = decoding.MAX_DEPTH - 1, decoding.MAX_NUMBER_LENGTH
     taken = [good % more for more in (nested(levels), "9" * length)]
     beyond = [good % more for more in (nested(levels + 1), "9" * (length + 1), "[" * 100_000)]
     taken.append(good % f'{{"{"n" * 32_000}":1}}')

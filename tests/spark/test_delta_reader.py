@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of, rows
-from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.jars import jars_of

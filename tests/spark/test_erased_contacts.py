@@ -15,8 +15,13 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.erasure.erase import ErasureRequest, erase
 from shardpost.erasure.model.erased_client import ErasedClient
-from shardpost.holders import rewritten_snapshot
-from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
+from shardpost.holders import table_commits
+from shardpost.holders.model.view_tables import (
+    CLIENT_EVENTS,
+    CLIENTS,
+    OF_CONTACTS,
+    REJECTED_RECORDS,
+)
 from shardpost.holders.spark.held_positions import contacts
 from shardpost.maintenance.old_records import prune_old
 from shardpost.rebuilds.model.rebuild import Source
@@ -125,7 +130,7 @@ def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
             beside.append(pool.submit(run, settings))
             assert waits.wait(60)
 
-        at_step(monkeypatch, rewritten_snapshot)("commit snapshot", compact_beside)
+        at_step(monkeypatch, table_commits)("commit snapshot", compact_beside)
         erased(settings)
         beside[0].result(120)
     newest = snapshots.current(settings)

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.holders.explanation import explanation
-from shardpost.holders.model.tables import POSITION_EVENTS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
+from shardpost.holders.queries import explanation
 from shardpost.kafka import clients
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings

@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.spark import fold
 
 IDS = ["10", "9", "009", "09", "a", "B", "0", "00", "1a", "²", "٣", "10" * 12, "1\n", "-1", "1"]

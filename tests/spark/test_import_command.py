@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.position_import.arguments import arguments_of
 from shardpost.position_import.job import IMPORT_POSITIONS
 from shardpost.position_import.model.request import ImportRequest

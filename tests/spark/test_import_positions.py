@@ -11,7 +11,7 @@ from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import POSITIONS
+from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.kafka import batches
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError

@@ -4,7 +4,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.holders.model.record_order import MAX_GENERATION, seq_of
-from shardpost.holders.spark import record_order
+from shardpost.holders.spark import history
 from shardpost.kafka.partitioning import partition_of
 from shardpost.spark import kafka_partitioning
 
@@ -18,8 +18,8 @@ def test_partitions_and_seqs_are_equal_in_spark_and_python(spark: SparkSession) 
     found = frame.select(
         *coordinates,
         kafka_partitioning.partition_of(spark, F.col("key"), 7).alias("home"),
-        record_order.seq_of(spark, coordinates, 7, 0).alias("first"),
-        record_order.seq_of(spark, coordinates, 7, MAX_GENERATION).alias("last"),
+        history.seq_of(spark, coordinates, 7, 0).alias("first"),
+        history.seq_of(spark, coordinates, 7, MAX_GENERATION).alias("last"),
     ).collect()
     for row in found:
         assert row["home"] == partition_of(row["key"], 7)

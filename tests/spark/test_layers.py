@@ -13,7 +13,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.layers import LayeredVersion
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 from shardpost.spark.delta_files import columns_of, read, read_keys

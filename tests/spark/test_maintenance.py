@@ -10,8 +10,8 @@ import pytest
 from shardpost import tables
 from shardpost.delta import row_files, small_files, snapshots
 from shardpost.delta.query import path_of, version_at
-from shardpost.holders.job import COMPACT_POSITIONS
-from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, session

@@ -4,7 +4,7 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import LockedError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action, Order, tables_of

@@ -17,8 +17,8 @@ from shardpost.decisions import decisions_topic
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
-from shardpost.holders.holders_query import HoldersQuery, query_holders
-from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.model.view_tables import POSITION_EVENTS
+from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import decoder_id
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka import clients

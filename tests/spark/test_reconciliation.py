@@ -13,9 +13,9 @@ from shardpost import tables
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compacted_topics import TombstonesLostError
-from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
 from shardpost.holders.spark.reconciliation import highest_read, without
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition

@@ -15,9 +15,8 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
-from shardpost.holders.explanation import explanation
-from shardpost.holders.holders_query import HoldersQuery, query_holders
-from shardpost.holders.model.tables import CLIENTS, POSITION_EVENTS
+from shardpost.holders.model.view_tables import CLIENTS, POSITION_EVENTS
+from shardpost.holders.queries import HoldersQuery, explanation, query_holders
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark.submit import submit
 from tests.support.compacting import agree, starter

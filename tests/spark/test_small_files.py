@@ -8,7 +8,7 @@ from shardpost import tables
 from shardpost.delta import small_files, snapshots, table_log
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import POSITION_EVENTS, REJECTED_RECORDS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, REJECTED_RECORDS
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, session
 from tests.spark.test_delta_reader import read_by_delta

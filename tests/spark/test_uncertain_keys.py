@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
 from shardpost.holders.model.compacted_topics import UncertainKeysError
-from shardpost.holders.spark.uncertain_keys import behind_holes, maybe_cleaned, undecodable_only
+from shardpost.holders.spark.topic_update import behind_holes, maybe_cleaned, undecodable_only
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offset_ranges import OffsetRange

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.tables import VIEW
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action, Order
 from shardpost.rebuilds.begin import begun

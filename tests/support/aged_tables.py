@@ -14,9 +14,8 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.as_of import RELATIONS, holders
-from shardpost.holders.model.position_id_order import position_sort_key
-from shardpost.holders.model.tables import (
+from shardpost.holders.model.as_of import RELATIONS, holders, position_sort_key
+from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
     POSITION_EVENTS,
@@ -24,7 +23,7 @@ from shardpost.holders.model.tables import (
     SHARE_HOLDERS,
     VIEW,
 )
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.table_commits import restore_table
 from shardpost.maintenance.old_records import prune_old
 from shardpost.settings import Settings
 from tests.support import histories

@@ -13,14 +13,14 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.as_of import RELATIONS
-from shardpost.holders.model.tables import (
+from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
     POSITION_EVENTS,
     POSITIONS,
     VIEW,
 )
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.table_commits import restore_table
 from shardpost.settings import Settings
 from tests.support.histories import Batch, History, Record, arrow, history_of, latest, snapshot
 

@@ -7,8 +7,8 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import inputs
-from shardpost.holders.model.tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.model.unread import Look
+from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of

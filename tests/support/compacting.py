@@ -5,8 +5,8 @@ Run it here, read what it left, hold it against the fold.
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.holders.compaction import compact
-from shardpost.holders.model.tables import POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
+from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
 from shardpost.topics.declared import STARTER_COUNTRIES
 from tests.support.reference import Fold, Raw, exchange, published

@@ -14,7 +14,7 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW
+from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW
 from shardpost.settings import Settings
 from tests.support.histories import arrow
 

@@ -16,9 +16,9 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.position_id_order import position_sort_key
-from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.model.tables import (
+from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     EXCHANGE_EVENTS,
     EXCHANGES,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hypothesis import strategies
 
-from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.model.tables import VIEW
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import VIEW
 from tests.support.histories import Batch, Record, close, country_of, put, reconcile, reject, retry
 
 HOURS = strategies.integers(0, 9)

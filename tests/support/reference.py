@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings

@@ -11,7 +11,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import (
+from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
     CLIENTS,
     EXCHANGE_EVENTS,

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of
-from shardpost.holders.model.tables import CLIENTS
+from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from shardpost.delta.query import rows
 from shardpost.delta.sql import time_literal
 from shardpost.errors import UsageError
-from shardpost.holders.model.as_of import RELATIONS, counted_positions, holders
-from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.as_of import RELATIONS, counted_positions, holders, position_sort_key
 from shardpost.settings import Settings
 from tests.support.histories import START, Batch, Record, country_of, holders_of, put, write
 from tests.support.random_histories import BATCHES

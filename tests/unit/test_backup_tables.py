@@ -9,7 +9,7 @@ import pytest
 
 from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
-from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.settings import Settings
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables

@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from shardpost.errors import ShardpostError
-from shardpost.holders import compaction
+from shardpost.holders.spark import compaction
 from shardpost.kafka import clients
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.settings import Settings

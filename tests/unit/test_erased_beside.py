@@ -16,8 +16,13 @@ from shardpost.delta.table import Table
 from shardpost.erasure import erase as erasure
 from shardpost.erasure.erase import ErasureRequest, erase
 from shardpost.erasure.model.erased_client import ErasedClient
-from shardpost.holders import rewritten_snapshot
-from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
+from shardpost.holders import table_commits
+from shardpost.holders.model.view_tables import (
+    CLIENT_EVENTS,
+    CLIENTS,
+    OF_CONTACTS,
+    REJECTED_RECORDS,
+)
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.rebuilds import erased_contacts, store
@@ -123,7 +128,7 @@ def test_killed_at_any_step_the_next_run_finishes(
     at: Settings, beside: AgedRebuilds, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     beside.build()
-    modules = (erasure, rewritten_files, rewritten_snapshot, erased_contacts)
+    modules = (erasure, rewritten_files, table_commits, erased_contacts)
     at_step(monkeypatch, *modules)(killed_at, killed)
     with pytest.raises(Killed):
         erased(at)

@@ -22,9 +22,14 @@ from shardpost.erasure import erase as erasure
 from shardpost.erasure.erase import ErasureRequest, erase
 from shardpost.erasure.model.erased_client import ErasedClient
 from shardpost.errors import ShardpostError
-from shardpost.holders import known, rewritten_snapshot
-from shardpost.holders.job import COMPACT_POSITIONS
-from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
+from shardpost.holders import queries, table_commits
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.view_tables import (
+    CLIENT_EVENTS,
+    CLIENTS,
+    OF_CONTACTS,
+    REJECTED_RECORDS,
+)
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
@@ -174,9 +179,9 @@ def test_what_is_not_contact_is_answered_as_before_and_older_contacts_are_refuse
 ) -> None:
     erased(at)
     newest = snapshots.current(at)
-    assert known.knows_client(at, newest, WHO)
+    assert queries.knows_client(at, newest, WHO)
     old = snapshots.get(at, 2, now=datetime.now(UTC))
-    assert not known.knows_client(at, old, WHO)  # by its positions, of which it has none
+    assert not queries.knows_client(at, old, WHO)  # by its positions, of which it has none
     for table in OF_CONTACTS:
         with pytest.raises(ShardpostError, match="a client was erased in snapshot 3"):
             at_snapshot(old, table)
@@ -247,7 +252,7 @@ def test_killed_at_any_step_it_is_there_or_gone_and_the_next_run_finishes(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     before = str(current(at, *OF_CONTACTS))
-    at_step(monkeypatch, erasure, rewritten_files, rewritten_snapshot)(killed_at, killed)
+    at_step(monkeypatch, erasure, rewritten_files, table_commits)(killed_at, killed)
     with pytest.raises(Killed):
         erased(at)
     is_done = snapshots.current(at).erased_in is not None

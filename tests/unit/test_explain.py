@@ -13,7 +13,7 @@ from shardpost.holders.model.explain import (
     explain,
     transitions,
 )
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import Order, order_of
 from shardpost.kafka.coordinates import Coordinates
 from tests.support.histories import (

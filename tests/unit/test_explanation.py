@@ -13,10 +13,10 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
-from shardpost.holders import explanation as module
-from shardpost.holders.explanation import explanation
+from shardpost.holders import queries as module
 from shardpost.holders.model.explain import Transition
-from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.model.view_tables import POSITION_EVENTS
+from shardpost.holders.queries import explanation
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
 from tests.support.histories import Batch, close, country_of, put

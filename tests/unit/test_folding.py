@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardpost.holders.model.folding import FoldingRule
+from shardpost.holders.model.view_tables import FoldingRule
 
 RULE = FoldingRule(share=0.1, least_records=50, runs=500)
 

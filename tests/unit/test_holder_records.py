@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
-from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.settings import Settings
 
 IDS = 300_000

@@ -14,17 +14,16 @@ from shardpost.delta import snapshots
 from shardpost.delta.layers import LayeredVersion
 from shardpost.delta.query import at_snapshot, path_of, query, rows
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.holders_query import HoldersQuery, query_holders
-from shardpost.holders.model.as_of import RELATIONS
+from shardpost.holders.model.as_of import RELATIONS, position_sort_key
 from shardpost.holders.model.as_of import holders as holders_sql
-from shardpost.holders.model.position_id_order import position_sort_key
-from shardpost.holders.model.tables import (
+from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
     POSITION_EVENTS,
     POSITIONS,
     SHARE_HOLDERS,
 )
+from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.settings import Settings
 from tests.support.histories import (
     START,

@@ -14,7 +14,7 @@ from shardpost.delta import snapshot_retention, snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import POSITION_EVENTS, VIEW
+from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.maintenance import maintain as module
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain

@@ -13,7 +13,7 @@ import pytest
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.table_sizes import table_sizes

@@ -10,7 +10,7 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
+from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.maintenance import folders, planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.table_sizes import table_sizes

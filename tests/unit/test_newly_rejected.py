@@ -14,7 +14,12 @@ from shardpost.delta import rewritten_files, snapshots
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import rejected_letters
-from shardpost.holders.model.tables import EXCHANGES, POSITIONS, REJECTED_RECORDS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import (
+    EXCHANGES,
+    POSITIONS,
+    REJECTED_RECORDS,
+    SHARE_HOLDERS,
+)
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.rebuilds import exchange, run, store
 from shardpost.rebuilds.arguments import Action, Order

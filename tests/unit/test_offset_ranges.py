@@ -1,6 +1,6 @@
 """Which offsets a run reads, and what is wrong with them."""
 
-from shardpost.holders.model.offset_ranges import gaps, ranges_to_read, retries_to_read
+from shardpost.holders.model.unread import gaps, ranges_to_read, retries_to_read
 from shardpost.kafka.offset_ranges import OffsetRange, ends
 
 

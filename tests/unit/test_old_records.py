@@ -12,7 +12,7 @@ import pytest
 from shardpost.cli import run as shardpost
 from shardpost.commands.tables import maintain as command
 from shardpost.delta import snapshots
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain_all import maintain_all

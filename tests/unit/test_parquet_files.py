@@ -14,7 +14,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.small_files import FILES_PER_TIER
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import POSITION_EVENTS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.settings import Settings
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)

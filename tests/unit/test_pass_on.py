@@ -10,8 +10,8 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import inputs, pass_on
-from shardpost.holders.job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.holders import inputs, results
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.unread import Look
 from shardpost.kafka import clients, offsets, stable_ends
 from shardpost.kafka.coordinates import TopicPartition
@@ -172,7 +172,7 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
         counts = offsets.partition_counts(settings, topics)
         found = inputs.unread(settings, Look(datetime.now(UTC), None, counts))
         monkeypatch.setattr(offsets, "commit_offsets", refuse)
-        pass_on._commit_offsets(settings, found)
+        results._commit_offsets(settings, found)
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text
 
 
@@ -223,19 +223,19 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
 def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
     with pytest.raises(ShardpostError, match="no topic no-share_holders") as found:
-        pass_on.publish_and_send(renamed(kafka.settings, "share_holders"), view)
+        results.publish_and_send(renamed(kafka.settings, "share_holders"), view)
     assert f"snapshot {view.number} is committed" in str(found.value)
     assert "left to do: publishing to no-share_holders. " in str(found.value)
     assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
     assert [letter.value for letter in letters(kafka)] == [b"{"]
-    code, done = pass_on.publish_and_send(kafka.settings, view)
+    code, done = results.publish_and_send(kafka.settings, view)
     assert (code, done["published"], done["letters"]) == (0, 1, 0)
 
 
 def test_holders_are_published_also_where_letters_cannot_be_sent(kafka: MemoryKafka) -> None:
     view = commit_snapshot(kafka)
     with pytest.raises(ShardpostError, match="no topic no-dead_letters") as found:
-        pass_on.publish_and_send(renamed(kafka.settings, "dead_letters"), view)
+        results.publish_and_send(renamed(kafka.settings, "dead_letters"), view)
     assert "left to do: the letters of rejected records to no-dead_letters. " in str(found.value)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
@@ -246,4 +246,4 @@ def test_where_both_fail_both_are_told(kafka: MemoryKafka) -> None:
     with pytest.raises(
         ShardpostError, match=r"no topic no-share_holders.*; .*no topic no-dead_letters"
     ):
-        pass_on.publish_and_send(broken, view)
+        results.publish_and_send(broken, view)

@@ -1,6 +1,6 @@
 """The order of position ids."""
 
-from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.as_of import position_sort_key
 
 
 def test_all_digit_ids_come_first_by_number_then_the_rest_by_code_point() -> None:

@@ -18,13 +18,12 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import latest_certain
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders import pruned_histories, rewritten_snapshot, superseded_records
-from shardpost.holders.holders_query import HoldersQuery, query_holders
-from shardpost.holders.job import COMPACT_POSITIONS
-from shardpost.holders.model.as_of import holders
-from shardpost.holders.model.position_id_order import position_sort_key
-from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders import pruned_histories, table_commits
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.model.as_of import holders, position_sort_key
+from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.pruned_histories import find, prune
+from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
@@ -72,7 +71,7 @@ def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
     at_once: int, bytes_at_once: int, batches: Sequence[Batch], horizons: Sequence[int]
 ) -> None:
     with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(superseded_records, "RECORDS_AT_ONCE", at_once)
+        patch.setattr(pruned_histories, "RECORDS_AT_ONCE", at_once)
         patch.setattr(pruned_histories, "BYTES_AT_ONCE", bytes_at_once)
         patch.setattr(pruned_histories, "PAUSE_SECONDS", 0)
         world = AppendedHistories(Settings(home=Path(home)))
@@ -176,7 +175,7 @@ def test_killed_at_any_step_all_is_there_and_the_next_run_goes_on(
     world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     before = keys(world)
-    at_step(monkeypatch, rewritten_files, rewritten_snapshot)(killed_at, killed)
+    at_step(monkeypatch, rewritten_files, table_commits)(killed_at, killed)
     with pytest.raises(Killed):
         pruned(world.settings, hour(5))
     assert keys(world) == before
@@ -283,7 +282,7 @@ def test_files_without_records_before_the_horizon_are_not_read(
     assert len(read) == 2
     assert len(paths(world)) == 4
     read.clear()
-    monkeypatch.setattr(superseded_records, "RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr(pruned_histories, "RECORDS_AT_ONCE", 1)
     find(world.settings, snapshots.current(world.settings), hour(9), {})
     assert len(read) == 2  # once, however many parts there are
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from shardpost.holders.model.published import Published, Watermarks
-from shardpost.holders.model.snapshot_run import SnapshotRun
+from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 
 RUNS = {1: "one", 2: "two", 3: "three"}
 AT = Published(SnapshotRun(2, "two"), None, low=10, end=20)

@@ -14,7 +14,7 @@ from shardpost import cli
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import SHARE_HOLDERS
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings, load, loading
 from tests.support.histories import SHARDS, START, Batch, close, country_of, put, write

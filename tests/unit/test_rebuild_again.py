@@ -11,7 +11,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, ShardpostError
 from shardpost.holders import publishing
-from shardpost.holders.model.tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
+from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS, VIEW
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.kafka.partitioning import partition_of
 from shardpost.rebuilds import drop, exchange, run, store

@@ -12,7 +12,7 @@ import pytest
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import (
+from shardpost.holders.model.view_tables import (
     CLIENTS,
     EXCHANGES,
     POSITIONS,

@@ -9,7 +9,7 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import POSITION_EVENTS
+from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.rebuilds import store
 from shardpost.rebuilds.arguments import Action, Order, tables_of
 from shardpost.rebuilds.begin import begun

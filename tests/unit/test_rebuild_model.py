@@ -8,7 +8,7 @@ import pytest
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.snapshot_rows import as_text, of_text
 from shardpost.errors import UsageError
-from shardpost.holders.model.tables import POSITION_EVENTS, POSITIONS, VIEW
+from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
 from shardpost.rebuilds.arguments import Action, Order, order_of_arguments, tables_of
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.model.rebuild import (

@@ -9,7 +9,7 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.tables import POSITIONS, SHARE_HOLDERS
+from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store
 from shardpost.rebuilds.arguments import Action, Order
 from shardpost.rebuilds.begin import begun

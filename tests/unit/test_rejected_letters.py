@@ -17,8 +17,8 @@ from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
-from shardpost.holders.model.rejected_places import HEADERS_BYTES, Place, place_ranges
-from shardpost.holders.model.tables import REJECTED_RECORDS
+from shardpost.holders.model.published import HEADERS_BYTES, Place, place_ranges
+from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.kafka import batches, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record

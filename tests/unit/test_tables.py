@@ -12,7 +12,7 @@ from shardpost import tables
 from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.holders.model.tables import REJECTED_RECORDS
+from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.settings import Settings
 from tests.support.histories import START, Batch, close, country_of, overwrite, put, snapshot, write
 

@@ -10,7 +10,7 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
-from shardpost.holders.model.tables import CLIENTS
+from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,

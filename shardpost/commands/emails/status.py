@@ -95,7 +95,7 @@ def _why_open(found: FoundWeek, client: str, reason: str) -> str:
 def _why_no_member(settings: Settings, audience: "FrozenWeek | EarlyAudience", client: str) -> str:
     from shardpost.commands.holders import unknown_client
     from shardpost.delta import snapshots
-    from shardpost.holders.known import knows_client
+    from shardpost.holders.queries import knows_client
 
     newest = snapshots.newest(settings)
     if newest is not None and not knows_client(settings, newest, client):

@@ -1,4 +1,8 @@
-"""Whose stock counts as of T, as SQL that Spark and DataFusion both read.
+"""The order of position ids in a holder's list: all-digit ids by number, then the rest.
+
+The same order as Spark columns, for the table and the mails, is ../spark/position_id_order.py.
+
+Whose stock counts as of T, as SQL that Spark and DataFusion both read.
 
 As of T (docs/compaction.md): of the records with a timestamp before T the latest per key wins
 (record_order.py), whatever order the timestamps have. Where the latest record of a key is before T,
@@ -12,9 +16,23 @@ from datetime import datetime
 
 from shardpost.delta.sql import text_literal, time_literal
 from shardpost.delta.table import Table
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
-from shardpost.holders.model.tables import EXCHANGE_EVENTS, EXCHANGES, POSITION_EVENTS, POSITIONS
+from shardpost.holders.model.view_tables import (
+    EXCHANGE_EVENTS,
+    EXCHANGES,
+    POSITION_EVENTS,
+    POSITIONS,
+)
+
+
+def position_sort_key(position_id: str) -> tuple[int, int, str, str]:
+    """Return the sort key: digits by number first, however many, then the rest by code point."""
+    if position_id.isascii() and position_id.isdigit():
+        digits = position_id.lstrip("0")
+        return (0, len(digits), digits, position_id)
+    return (1, 0, "", position_id)
+
 
 # The tables that the queries of this module read.
 RELATIONS: tuple[Table, ...] = (POSITION_EVENTS, POSITIONS, EXCHANGE_EVENTS, EXCHANGES)

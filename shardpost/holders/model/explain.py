@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from shardpost.holders.model.position_id_order import position_sort_key
+from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.record_order import Order, is_reconciled, is_retry
 from shardpost.kafka.coordinates import Coordinates
 

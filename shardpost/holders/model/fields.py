@@ -1,9 +1,27 @@
-"""The JSON fields of the inputs: names, types, and the columns of the tables that they become."""
+"""What a record of an input is: its kind, and the JSON fields of its value.
+
+The kinds of records in a history, as the column `kind` has them.
+
+The JSON fields of the inputs: names, types, and the columns of the tables that they become.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from shardpost.delta.table import Columns
+
+
+class RecordKind(StrEnum):
+    """Whether a record of an input sets its key, deletes it, or is undecodable and does neither.
+
+    RECONCILED is no record of the input: `compact --reconcile` deleted the key, since the record at
+    these coordinates, the latest that was read, was not in the topic any more.
+    """
+
+    UPSERT = "upsert"
+    TOMBSTONE = "tombstone"
+    REJECTED = "rejected"
+    RECONCILED = "reconciled"
 
 
 class FieldType(StrEnum):

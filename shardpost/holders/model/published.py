@@ -1,11 +1,46 @@
-"""What a partition of `share-holders` was published at, as it is committed with its records."""
+"""What a run leaves in Kafka, and its counts.
+
+For which snapshot something was done, such that restored tables are recognised.
+
+Tables that were restored from a copy give the numbers after it again: to other snapshots, which
+other runs make. So what is noted in Kafka has the run beside the number.
+
+What a partition of `share-holders` was published at, as it is committed with its records.
+
+The places of rejected records, and ranges of them that one transaction can hold.
+
+What one compaction did, in numbers.
+"""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shardpost.holders.model.snapshot_run import NONE, SnapshotRun
+from shardpost.delta.sql import text_literal
+from shardpost.kafka import batches
+
+
+class SnapshotRun(NamedTuple):
+    """The number of a snapshot, 0 of none, and the run that made it.
+
+    `run` is None where an older version noted it.
+    """
+
+    number: int
+    run: str | None = None
+
+    def is_in(self, runs: Mapping[int, str]) -> bool:
+        """Tell whether that snapshot is one of {number: run}, those of the tables.
+
+        If it is not, the tables were restored, and what was done since is not in them.
+        """
+        if self.number > max(runs, default=0):
+            return False
+        return self.run is None or runs.get(self.number, self.run) == self.run
+
+
+NONE = SnapshotRun(0)
 
 
 class Watermarks(NamedTuple):
@@ -80,3 +115,101 @@ class Published:
         """Return what it is at after a publication; `largest` is None if no list was too large."""
         known = [size for size in (self.largest, largest) if size is not None]
         return Published(at, min(known, default=None), self.low, end)
+
+
+# What a record with headers is taken for, besides key and value: Kafka bounds them by a megabyte,
+# and a letter keeps 32 kB.
+HEADERS_BYTES = 16 << 10
+
+
+class Place(NamedTuple):
+    """Where a rejected record stands among all: by the snapshot that read it, and coordinates."""
+
+    snapshot: int
+    topic: str
+    partition: int
+    offset: int
+
+    def sql_of_later(self) -> str:
+        """Return the condition of what stands after it."""
+        return self._sql_of_those(">")
+
+    def sql_of_earlier(self) -> str:
+        """Return the condition of what stands before it."""
+        return self._sql_of_those("<")
+
+    def _sql_of_those(self, beyond: str) -> str:
+        topic = text_literal(self.topic)
+        return (
+            f"(snapshot {beyond} {self.snapshot} OR (snapshot = {self.snapshot}"
+            f" AND (topic {beyond} {topic} OR (topic = {topic}"
+            f' AND ("partition" {beyond} {self.partition} OR ("partition" = {self.partition}'
+            f' AND "offset" {beyond} {self.offset}))))))'
+        )
+
+
+class PlaceRange(NamedTuple):
+    """The records from one place to another, both among them, and whether none come after them."""
+
+    first: Place
+    last: Place
+    is_last: bool
+
+    def sql(self) -> str:
+        """Return its condition; the numbers stand first, by which files are passed over."""
+        return (
+            f"snapshot BETWEEN {self.first.snapshot} AND {self.last.snapshot}"
+            f" AND NOT {self.first.sql_of_earlier()} AND NOT {self.last.sql_of_later()}"
+        )
+
+
+def place_ranges(records: Iterable[tuple[Place, int, int]]) -> Iterator[PlaceRange]:
+    """Yield ranges of records given in order as (place, bytes, number of headers).
+
+    A range has no more records and bytes than a batch (kafka/batches.py), or a single record.
+    """
+    first = last = None
+    count = size = 0
+    for place, bytes_, headers in records:
+        bytes_ += HEADERS_BYTES if headers else 0
+        is_full = count == batches.MAX_RECORDS or size + bytes_ > batches.MAX_BYTES
+        if first and last and is_full:
+            yield PlaceRange(first, last, is_last=False)
+            first, count, size = None, 0, 0
+        first, last = first or place, place
+        count, size = count + 1, size + bytes_
+    if first and last:
+        yield PlaceRange(first, last, is_last=True)
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """Records that a run rejected, retries that it read, and those that are now the latest.
+
+    Those `without_effect` are the other decodable ones. `reconciled` keys were closed, since their
+    topics do not hold them any more. Of `uncertain` keys good records may be lost: they were left
+    as they are, and `uncertain_keys` names the first of each topic.
+    """
+
+    rejected: int = 0
+    retries: int = 0
+    applied: int = 0
+    without_effect: int = 0
+    reconciled: int = 0
+    uncertain: int = 0
+    uncertain_keys: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+
+    def in_words(self) -> str:
+        """Return those that are not 0 as one line."""
+        words = {
+            "rejected": self.rejected,
+            "retries read": self.retries,
+            "retries applied": self.applied,
+            "retries without effect": self.without_effect,
+            "keys closed": self.reconciled,
+            "keys uncertain": self.uncertain,
+        }
+        return (
+            ", ".join(f"{count} {what}" for what, count in words.items() if count)
+            or "none rejected"
+        )

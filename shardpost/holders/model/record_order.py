@@ -11,7 +11,7 @@ can read any more.
 from dataclasses import dataclass
 
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.fields import RecordKind
 from shardpost.kafka.offset_ranges import Offsets
 from shardpost.kafka.partitioning import murmur2
 

@@ -1,20 +1,72 @@
-"""What all steps of one compaction share."""
+"""What all steps of one compaction share.
+
+Sums over frames.
+
+What the steps that update holders, and fold layers, need of the run that they are part of.
+
+What all steps of one compaction share.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.record_order import is_in_current_partition
-from shardpost.holders.model.tables import INPUTS, InputTables
 from shardpost.holders.model.unread import Unread
+from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.topic_names import TopicName
+
+
+def totals(frame: DataFrame, *expressions: str) -> list[int]:
+    """Return the sums of SQL expressions."""
+    found = frame.agg(*map(_sum, expressions)).first()
+    return [int(total) for total in found or ()]
+
+
+def _sum(expression: str) -> Column:
+    return F.coalesce(F.sum(F.expr(expression)), F.lit(0))
+
+
+class HoldersRun(Protocol):
+    """A run after the snapshot `last`, None of empty tables; it makes that of `number`.
+
+    `country` is whose stock counts from this run on, `shards` are the partitions of
+    `share-holders`; with `broadcast_keys` it is about a few keys.
+    """
+
+    @property
+    def settings(self) -> Settings: ...  # noqa: D102 - above
+
+    @property
+    def spark(self) -> SparkSession: ...  # noqa: D102
+
+    @property
+    def tables(self) -> TableWriter: ...  # noqa: D102
+
+    @property
+    def last(self) -> Snapshot | None: ...  # noqa: D102
+
+    @property
+    def number(self) -> int: ...  # noqa: D102
+
+    @property
+    def country(self) -> str: ...  # noqa: D102
+
+    @property
+    def shards(self) -> int: ...  # noqa: D102
+
+    @property
+    def broadcast_keys(self) -> bool: ...  # noqa: D102
+
 
 # Up to so many new records, their keys are broadcast rather than tables shuffled.
 MAX_BROADCAST_KEYS = 200_000

@@ -7,9 +7,7 @@ from importlib.metadata import version
 # What a record becomes is said by these modules of `shardpost.holders`, and by Spark.
 MODULES = (
     "model/fields.py",
-    "model/record_kind.py",
     "spark/decoding.py",
-    "spark/strict_json.py",
 )
 
 

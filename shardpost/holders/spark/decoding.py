@@ -1,4 +1,15 @@
-"""Decoding raw records into columns, strictly, in the JVM; undecodable ones keep their reason.
+"""Parsing JSON strictly with Spark's `from_json`, which forgives much if it is not asked otherwise.
+
+A value is parsed as the only element of an array, since Spark ignores whatever follows a JSON
+value. The array is the field of an object, for two reasons: only of an object can `from_json` say
+in a column (BROKEN) that something in it could not be parsed, where it would otherwise return what
+it made of the rest (`spark.sql.json.enablePartialResults` is on by default); and of text that
+begins with `{"` nobody guesses an encoding other than UTF-8.
+
+Of a field that is given twice the last counts. What RFC 8259 does not have is refused: comments,
+single quotes, leading zeros, `NaN`, escapes of any character, control characters in texts.
+
+Decoding raw records into columns, strictly, in the JVM; undecodable ones keep their reason.
 
 A value must be exactly one JSON object (strict_json.py) whose fields have the declared types
 (model/fields.py); the rules are those of docs/compaction.md.
@@ -13,9 +24,90 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.fields import Field, FieldType
-from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.spark import strict_json
+from shardpost.holders.model.fields import Field, FieldType, RecordKind
+
+# How deep objects and arrays may nest in a value, and how long a number may be.
+MAX_DEPTH = 1000
+MAX_NUMBER_LENGTH = 1000
+
+_VALUES, _BROKEN = "v", "broken"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _BROKEN,
+    "allowComments": "false",
+    "allowUnquotedFieldNames": "false",
+    "allowSingleQuotes": "false",
+    "allowNumericLeadingZeros": "false",
+    "allowNonNumericNumbers": "false",
+    "allowBackslashEscapingAnyCharacter": "false",
+    "allowUnquotedControlChars": "false",
+    "maxNestingDepth": str(MAX_DEPTH + 2),  # the object and the array around it
+    "maxNumLen": str(MAX_NUMBER_LENGTH),
+}
+# Escapes of UTF-16's surrogates, \ud800 to \udfff.
+_SURROGATE = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+
+# A number outside of texts, after all that is between it and the number before.
+_NUMBER = r'\G((?:[^"0-9-]|"(?:[^"\\]|\\.)*+")*+)(-?[0-9][0-9.eE+-]*+)'
+
+
+def parsed(text: Column, fields: str) -> Column:
+    """Return text parsed as objects with those fields, `a:STRING,b:VARIANT`; for what follows."""
+    array = F.concat(F.lit(f'{{"{_VALUES}":['), text, F.lit("]}"))
+    schema = f"{_VALUES} ARRAY<STRUCT<{fields}>>, {_BROKEN} STRING"
+    return F.from_json(array, schema, _OPTIONS)
+
+
+def is_one_object(found: Column) -> Column:
+    """Tell whether what was `parsed` is one object, provided that it does not `close_the_array`."""
+    values = found.getField(_VALUES)
+    is_one = F.size(values).eqNullSafe(F.lit(1)) & F.get(values, F.lit(0)).isNotNull()
+    return found.getField(_BROKEN).isNull() & is_one
+
+
+def field_of(found: Column, name: str) -> Column:
+    """Return a field of the first object that was `parsed`."""
+    return F.get(found.getField(_VALUES), F.lit(0)).getField(name)
+
+
+def may_close_the_array(text: Column) -> Column:
+    """Tell whether text has a bracket that could close the array that it is parsed in; few have."""
+    return F.contains(text, F.lit("]"))
+
+
+def closes_the_array(text: Column) -> Column:
+    """Tell whether text closes the array that it is parsed in.
+
+    What stands behind a value is then a bracket, or a comma and a value that is no name; neither
+    can follow a value in an object.
+    """
+    in_object = F.concat(F.lit(f'{{"{_VALUES}":'), text, F.lit("}"))
+    # A field of type STRING takes any value, and all others are skipped.
+    schema = f"{_VALUES} STRUCT<{_VALUES}: STRING>, {_BROKEN} STRING"
+    broken = F.from_json(in_object, schema, _OPTIONS).getField(_BROKEN)
+    return may_close_the_array(text) & broken.isNotNull()
+
+
+def with_numbers_quoted(text: Column) -> Column:
+    """Return JSON text with its numbers as texts, which Spark keeps as they were written."""
+    return F.regexp_replace(text, _NUMBER, '$1"$2"')
+
+
+def may_have_surrogates(text: Column) -> Column:
+    """Tell whether text may have escapes of surrogates; few have escapes by number at all."""
+    surrogate = F.contains(text, F.lit(r"\ud")) | F.contains(text, F.lit(r"\uD"))
+    return F.contains(text, F.lit(r"\u")) & surrogate
+
+
+def unpaired_surrogate(text: Column) -> Column:
+    r"""Return the first escape in JSON text that is half of a surrogate pair; "" if none is.
+
+    It is no character, and Spark makes a question mark of it: `\ud800` and `\ud801` would be one.
+    """
+    escapes = F.replace(text, F.lit("\\\\"), F.lit(" "))  # those that are no escaped backslash
+    return F.regexp_extract(F.regexp_replace(escapes, _PAIR, " "), _SURROGATE, 0)
+
 
 # The types that `schema_of_variant` gives for good values; a number may be a DECIMAL too.
 INEXACT_TYPES = ("DOUBLE", "FLOAT")
@@ -64,16 +156,16 @@ def _parsed(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...]) 
     Each value is parsed once, since Spark evaluates equal expressions of a projection once.
     """
     raw = raw.withColumnRenamed("key", "raw_key")
-    plain = strict_json.parsed(_text(), _schema(fields, PLAIN_TYPES))
+    plain = parsed(_text(), _schema(fields, PLAIN_TYPES))
     is_plain = F.coalesce(_is_plain(fields, plain), F.lit(False))
-    variants = strict_json.parsed(_text(), _schema(fields, dict.fromkeys(FieldType, "VARIANT")))
+    variants = parsed(_text(), _schema(fields, dict.fromkeys(FieldType, "VARIANT")))
     return raw.select(
         *("raw_key", "partition", "offset", "timestamp", "value", "headers"),
         *passed,
         is_plain.alias("is_plain"),
         *(_plain_value(field, plain).alias(_plain_name(field)) for field in fields),
         F.when(~is_plain, variants).alias("json"),
-        F.when(~is_plain, strict_json.closes_the_array(_text())).alias("closes_the_array"),
+        F.when(~is_plain, closes_the_array(_text())).alias("closes_the_array"),
     )
 
 
@@ -93,10 +185,10 @@ def _schema(fields: tuple[Field, ...], types: Mapping[FieldType, str]) -> str:
 def _is_plain(fields: tuple[Field, ...], plain: Column) -> Column:
     """Tell which records are good beyond doubt; null means no."""
     is_plain = F.is_valid_utf8(_key()) & (F.length(_key()) > 0) & F.is_valid_utf8(_text())
-    is_plain &= strict_json.is_one_object(plain) & ~strict_json.may_close_the_array(_text())
-    is_plain &= ~strict_json.may_have_surrogates(_text())
+    is_plain &= is_one_object(plain) & ~may_close_the_array(_text())
+    is_plain &= ~may_have_surrogates(_text())
     for field in fields:
-        value = strict_json.field_of(plain, field.name)
+        value = field_of(plain, field.name)
         is_plain &= _was_text(value) if field.type is FieldType.TEXT else value.isNotNull()
     return is_plain
 
@@ -108,7 +200,7 @@ def _was_text(value: Column) -> Column:
 
 
 def _plain_value(field: Field, plain: Column) -> Column:
-    return strict_json.field_of(plain, field.name).cast(field.column_type)
+    return field_of(plain, field.name).cast(field.column_type)
 
 
 def _plain_name(field: Field) -> str:
@@ -116,7 +208,7 @@ def _plain_name(field: Field) -> str:
 
 
 def _value(field: Field) -> Column:
-    return strict_json.field_of(F.col("json"), field.name)
+    return field_of(F.col("json"), field.name)
 
 
 def _column_value(field: Field) -> Column:
@@ -125,15 +217,13 @@ def _column_value(field: Field) -> Column:
     if field.type is not FieldType.NUMBER:
         return value
     is_inexact = F.schema_of_variant(_value(field)).isin(*INEXACT_TYPES)
-    as_written = strict_json.parsed(
-        strict_json.with_numbers_quoted(_text()), f"{field.name}:STRING"
-    )
-    return F.when(is_inexact, strict_json.field_of(as_written, field.name)).otherwise(value)
+    as_written = parsed(with_numbers_quoted(_text()), f"{field.name}:STRING")
+    return F.when(is_inexact, field_of(as_written, field.name)).otherwise(value)
 
 
 def _reason(fields: tuple[Field, ...]) -> Column:
-    is_object = strict_json.is_one_object(F.col("json")) & ~F.col("closes_the_array")
-    surrogate = strict_json.unpaired_surrogate(_text())
+    is_object = is_one_object(F.col("json")) & ~F.col("closes_the_array")
+    surrogate = unpaired_surrogate(_text())
     reason = (
         F.when(F.col("is_plain"), None)
         .when(F.col("raw_key").isNull(), "expected a key, found none")
@@ -143,7 +233,7 @@ def _reason(fields: tuple[Field, ...]) -> Column:
         .when(~F.is_valid_utf8(_text()), "expected a value in UTF-8, found other bytes")
         .when(~F.coalesce(is_object, F.lit(False)), _expected("one JSON object", _text()))
         .when(
-            strict_json.may_have_surrogates(_text()) & (surrogate != ""),
+            may_have_surrogates(_text()) & (surrogate != ""),
             _expected("surrogates in pairs", surrogate),
         )
     )

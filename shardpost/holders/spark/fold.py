@@ -1,4 +1,6 @@
-"""What a KTable does, as transforms: latest per key, adder and subtractor per client.
+"""The order of position ids (holders/model/position_id_order.py) as Spark columns.
+
+What a KTable does, as transforms: latest per key, adder and subtractor per client.
 
 Frames, in the terms of model/tables.py:
 - changes: one row per key whose latest record is new: the columns of the table of latest records,
@@ -12,9 +14,23 @@ With `broadcast_keys` the keys of new records, and what is known of them, are br
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
-from shardpost.holders.spark.position_id_order import order_of
+
+
+def order_of(position: Column) -> list[Column]:
+    """Return the columns to sort by, before the id itself: kind, length, digits.
+
+    All-digit ids come first, by number however long it is; the rest by code point.
+    """
+    is_number = position.rlike(r"\A[0-9]+\z")
+    digits = F.when(is_number, F.ltrim(position, F.lit("0"))).otherwise("")
+    return [
+        F.when(is_number, 0).otherwise(1).alias("kind"),
+        F.length(digits).alias("length"),
+        digits.alias("digits"),
+    ]
+
 
 # Below the partition, in one number with it.
 OFFSET_BITS = 48

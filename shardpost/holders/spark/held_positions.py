@@ -16,8 +16,8 @@ from shardpost.delta.query import at_snapshot, query, stream, version_at
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
-from shardpost.holders.model.tables import CLIENTS
-from shardpost.holders.spark.position_id_order import order_of
+from shardpost.holders.model.view_tables import CLIENTS
+from shardpost.holders.spark.fold import order_of
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
 

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta.table import Table
-from shardpost.holders.model.offset_ranges import ranges_to_read
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import layout_of
+from shardpost.holders.model.unread import ranges_to_read
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import decoded

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.holders.model.compacted_topics import UncertainKeys
-from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.model.tables import RETRY_NAMES
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.printable import one_line
 

@@ -13,8 +13,8 @@ from shardpost.delta import parquet_files, table_log
 from shardpost.delta.layers import Version, layered
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.tables import VIEW
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.table_commits import restore_table
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 

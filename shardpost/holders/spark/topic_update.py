@@ -1,14 +1,36 @@
-"""One input brought up to date: its history, then its table of latest records."""
+"""One input brought up to date, and the keys of which a good record may be lost.
 
+One input brought up to date: its history, then its table of latest records.
+
+Keys of which a good record may be lost, since an undecodable one came behind it.
+
+Kafka's cleaner deletes any record that a later one of its key supersedes, as soon as both are older
+than min.compaction.lag.ms. It does not look at values: a tombstone is gone long before
+delete.retention.ms if an undecodable record came behind it. Nothing but a hole shows that.
+
+A key is uncertain if all its new records are undecodable, one of them has a hole below it, and the
+cleaner may have been there. It has not if a record stands below that is superseded below, too.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
 
-from shardpost.holders.model import tables
+from shardpost.holders.model import view_tables
+from shardpost.holders.model.compacted_topics import LastLook, UncertainKeys
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
-from shardpost.holders.spark.corrections import Corrections
-from shardpost.holders.spark.history import Appended, append_corrections, append_originals
+from shardpost.holders.spark.history import (
+    Appended,
+    Corrections,
+    append_corrections,
+    append_originals,
+)
 from shardpost.holders.spark.latest import (
     Changes,
     changed_latest,
@@ -17,11 +39,13 @@ from shardpost.holders.spark.latest import (
 )
 from shardpost.holders.spark.reconciliation import close_superseded
 from shardpost.holders.spark.rejected_records import (
+    MAX_NAMED,
     rejected_of,
     report_rejected,
     report_without_effect,
 )
-from shardpost.kafka.offset_ranges import total_size
+from shardpost.kafka import offsets
+from shardpost.kafka.offset_ranges import OffsetRange, total_size
 from shardpost.steps import step
 
 
@@ -98,4 +122,77 @@ def keep_rejected(run: CompactionRun, update: TopicUpdate) -> None:
         return
     whole = rejected_of(update.new, update.source.topic)
     report_rejected(update.source.topic, update.rejected, whole)
-    run.tables.append(tables.REJECTED_RECORDS, whole)
+    run.tables.append(view_tables.REJECTED_RECORDS, whole)
+
+
+def uncertain_keys(
+    run: CompactionRun, update: TopicUpdate, last: LastLook, now: datetime
+) -> UncertainKeys:
+    """Return the keys of an input whose good records may be lost since the last look."""
+    topic = update.source.topic
+    ranges, compaction = run.unread.of_topic(topic), run.unread.compactions[topic]
+    has_holes = update.read < total_size(ranges)
+    if update.new is None or not (update.rejected and has_holes):
+        return UncertainKeys()
+    if not compaction.may_have_superseded(last, now):
+        return UncertainKeys()
+    suspect = undecodable_only(update.new, now - compaction.lag)
+    suspect = behind_holes(suspect, update.new, ranges).persist(StorageLevel.MEMORY_AND_DISK)
+    if not suspect.count():
+        return UncertainKeys()
+    visible = run.records_of(_visible_ranges(run, topic))
+    keys = maybe_cleaned(suspect, visible).select("key").distinct()
+    keys = keys.persist(StorageLevel.MEMORY_AND_DISK)
+    named = keys.orderBy("key").limit(MAX_NAMED).collect()
+    return UncertainKeys(keys.count(), [row["key"] for row in named])
+
+
+def undecodable_only(new: DataFrame, at_most: datetime) -> DataFrame:
+    """Return (key, partition, offset) of undecodable records with timestamps up to that time.
+
+    `new` are rows of a history. Those of keys that have a decodable record or correction among them
+    are left out: what came last of such a key is known.
+    """
+    is_rejected = F.col("kind") == RecordKind.REJECTED.value
+    decodable = new.where(~is_rejected).select("key")
+    has_key = F.col("key").isNotNull() & (F.col("key") != "")
+    is_old = F.col("retry_offset").isNull() & (F.col("timestamp") <= F.lit(at_most))
+    bad = new.where(is_rejected & has_key & is_old).select("key", "partition", "offset")
+    return bad.join(decodable, "key", "left_anti")
+
+
+def behind_holes(bad: DataFrame, new: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Return those of the records below which an offset of the ranges has no record.
+
+    `new` are rows of a history: all records of the ranges are among them.
+    """
+    firsts = [F.lit(n) for range_ in ranges for n in (range_.partition, range_.first)]
+    first = F.create_map(*firsts)[F.col("partition")]
+    below = F.row_number().over(Window.partitionBy("partition").orderBy("offset")) - 1
+    originals = new.where(F.col("retry_offset").isNull()).select("partition", "offset")
+    with_hole = originals.withColumn("below", below).where(F.col("offset") - first > F.col("below"))
+    return bad.join(with_hole.drop("below"), ["partition", "offset"], "left_semi")
+
+
+def maybe_cleaned(bad: DataFrame, visible: DataFrame) -> DataFrame:
+    """Return those of the records up to which the cleaner may have been.
+
+    Where two records of one key are still visible, it has not been beyond the second of them: it
+    would have deleted the first. `visible` is (key, partition, offset) of all that a topic holds.
+    """
+    before = F.lag("offset").over(Window.partitionBy("partition", "key").orderBy("offset"))
+    keyed = visible.where(F.col("key").isNotNull()).select("partition", "offset", "key")
+    second = keyed.withColumn("before", before).where(F.col("before").isNotNull())
+    dirty = second.groupBy("partition").agg(F.min("offset").alias("dirty_from"))
+    found = bad.join(F.broadcast(dirty), "partition", "left")
+    is_dirty = F.coalesce(F.col("dirty_from") <= F.col("offset"), F.lit(False))
+    return found.where(~is_dirty).drop("dirty_from")
+
+
+def _visible_ranges(run: CompactionRun, topic: str) -> list[OffsetRange]:
+    """Return all offsets of an input up to the ends of the run."""
+    counts = {topic: run.partitions[topic]}
+    marks = offsets.watermarks(run.settings, counts, committed=True)[topic]
+    ends = run.unread.ends[topic]
+    found = [OffsetRange(topic, number, low, ends[number]) for number, (low, _) in marks.items()]
+    return [range_ for range_ in found if range_.size > 0]

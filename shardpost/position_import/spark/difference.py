@@ -9,9 +9,8 @@ from pyspark.sql import functions as F
 
 from shardpost.delta.query import version_at
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.fields import POSITION_FIELDS
-from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.model.tables import POSITIONS
+from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
+from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.holders.spark.decoding import decoded
 from shardpost.position_import.model.plan import Change
 from shardpost.position_import.spark.import_rows import FIELD_COLUMNS

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.holders.spark import strict_json
+from shardpost.holders.spark import decoding
 
 BROKEN = "broken"
 _ROWS = "rows"
@@ -30,13 +30,11 @@ def json_rows(texts: DataFrame, names: Sequence[str], is_array: bool) -> DataFra
     schema = f"{_ROWS} ARRAY<STRUCT<{fields}>>, {BROKEN} STRING"
     text = F.col("text")
     inner = F.regexp_replace(text, r"^\[|\]$", "") if is_array else text
-    document = F.concat(
-        F.lit(f'{{"{_ROWS}":['), strict_json.with_numbers_quoted(inner), F.lit("]}")
-    )
+    document = F.concat(F.lit(f'{{"{_ROWS}":['), decoding.with_numbers_quoted(inner), F.lit("]}"))
     parsed = texts.select("text", F.from_json(document, schema, _OPTIONS).alias("parsed"))
     rows = F.col("parsed").getField(_ROWS)
     is_good = F.col("parsed").getField(BROKEN).isNull() & rows.isNotNull()
-    is_good &= strict_json.unpaired_surrogate(text) == ""
+    is_good &= decoding.unpaired_surrogate(text) == ""
     nothing = [F.lit(None).cast("string").alias(name) for name in names]
     broken = F.array(F.struct(*nothing, text.alias(BROKEN)))
     good = F.transform(rows, lambda row: _with_nothing_broken(row, names))

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
-from shardpost.holders.model.tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
+from shardpost.holders.model.view_tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
 
 HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
 NAMES = tuple(table.name for table in VIEW)

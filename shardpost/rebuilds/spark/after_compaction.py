@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 
 from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
-from shardpost.holders.compaction import compact
+from shardpost.holders.spark.compaction import compact
 from shardpost.locks import LockedError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.locked import rebuilding

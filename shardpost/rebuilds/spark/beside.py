@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.tables import VIEW
-from shardpost.holders.restore_tables import restore_table
+from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.spark.table_writer import LAYERED, TableWriter
+from shardpost.holders.table_commits import restore_table
 from shardpost.settings import Settings
 
 

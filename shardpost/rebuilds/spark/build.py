@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model import tables as t
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model import view_tables as t
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic

@@ -6,8 +6,8 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.holders.model.record_kind import RecordKind
-from shardpost.holders.model.tables import RETRY_NAMES, InputTables
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
 from shardpost.holders.spark.decoding import decoded
 from shardpost.rebuilds.spark.erased_records import is_erased
 from shardpost.spark.delta_files import columns_of

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from shardpost.delta.erased_rows import ERASED
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model.fields import RecordKind
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 

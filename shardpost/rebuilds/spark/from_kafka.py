@@ -11,8 +11,7 @@ from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
-from shardpost.holders.spark.corrections import read_corrections
-from shardpost.holders.spark.history import append_corrections, append_originals
+from shardpost.holders.spark.history import append_corrections, append_originals, read_corrections
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, total_size

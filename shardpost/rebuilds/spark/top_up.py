@@ -19,14 +19,13 @@ from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
-from shardpost.holders.model import tables as t
-from shardpost.holders.model.record_kind import RecordKind
+from shardpost.holders.model import view_tables as t
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.spark.compaction_run import totals
 from shardpost.holders.spark.decoder_id import decoder_with
-from shardpost.holders.spark.folding import fold_layers
-from shardpost.holders.spark.holder_updates import update_holders
-from shardpost.holders.spark.known_rows import frame_of
+from shardpost.holders.spark.holder_updates import fold_layers, update_holders
+from shardpost.holders.spark.latest import frame_of
 from shardpost.holders.spark.rejected_records import rejected_of
-from shardpost.holders.spark.totals import totals
 from shardpost.rebuilds.job import REBUILD_TABLES
 from shardpost.rebuilds.spark.beside import BesideRun, writer_beside
 from shardpost.rebuilds.spark.decoded_again import decoded_again

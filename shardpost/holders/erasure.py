@@ -20,10 +20,15 @@ from shardpost.delta.parquet_files import Change
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders import rejected_letters
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
-from shardpost.holders.job import COMPACT_POSITIONS
-from shardpost.holders.model.tables import CLIENT_EVENTS, CLIENTS, OF_CONTACTS, REJECTED_RECORDS
-from shardpost.holders.rewritten_snapshot import Rewrites, commit_rewritten
+from shardpost.holders.model.view_tables import (
+    CLIENT_EVENTS,
+    CLIENTS,
+    OF_CONTACTS,
+    REJECTED_RECORDS,
+)
+from shardpost.holders.table_commits import Rewrites, commit_rewritten
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 
@@ -35,7 +40,7 @@ def rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
     """Return {folder: rows} that have the contact, of what may be read; {} before the first."""
     found: dict[str, int] = {}
     for view, tables in reversed(_readable(settings)):
-        found |= find(settings, view, client, tables)[1]
+        found |= find_contact(settings, view, client, tables)[1]
     return found
 
 
@@ -51,14 +56,16 @@ def erase_contact(settings: Settings, client: str, at: datetime) -> dict[str, in
         counts = rows_with_contact(settings, client)
         if counts:
             last = snapshots.current(settings)
-            rewrites, _ = find(settings, last, client, OF_CONTACTS)
+            rewrites, _ = find_contact(settings, last, client, OF_CONTACTS)
             if REJECTED_RECORDS in rewrites:
                 rejected_letters.send(settings, last)
             commit_rewritten(settings, last, rewrites, at, erased_in=last.number + 1)
     return counts
 
 
-def find(settings: Settings, view: Snapshot, client: str, tables: Collection[Table]) -> Erasable:
+def find_contact(
+    settings: Settings, view: Snapshot, client: str, tables: Collection[Table]
+) -> Erasable:
     """Return how the contact leaves some tables of a view, and how many rows have it."""
     masks = _masks(settings, client)
     keys: dict[Table, str | bytes] = {

@@ -1,9 +1,20 @@
-"""One compaction: from offset ranges to new versions of all tables, and their snapshot.
+"""One compaction: read exactly what is new, write every table, commit, publish.
+
+One compaction: from offset ranges to new versions of all tables, and their snapshot.
 
 Each input, side by side: read and decode, append to its history, latest per key, what that
 changes; in a run that reconciles, then close what the topic does not hold any more. Then the
 holders, by what changed of the positions; then the counts; then tables are folded whose layer has
 become large.
+
+Catch up with the input topics, commit one snapshot, publish the changes of the holders.
+
+Read: exactly the offsets after the last snapshot, retries too. Transform: decode, fold, adder and
+subtractor. Write: every table, then the row in `snapshots` that makes all of it visible, then the
+difference to `share-holders`, and rejected records to `dead-letters`.
+
+A reconciliation does the same, and closes what the inputs do not hold any more: tombstones were
+lost, or a topic was recreated.
 """
 
 import logging
@@ -18,17 +29,20 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from shardpost import __version__
+from shardpost import __version__, locks
+from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders.job import COMPACT_POSITIONS
+from shardpost.holders import inputs, nothing_new
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
-from shardpost.holders.model.run_counts import RunCounts
+from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
+from shardpost.holders.nothing_new import explain_outage, report_look, with_attention
+from shardpost.holders.results import publish_results
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
-from shardpost.holders.spark.corrections import read_corrections
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
-from shardpost.holders.spark.folding import fold_layers
-from shardpost.holders.spark.holder_updates import update_holders
+from shardpost.holders.spark.history import read_corrections
+from shardpost.holders.spark.holder_updates import fold_layers, update_holders
 from shardpost.holders.spark.latest import Changes
 from shardpost.holders.spark.rejected_records import report_uncertain
 from shardpost.holders.spark.table_writer import TableWriter
@@ -36,12 +50,14 @@ from shardpost.holders.spark.topic_update import (
     TopicUpdate,
     keep_rejected,
     reconciled,
+    uncertain_keys,
     update_topic,
 )
-from shardpost.holders.spark.uncertain_keys import uncertain_keys
 from shardpost.settings import Settings
 from shardpost.spark import client_source, kafka_source, session
+from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import ReadRanges
+from shardpost.steps import step
 
 log = logging.getLogger(__name__)
 
@@ -195,3 +211,32 @@ def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int
         before.held + change.held,
         before.rejected + rejected,
     )
+
+
+def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
+    """Run one compaction under its lock, after any that is running: `lock_wait` at most.
+
+    NEEDS_ATTENTION if a list was too large to be published, if share-holders is not compacted only,
+    if open transactions hide records, and if a reconciliation left keys as they are that may have
+    lost records. An error says how far the run came: nothing was changed, or the snapshot is
+    committed and what is left to do.
+    """
+    name = COMPACT_POSITIONS.name
+    lock = locks.exclusive(settings, name, name, wait=settings.lock_wait)
+    with lock, explain_outage(settings):
+        return _compact(settings, reconcile)
+
+
+def _compact(settings: Settings, reconcile: bool) -> JobResult:
+    look, unread = inputs.look(settings, reconcile=reconcile)
+    if nothing_new.is_nothing_new(settings, look, unread):
+        return nothing_new.keep_snapshot(settings, look, unread)
+    report_look(look, unread)
+    step("read")
+    latest, done = build_snapshot(settings, look, unread)
+    inputs.require_same(settings, unread)
+    step("commit")
+    snapshots.commit(settings, latest)
+    counts = latest.counts.in_words(), done.in_words()
+    log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
+    return with_attention(publish_results(settings, latest, unread, done, changed=True), unread)

@@ -8,7 +8,7 @@ from typing import Any
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
 from shardpost.holders import publishing, rejected_letters
-from shardpost.holders.model.run_counts import RunCounts
+from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.publishing import Publication
 from shardpost.kafka import offsets
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 GROUP = "shardpost-compaction"
 
 
-def pass_on(
+def publish_results(
     settings: Settings, latest: Snapshot, unread: Unread, done: RunCounts, *, changed: bool
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.

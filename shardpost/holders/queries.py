@@ -1,0 +1,227 @@
+"""What people ask of one snapshot, without a JVM: who is known, who holds, and why.
+
+Which clients and positions a snapshot knows at all: those of which a record was read; no JVM.
+
+Who holds at one snapshot: from share_holders, or as of a time from history; no JVM.
+
+The records that `explain` replays: those of one client's positions, from history; no JVM.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.sql import text_literal
+from shardpost.delta.table import Table
+from shardpost.errors import UsageError
+from shardpost.holders.model import as_of
+from shardpost.holders.model.as_of import position_sort_key
+from shardpost.holders.model.explain import ExchangeRecord, PositionRecord, Transition, explain
+from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.record_order import order_of
+from shardpost.holders.model.view_tables import (
+    CLIENT_EVENTS,
+    EXCHANGE_EVENTS,
+    POSITION_EVENTS,
+    RETRY_NAMES,
+    SHARE_HOLDERS,
+)
+from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.partitioning import partition_of
+from shardpost.settings import Settings
+
+
+def knows_client(settings: Settings, snapshot: Snapshot, client: str) -> bool:
+    """Tell whether the snapshot has a decodable record of a client, or of a position of it.
+
+    Of one before the last erasure only the positions are known.
+    """
+    return _has(settings, snapshot, POSITION_EVENTS, "client", client) or (
+        snapshot.has_contacts and _has(settings, snapshot, CLIENT_EVENTS, "key", client)
+    )
+
+
+def knows_position(settings: Settings, snapshot: Snapshot, position: str) -> bool:
+    """Tell whether the snapshot has a decodable record of a position."""
+    return _has(settings, snapshot, POSITION_EVENTS, "key", position)
+
+
+def _has(settings: Settings, snapshot: Snapshot, table: Table, column: str, value: str) -> bool:
+    sql = (
+        f"SELECT 1 FROM {table.name} h WHERE h.kind <> {text_literal(RecordKind.REJECTED)}"  # noqa: S608
+        f" AND h.{column} = {text_literal(value)} LIMIT 1"
+    )
+    return bool(query(settings, sql, at_snapshot(snapshot, table)).num_rows)
+
+
+# client -> ids of the positions that count, in the order of model/position_id_order.py
+Holders = dict[str, list[str]]
+
+_LATEST = """
+SELECT s.client, s.positions FROM share_holders s WHERE {conditions} ORDER BY s.client
+"""
+_AS_OF = "SELECT t.client, t.positions FROM ({holders}) t WHERE {condition} ORDER BY t.client"
+
+
+@dataclass(frozen=True)
+class HoldersQuery:
+    """Which holders: of one client or all, of one shard or all, as of a time or the latest."""
+
+    client: str | None = None
+    shard: int | None = None
+    as_of: datetime | None = None
+
+
+def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
+    """Return who holds, by client; UsageError for a shard that does not exist.
+
+    ShardpostError for a time of which the history was pruned.
+    """
+    shards = snapshot.shards
+    if wanted.shard is not None and not 0 <= wanted.shard < shards:
+        raise UsageError(f"shard {wanted.shard}: expected 0 to {shards - 1}")
+    if wanted.as_of is None:
+        return _latest(settings, snapshot, wanted)
+    found = _as_of(settings, snapshot, wanted, wanted.as_of)
+    if wanted.shard is None:
+        return found
+    return {c: ids for c, ids in found.items() if partition_of(c, shards) == wanted.shard}
+
+
+def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
+    conditions = ["cardinality(s.positions) > 0"]
+    if wanted.client is not None:
+        conditions.append(f"s.client = {text_literal(wanted.client)}")
+    if wanted.shard is not None:
+        conditions.append(f"s.shard = {wanted.shard}")
+    sql = _LATEST.format(conditions=" AND ".join(conditions))
+    return _by_client(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)))
+
+
+def _as_of(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery, at: datetime) -> Holders:
+    snapshot.require_history(at)
+    condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
+    sql = _AS_OF.format(holders=as_of.holders(snapshot.country, at), condition=condition)
+    found = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
+    return {client: sorted(ids, key=position_sort_key) for client, ids in found.items()}
+
+
+def _by_client(found: pa.Table) -> Holders:
+    """Return rows (client, positions) as a dict; from whole columns, which is faster."""
+    clients = found["client"].to_pylist()
+    lists = found["positions"].combine_chunks()
+    ids = lists.values.to_pylist()
+    bounds = lists.offsets.to_pylist()
+    return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
+
+
+_RECORD = ", ".join(
+    f"h.{name}"
+    for name in (
+        "key",
+        "seq",
+        "snapshot",
+        "kind",
+        '"partition"',
+        "offset",
+        "timestamp",
+        *RETRY_NAMES,
+    )
+)
+_DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
+# More keys than that are asked for by a subquery: at tens of thousands of literals DataFusion's
+# parser overflows its stack.
+KEYS_LISTED = 1_000
+# Of longer lists DataFusion compares nothing with the bounds of row groups and pages.
+KEYS_IN_A_LIST = 20
+_KEYS = """
+SELECT DISTINCT c.key FROM position_events c WHERE {condition}
+"""
+_POSITIONS = f"""
+SELECT {_RECORD}, h.client, h.exchange FROM position_events h
+WHERE {_DECODABLE} AND ({{of_keys}})
+"""  # noqa: S608 - constants
+_EXCHANGES = f"""
+SELECT {_RECORD}, h.country FROM exchange_events h WHERE {_DECODABLE}
+"""  # noqa: S608 - constants
+
+
+def explanation(
+    settings: Settings, snapshot: Snapshot, client: str, position: str | None
+) -> list[Transition]:
+    """Return what put or took each position of the client, or that one; [] if it never had any."""
+    positions = _positions(settings, snapshot, client, position)
+    if not positions:
+        return []
+    exchanges = _exchanges(settings, snapshot, {record.exchange for record in positions})
+    return explain(client, positions, exchanges, snapshot.country)
+
+
+def _positions(
+    settings: Settings, snapshot: Snapshot, client: str, position: str | None
+) -> list[PositionRecord]:
+    """Return all decodable records of the positions that were ever the client's."""
+    condition = f"c.client = {text_literal(client)}"
+    if position is not None:
+        condition += f" AND c.key = {text_literal(position)}"
+    topic = settings.topic("positions")
+    return [
+        PositionRecord(**_record(row, topic), client=row["client"], exchange=row["exchange"])
+        for row in _rows_of_positions(settings, snapshot, condition)
+    ]
+
+
+def _rows_of_positions(
+    settings: Settings, snapshot: Snapshot, condition: str
+) -> list[dict[str, Any]]:
+    """Return the records of the keys of which any record meets the condition.
+
+    By two queries: all columns are then read only of the row groups and pages that may have a key.
+    """
+    history = OpenedTables(settings, at_snapshot(snapshot, POSITION_EVENTS))
+    select = _KEYS.format(condition=condition)
+    keys = sorted(row["key"] for row in history.rows(select))
+    if not keys:
+        return []
+    of_keys = f"h.key IN ({select})" if len(keys) > KEYS_LISTED else _in_lists(keys)
+    return history.rows(_POSITIONS.format(of_keys=of_keys))
+
+
+def _in_lists(keys: list[str]) -> str:
+    literals = [text_literal(key) for key in keys]
+    starts = range(0, len(keys), KEYS_IN_A_LIST)
+    lists = (", ".join(literals[at : at + KEYS_IN_A_LIST]) for at in starts)
+    return " OR ".join(f"h.key IN ({one})" for one in lists)
+
+
+def _exchanges(
+    settings: Settings, snapshot: Snapshot, codes: set[str | None]
+) -> list[ExchangeRecord]:
+    topic = settings.topic("exchanges")
+    return [
+        ExchangeRecord(**_record(row, topic), country=row["country"])
+        for row in rows(settings, _EXCHANGES, at_snapshot(snapshot, EXCHANGE_EVENTS))
+        if row["key"] in codes
+    ]
+
+
+def _record(row: dict[str, Any], topic: str) -> dict[str, Any]:
+    """Return the fields of a HistoryRecord."""
+    retry_offset: int | None = row["retry_offset"]
+    coordinates = (
+        Coordinates(topic, row["partition"], row["offset"])
+        if retry_offset is None
+        else Coordinates(row["retry_topic"], row["retry_partition"], retry_offset)
+    )
+    return {
+        "key": row["key"],
+        "order": order_of(row["seq"], row["snapshot"], retry_offset, row["kind"]),
+        "snapshot": row["snapshot"],
+        "coordinates": coordinates,
+        "timestamp": row["timestamp"],
+    }

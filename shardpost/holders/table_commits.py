@@ -1,0 +1,89 @@
+"""What a crashed run left is undone; a snapshot is committed with the content of the last one.
+
+Undoing what a crashed compaction left: tables are restored to the last snapshot's versions.
+
+A run writes all tables before it commits the snapshot that names their versions. A table whose
+newest version is another one was written by a run that did not come to its commit.
+
+A snapshot with the content of the last one, but for files that are written anew; no JVM.
+
+By the protocol of a compaction, whose lock the caller holds: what an interrupted run left is undone
+first, then files and tables are written, and at last the row in `snapshots` makes all of it
+visible. A run that is killed has changed nothing that anybody reads.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from shardpost import __version__
+from shardpost.delta import snapshots, table_log
+from shardpost.delta.parquet_files import Change
+from shardpost.delta.rewritten_files import commit_files
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
+from shardpost.holders.model.view_tables import VIEW
+from shardpost.settings import Settings
+from shardpost.steps import step
+
+log = logging.getLogger(__name__)
+
+
+def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> int:
+    """Create a table, or restore it to the version of the last snapshot; return its version now."""
+    table = last.located(table) if last else table
+    committed = last.tables.get(table.name, 0) if last else 0  # a table is created as version 0
+    newest = table_log.newest_version(settings, table)
+    if newest is None and committed:
+        raise ShardpostError(
+            f"no table {table.path} in {settings.tables_root}: snapshot"
+            f" {last.number if last else 0} is of its version {committed}; restore it from a"
+            " backup, or compact into empty tables (another SHARDPOST_TABLES) and an empty"
+            " topic share-holders (another SHARDPOST_TOPIC_SHARE_HOLDERS)"
+        )
+    if newest is None:
+        table_log.create(settings, table, settings.snapshot_days)
+        return 0
+    if newest != committed:
+        log.info(
+            "%s: restoring version %d: an interrupted run left version %d",
+            *(table.path, committed, newest),
+        )
+        newest = table_log.restore(settings, table, committed)
+    return table_log.bring_up_to_date(settings, table, newest)
+
+
+# {table: {path of a file that is written anew: how its rows change}}
+Rewrites = Mapping[Table, Mapping[str, Change]]
+
+
+def commit_rewritten(
+    settings: Settings, last: Snapshot, rewrites: Rewrites, at: datetime, **changes: Any
+) -> Snapshot:
+    """Write files of the newest snapshot's tables anew; commit, and return, the one after it.
+
+    `changes` are fields of the snapshot. ConflictError, or VersionExistsError, if another run was
+    first: then nothing is committed.
+    """
+    run = str(uuid.uuid4())
+    step("restore tables")
+    versions = {table.name: restore_table(settings, table, last) for table in VIEW}
+    for table, files in rewrites.items():
+        there, version = last.located(table), versions[table.name]
+        versions[table.name] = commit_files(settings, there, version, files, run)
+    made = replace(
+        last,
+        number=last.number + 1,
+        committed_at=max(at, last.committed_at),
+        tables=versions,
+        code_version=__version__,
+        run=run,
+        **changes,
+    )
+    step("commit snapshot")
+    snapshots.commit(settings, made)
+    return made
