@@ -38,9 +38,8 @@ from shardpost.orchestration import (
     in_words,
     require_known,
 )
-from shardpost.rebuilds.arguments import Action, Order, tables_of
-from shardpost.rebuilds.job import REBUILD_TABLES
 from shardpost.rebuilds.model.rebuild import Source
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, Order, tables_of
 from shardpost.shares import parse_share
 
 log = logging.getLogger(__name__)
@@ -128,7 +127,7 @@ def build_arguments(context: Context) -> list[str]:
 @in_words()
 def diff(built: dict[str, Any]) -> dict[str, Any]:
     """Return the counts, some samples, and what a person is asked."""
-    from shardpost.rebuilds.model.question import question, samples
+    from shardpost.rebuilds.model.difference import question, samples
     from shardpost.rebuilds.sides import compared
     from shardpost.settings import load
 
@@ -192,7 +191,7 @@ def give_up(ti: Any = None, params: Any = None, dag_run: Any = None) -> dict[str
 
 
 def _dropped(number: int, by: str, why: str | None, *, even_in_use: bool) -> dict[str, Any]:
-    from shardpost.rebuilds import give_up as module
+    from shardpost.rebuilds import drop as module
     from shardpost.settings import load
 
     rebuild, removed = module.give_up(load(), by, why or "", number, even_in_use=even_in_use)

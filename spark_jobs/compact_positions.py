@@ -8,9 +8,8 @@ are brought to the same snapshot.
 """
 
 from shardpost.rebuilds.run import SparkWork
-from shardpost.rebuilds.spark.after_compaction import compact_and_top_up
 from shardpost.rebuilds.spark.build import build
-from shardpost.rebuilds.spark.top_up import top_up
+from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
 from shardpost.spark import job
 from shardpost.spark.job_arguments import job_parser
 

@@ -19,8 +19,8 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import erasure as holders_erasure
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError, exclusive
-from shardpost.rebuilds import erased_contacts as tables_beside
-from shardpost.rebuilds.locked import rebuilding
+from shardpost.rebuilds import erasure as tables_beside
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topic_names import TopicName

@@ -67,10 +67,10 @@ def read(settings: Settings) -> Views:
     is given up in between, and what is swapped after that is made of what these rows name, by files
     for later versions than theirs.
     """
-    rebuilds = store.list_all(settings)
+    rebuilds = store.list_rebuilds(settings)
     for _ in range(MOST_READS):
         found = snapshots.list_all(settings)
-        again = store.list_all(settings)
+        again = store.list_rebuilds(settings)
         if again == rebuilds:
             return Views(found, rebuilds)
         rebuilds = again

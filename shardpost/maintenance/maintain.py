@@ -20,7 +20,7 @@ from shardpost.locks import LockedError, exclusive
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.planning import plan
 from shardpost.rebuilds.drop import remove_unnamed
-from shardpost.rebuilds.locked import rebuilding
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
 

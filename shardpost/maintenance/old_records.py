@@ -13,7 +13,7 @@ from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.locks import LockedError
 from shardpost.maintenance.model.plan import in_bytes
 from shardpost.rebuilds.drop import OpenRebuildError, require_none
-from shardpost.rebuilds.locked import rebuilding
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
 

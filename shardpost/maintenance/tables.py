@@ -20,7 +20,7 @@ from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.maintenance.model.log_entries import commits_since
 from shardpost.measurements.model.tables import MEASUREMENTS
-from shardpost.rebuilds.model.tables import REBUILDS
+from shardpost.rebuilds.model.rebuild import REBUILDS
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week_tables import (
     AUDIENCES,

@@ -1,18 +1,81 @@
-"""Giving up the tables beside those in use, and removing them from the disk."""
+"""Giving up the tables beside those in use, on record, and removing them from the disk.
 
-from collections.abc import Callable, Collection
+What was decided about a rebuild, on record in the topic `decisions`, as `rebuild/<number>`.
+
+Giving up the tables beside those in use, and removing them from the disk.
+
+Giving up the tables of a rebuild that are not in use, as somebody decided, on record.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Decision, Kind
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
+from shardpost.kafka.transactions import Transactions
 from shardpost.rebuilds import store
-from shardpost.rebuilds.locked import rebuilding
 from shardpost.rebuilds.model.rebuild import Rebuild, State
+from shardpost.rebuilds.rebuild_job import Order
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
+
+Headers = Mapping[str, bytes]
+
+
+def record(
+    settings: Settings, order: Order, rebuild: Rebuild, snapshot: int, *, again: bool = False
+) -> None:
+    """Put a swap, either way, on record.
+
+    `again` if an earlier run may have done so for that snapshot: it is there once then.
+    """
+    decision = _decision(rebuild, Kind.SWAPPED, order.by, order.why)
+    headers = {"action": str(order.action).encode(), "snapshot": str(snapshot).encode()}
+    with closing(_transactions(settings, decision, "the tables are swapped")) as transactions:
+        transactions.open()
+        if not (again and _is_on_record(settings, decision, headers, rebuild.started_at)):
+            transactions.write([decisions_topic.written(settings, decision, headers)])
+
+
+def record_drop(settings: Settings, rebuild: Rebuild, by: str, why: str) -> None:
+    """Put a drop on record, once; it is carried out afterwards."""
+    decision, headers = _decision(rebuild, Kind.DISCARDED, by, why), {"action": b"drop"}
+    with closing(_transactions(settings, decision, "nothing is dropped")) as transactions:
+        transactions.open()
+        if not _is_on_record(settings, decision, headers, rebuild.started_at):
+            transactions.write([decisions_topic.written(settings, decision, headers)])
+
+
+def _decision(rebuild: Rebuild, kind: Kind, by: str, why: str) -> Decision:
+    return Decision(f"rebuild/{rebuild.number}".encode(), kind, by, datetime.now(UTC), why)
+
+
+def _transactions(settings: Settings, decision: Decision, done: str) -> Transactions:
+    about = decision.about.decode()
+    return Transactions(
+        settings,
+        f"{settings.topic('decisions')}/{about}",
+        fenced=f"somebody else decides about {about}, too; {done}",
+        failed=f"the decision cannot be written ({{reason}}): {done}, and nothing is on record",
+    )
+
+
+def _is_on_record(
+    settings: Settings, decision: Decision, headers: Headers, since: datetime
+) -> bool:
+    since = since.replace(microsecond=0)  # the times of decisions are of whole seconds
+    return any(
+        (found.about, of_it) == (decision.about, headers)
+        for found, of_it in decisions_topic.list_since(settings, since)
+    )
 
 
 class OpenRebuildError(ShardpostError):
@@ -53,7 +116,7 @@ def remove_unnamed(settings: Settings) -> list[str]:
 
     The caller holds the lock of rebuilds: without it, a rebuild could be swapped meanwhile.
     """
-    found = unnamed(settings, snapshots.list_all(settings), store.list_all(settings))
+    found = unnamed(settings, snapshots.list_all(settings), store.list_rebuilds(settings))
     for table in found:
         stored_files.remove_all(settings, table)
     return [table.path for table in found]
@@ -96,3 +159,17 @@ def require_none(settings: Settings, what: str) -> None:
             f"{what}: not while the tables of rebuild {found.number} are beside those in use: drop"
             " them with `shardpost rebuild drop`"
         )
+
+
+def give_up(
+    settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
+) -> tuple[Rebuild, list[str]]:
+    """Drop a rebuild as `drop` does, by whom and why on record; return what `drop` returns.
+
+    Killed in between, it is on record, and there: dropped again, it is on record once.
+    """
+
+    def decide(found: Rebuild) -> None:
+        record_drop(settings, found, by, why)
+
+    return drop(settings, number, even_in_use=even_in_use, decide=decide)

@@ -1,10 +1,14 @@
-"""The rows of the table `rebuilds`; no JVM.
+"""The locks of rebuilds: one run at a time writes tables beside those in use.
+
+The rows of the table `rebuilds`; no JVM.
 
 A row is the commit point of tables that are beside those in use: a file that no row and no snapshot
 names was written by a run that was killed.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,18 +19,40 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.snapshot_rows import as_text, of_text
 from shardpost.errors import ShardpostError
-from shardpost.rebuilds.model.rebuild import Progress, Rebuild, Source, State
-from shardpost.rebuilds.model.tables import REBUILDS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.locks import exclusive
+from shardpost.rebuilds.model.rebuild import REBUILDS, Progress, Rebuild, Source, State
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
 
+LOCK = "rebuild"
+
+
+@contextmanager
+def rebuilding(settings: Settings, *, wait: float = 0) -> Iterator[None]:
+    """Hold the lock of rebuilds; LockedError beside another run that writes their tables.
+
+    A compaction holds it for the seconds of a top-up: `wait` for that.
+    """
+    with exclusive(settings, LOCK, "a run of the rebuild", wait=wait):
+        yield
+
+
+@contextmanager
+def compacting(settings: Settings) -> Iterator[None]:
+    """Hold the lock of the compaction, after any that is running: `lock_wait` at most."""
+    name = COMPACT_POSITIONS.name
+    with exclusive(settings, name, name, wait=settings.lock_wait):
+        yield
+
+
 SCHEMA = arrow_schema(REBUILDS)
 NUMBER = "rebuild"
 
 
-def list_all(settings: Settings) -> list[Rebuild]:
+def list_rebuilds(settings: Settings) -> list[Rebuild]:
     """Return all rebuilds, the oldest first."""
     if not exists(settings, REBUILDS):
         return []
@@ -36,7 +62,7 @@ def list_all(settings: Settings) -> list[Rebuild]:
 
 def current(settings: Settings) -> Rebuild | None:
     """Return the rebuild whose tables are there, in use or beside; None if there is none."""
-    return next((one for one in reversed(list_all(settings)) if one.is_open), None)
+    return next((one for one in reversed(list_rebuilds(settings)) if one.is_open), None)
 
 
 def require_current(settings: Settings, number: int | None = None) -> Rebuild:
@@ -56,7 +82,7 @@ def require_current(settings: Settings, number: int | None = None) -> Rebuild:
 
 def get(settings: Settings, number: int) -> Rebuild:
     """Return the rebuild of a number; ShardpostError if there is none."""
-    found = next((one for one in list_all(settings) if one.number == number), None)
+    found = next((one for one in list_rebuilds(settings) if one.number == number), None)
     if found is None:
         raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` has all")
     return found

@@ -18,9 +18,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
 from shardpost.orchestration import ANSWER, approval
-from shardpost.rebuilds import give_up, sides
-from shardpost.rebuilds.arguments import Action, order_of_arguments
+from shardpost.rebuilds import drop, sides
 from shardpost.rebuilds.model.difference import Difference, Differences
+from shardpost.rebuilds.rebuild_job import Action, order_of_arguments
 from shardpost.settings import Settings
 
 AS_DECLARED = {
@@ -218,7 +218,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         found.append((by, why, number, even_in_use))
         return SimpleNamespace(number=number), ["positions.3"]
 
-    monkeypatch.setattr(give_up, "give_up", dropped)
+    monkeypatch.setattr(drop, "give_up", dropped)
     return found
 
 

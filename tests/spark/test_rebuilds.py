@@ -22,16 +22,15 @@ from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.holders.spark import decoder_id
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka import clients
-from shardpost.rebuilds import begin, store
 from shardpost.rebuilds import drop as dropping
-from shardpost.rebuilds.arguments import Action
-from shardpost.rebuilds.job import REBUILD_TABLES
+from shardpost.rebuilds import run, store
 from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import Source, Standing
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action
 from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.sides import compared
-from shardpost.rebuilds.spark import build, decoded_again, units
+from shardpost.rebuilds.spark import beside, build, histories
 from shardpost.rebuilds.spark import top_up as top_up_module
 from shardpost.settings import Settings
 from tests.support.compacting import agree, held
@@ -128,7 +127,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
 ) -> None:
     settings = fresh()
     stream, model = Stream(settings), Model()
-    monkeypatch.setattr(begin, "_require_decoder", lambda *_: None)  # it is another one each time
+    monkeypatch.setattr(run, "_require_decoder", lambda *_: None)  # it is another one each time
     for number, (records, actions) in enumerate(history):
         stream.send(records)
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
@@ -251,7 +250,7 @@ def test_a_history_that_this_decoder_made_is_copied(
     assert own is not None
     with monkeypatch.context() as patch:
         if is_known:
-            patch.setattr(decoded_again, "decoded", None)  # nothing is decoded
+            patch.setattr(histories, "decoded", None)  # nothing is decoded
         else:
             patch.setattr(build, "decoder_id", lambda: "another")
         start(settings)
@@ -275,7 +274,7 @@ def test_only_the_parts_from_the_first_that_changed_are_decoded_again(
     settings = stream.settings
     stream.send([position("4", "client1", "NASDAQ")])  # a file of its own
     compacted(settings)
-    monkeypatch.setattr(units, "RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr(beside, "RECORDS_AT_ONCE", 1)
     mended(monkeypatch)
     before = history(settings)
     start(settings)
@@ -321,7 +320,7 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
             }
         )
 
-    monkeypatch.setattr(decoded_again, "decoded", other)
+    monkeypatch.setattr(histories, "decoded", other)
     for module in (build, decoder_id):
         monkeypatch.setattr(module, "decoder_id", lambda: "mended")
 
@@ -367,8 +366,8 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = stream.settings
-    monkeypatch.setattr(units, "RECORDS_AT_ONCE", 3)
-    monkeypatch.setattr("shardpost.rebuilds.spark.from_kafka.RECORDS_AT_ONCE", 3)
+    monkeypatch.setattr(beside, "RECORDS_AT_ONCE", 3)
+    monkeypatch.setattr("shardpost.rebuilds.spark.histories.RECORDS_AT_ONCE", 3)
     assert start(settings, source=Source.KAFKA)["missing"] == []
     assert diff(settings).is_none
     dropping.drop(settings)
@@ -473,7 +472,7 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     at = store.require_current(settings).candidate
     stream.send([position(str(n), f"client{n}", "LON") for n in (11, 12)] + [closed("10")])
     with pytest.MonkeyPatch.context() as patch:  # the compaction's own top-up does not come to it
-        patch.setattr("shardpost.rebuilds.spark.after_compaction._top_up", lambda *_: None)
+        patch.setattr("shardpost.rebuilds.spark.top_up._top_up", lambda *_: None)
         compacted(settings)
     found = compared(settings)
     assert found.old["snapshot"] == found.new["snapshot"] == at.number

@@ -10,11 +10,11 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.table_commits import restore_table
 from shardpost.rebuilds import store
-from shardpost.rebuilds.arguments import Action, Order
-from shardpost.rebuilds.begin import begun
 from shardpost.rebuilds.drop import drop
 from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
+from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.run import begun
 from tests.support.aged_tables import AgedTables
 
 

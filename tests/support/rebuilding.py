@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from shardpost.rebuilds.arguments import Action, Order, tables_of
 from shardpost.rebuilds.model.rebuild import Source
+from shardpost.rebuilds.rebuild_job import Action, Order, tables_of
 from shardpost.rebuilds.run import SparkWork, run
-from shardpost.rebuilds.spark.after_compaction import compact_and_top_up
 from shardpost.rebuilds.spark.build import build
-from shardpost.rebuilds.spark.top_up import top_up
+from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
 from shardpost.settings import Settings
 
 WORK = SparkWork(build, top_up)

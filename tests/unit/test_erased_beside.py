@@ -25,10 +25,11 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
-from shardpost.rebuilds import erased_contacts, store
+from shardpost.rebuilds import erasure as rebuilds_erasure
+from shardpost.rebuilds import store
 from shardpost.rebuilds.exchange import exchange
-from shardpost.rebuilds.locked import rebuilding
 from shardpost.rebuilds.model.rebuild import NAMES
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support import decisions
@@ -128,7 +129,7 @@ def test_killed_at_any_step_the_next_run_finishes(
     at: Settings, beside: AgedRebuilds, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
     beside.build()
-    modules = (erasure, rewritten_files, table_commits, erased_contacts)
+    modules = (erasure, rewritten_files, table_commits, rebuilds_erasure)
     at_step(monkeypatch, *modules)(killed_at, killed)
     with pytest.raises(Killed):
         erased(at)

@@ -15,8 +15,8 @@ from shardpost.maintenance import folders, planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.rebuilds import store
-from shardpost.rebuilds.locked import rebuilding
 from shardpost.rebuilds.model.rebuild import NAMES, State
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
@@ -215,7 +215,7 @@ def test_rows_are_read_again_until_they_stand_still(
     def changing(_settings: Settings) -> object:
         return [next(numbers)]
 
-    monkeypatch.setattr(store, "list_all", changing)
+    monkeypatch.setattr(store, "list_rebuilds", changing)
     with pytest.raises(ShardpostError, match="table rebuilds: changed each of 10 times"):
         folders.read(aged.settings)
 

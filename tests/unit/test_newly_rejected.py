@@ -22,9 +22,9 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.rebuilds import exchange, run, store
-from shardpost.rebuilds.arguments import Action, Order
-from shardpost.rebuilds.begin import begun
 from shardpost.rebuilds.model.rebuild import State
+from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import Killed, at_step, killed

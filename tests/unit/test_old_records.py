@@ -17,10 +17,10 @@ from shardpost.locks import exclusive
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain_all import maintain_all
 from shardpost.maintenance.old_records import prune_old
-from shardpost.rebuilds.arguments import Action, Order
-from shardpost.rebuilds.begin import begun
 from shardpost.rebuilds.drop import drop
-from shardpost.rebuilds.locked import rebuilding
+from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.run import begun
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.appended_histories import AppendedHistories
@@ -106,7 +106,7 @@ def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> No
 def test_a_rebuild_that_begins_says_up_to_when_its_histories_are_pruned(
     at: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="shardpost.rebuilds.begin")
+    caplog.set_level(logging.INFO, logger="shardpost.rebuilds.run")
     order = Order(Action.START, "tester", country="US", tables=("share_holders",))
     begun(at, order)
     assert "pruned" not in caplog.text

@@ -15,10 +15,10 @@ from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLD
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.kafka.partitioning import partition_of
 from shardpost.rebuilds import drop, exchange, run, store
-from shardpost.rebuilds.arguments import Action, Order, tables_of
-from shardpost.rebuilds.begin import begun
-from shardpost.rebuilds.give_up import give_up
+from shardpost.rebuilds.drop import give_up
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
+from shardpost.rebuilds.rebuild_job import Action, Order, tables_of
+from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support import decisions

@@ -19,8 +19,8 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
     SHARE_HOLDERS,
 )
-from shardpost.rebuilds.compare import compare
 from shardpost.rebuilds.model.difference import Differences
+from shardpost.rebuilds.sides import compare
 from shardpost.settings import Settings
 from tests.support.histories import START, overwrite, snapshot
 

@@ -11,10 +11,9 @@ from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.rebuilds import store
-from shardpost.rebuilds.arguments import Action, Order, tables_of
-from shardpost.rebuilds.begin import begun
-from shardpost.rebuilds.job import REBUILD_TABLES
 from shardpost.rebuilds.model.rebuild import State
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, Order, tables_of
+from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from tests.support.histories import Batch, put, snapshot, write

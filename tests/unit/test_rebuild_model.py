@@ -9,7 +9,6 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.snapshot_rows import as_text, of_text
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
-from shardpost.rebuilds.arguments import Action, Order, order_of_arguments, tables_of
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.model.rebuild import (
     Progress,
@@ -20,6 +19,7 @@ from shardpost.rebuilds.model.rebuild import (
     new_folders,
     with_dependents,
 )
+from shardpost.rebuilds.rebuild_job import Action, Order, order_of_arguments, tables_of
 from shardpost.shares import parse_share
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)

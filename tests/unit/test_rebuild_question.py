@@ -2,8 +2,14 @@
 
 from typing import Any
 
-from shardpost.rebuilds.model.difference import Difference, Differences
-from shardpost.rebuilds.model.question import LINE, SAMPLES, question, samples
+from shardpost.rebuilds.model.difference import (
+    LINE,
+    SAMPLES,
+    Difference,
+    Differences,
+    question,
+    samples,
+)
 
 OLD: dict[str, Any] = {"snapshot": 7, "country": "US", "tables": {"positions": 4}}
 NEW: dict[str, Any] = {"snapshot": 7, "country": "GB", "tables": {"positions.2": 1}}

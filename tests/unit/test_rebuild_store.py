@@ -11,9 +11,9 @@ from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store
-from shardpost.rebuilds.arguments import Action, Order
-from shardpost.rebuilds.begin import begun
 from shardpost.rebuilds.model.rebuild import Progress, Rebuild, State
+from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from tests.support.histories import overwrite, snapshot
 
@@ -56,7 +56,7 @@ def test_what_is_stored_is_read_again(settings: Settings) -> None:
         swaps=1,
     )
     stored = store.update(settings, changed)
-    assert store.list_all(settings) == [stored]
+    assert store.list_rebuilds(settings) == [stored]
     assert replace(stored, changed_at=changed.changed_at) == changed
 
 
@@ -115,7 +115,7 @@ def test_without_a_snapshot_or_a_table_nothing_begins(tmp_path: Path, settings: 
     lacking = Order(Action.START, "me", tables=("clients",))
     with pytest.raises(ShardpostError, match="snapshot 1 has no table clients"):
         begun(settings, lacking)
-    assert store.list_all(settings) == []
+    assert store.list_rebuilds(settings) == []
 
 
 def test_times_are_those_of_the_clock(settings: Settings) -> None:

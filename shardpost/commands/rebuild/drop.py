@@ -22,7 +22,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     tables thins them.
     """
     from shardpost.delta.table_errors import table_errors
-    from shardpost.rebuilds.give_up import give_up
+    from shardpost.rebuilds.drop import give_up
 
     with table_errors():
         rebuild, removed = give_up(load(), who(by), why)

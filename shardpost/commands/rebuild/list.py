@@ -21,7 +21,7 @@ def list_command(as_json: bool) -> int:
 
     settings = load()
     with table_errors():
-        newest, every = snapshots.newest(settings), store.list_all(settings)
+        newest, every = snapshots.newest(settings), store.list_rebuilds(settings)
     found = [described(one, newest) for one in every] if newest else []
     if as_json:
         click.echo(json.dumps(found))

@@ -35,8 +35,8 @@ def start_command(
     `--tables share_holders` is enough for another country, `--tables positions` for a change of
     how the latest record of a key is found; a change of decoding needs the histories, so all.
     """
-    from shardpost.rebuilds.arguments import Action, Order, tables_of
     from shardpost.rebuilds.model.rebuild import Source
+    from shardpost.rebuilds.rebuild_job import Action, Order, tables_of
 
     if country is not None and not country.strip():
         raise UsageError("--country: expected a code, found none")

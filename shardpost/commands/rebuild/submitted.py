@@ -9,12 +9,12 @@ from shardpost.errors import COULD_NOT, NEEDS_ATTENTION
 from shardpost.settings import load
 
 if TYPE_CHECKING:
-    from shardpost.rebuilds.arguments import Order
+    from shardpost.rebuilds.rebuild_job import Order
 
 
 def submitted(order: "Order") -> tuple[int, dict[str, Any] | None]:
     """Let the job do what an order says; return its exit code, and its result if it has one."""
-    from shardpost.rebuilds.job import REBUILD_TABLES
+    from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
     from shardpost.spark.submit import submit
 
     code, result = submit(load(), REBUILD_TABLES, order.as_arguments())

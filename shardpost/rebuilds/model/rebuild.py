@@ -1,4 +1,7 @@
-"""A rebuild: tables computed anew beside those in use, until they are swapped or dropped."""
+"""The table of rebuilds.
+
+A rebuild: tables computed anew beside those in use, until they are swapped or dropped.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -6,8 +9,19 @@ from datetime import datetime
 from enum import StrEnum
 
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import Table
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
+
+# One row per rebuild: the commit point of the tables beside those in use. `tables`, `progress` and
+# `missing` are JSON; `candidate` and `former` are rows of the table `snapshots`, as JSON.
+REBUILDS = Table(
+    "rebuilds",
+    "rebuild BIGINT, started_at TIMESTAMP, changed_at TIMESTAMP, started_by STRING,"
+    " source STRING, country STRING, tables STRING, pinned BIGINT, state STRING, progress STRING,"
+    " missing STRING, candidate STRING, former STRING, swaps INT",
+)
+
 
 HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
 NAMES = tuple(table.name for table in VIEW)

@@ -31,12 +31,16 @@ from shardpost.holders.spark.latest import MAX_BROADCAST_COORDINATES
 from shardpost.holders.spark.rejected_records import rejected_of
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.rebuilds import store
-from shardpost.rebuilds.job import REBUILD_TABLES
 from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
-from shardpost.rebuilds.spark.beside import writer_beside
-from shardpost.rebuilds.spark.decoded_again import decoded_again, is_decoded_alike
-from shardpost.rebuilds.spark.from_kafka import KafkaHistories, held_now, not_held
-from shardpost.rebuilds.spark.units import Unit, file_groups
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+from shardpost.rebuilds.spark.beside import Unit, file_groups, writer_beside
+from shardpost.rebuilds.spark.histories import (
+    KafkaHistories,
+    decoded_again,
+    held_now,
+    is_decoded_alike,
+    not_held,
+)
 from shardpost.settings import Settings
 from shardpost.spark import client_source, kafka_partitioning, kafka_source, session
 from shardpost.spark.delta_files import columns_of, paths, read_files

@@ -2,6 +2,8 @@
 
 New records are decoded as those of a rebuild are, by the code that runs. What they change follows
 from the same expression of "positions now" that every reader has, before and after.
+
+A compaction beside a rebuild: the country stays, and new tables are topped up afterwards.
 """
 
 import logging
@@ -9,28 +11,39 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta import table_log
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.layers import LayeredVersion, Version, layered
 from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
+from shardpost.errors import ShardpostError
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.compaction_run import totals
 from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.holder_updates import fold_layers, update_holders
 from shardpost.holders.spark.latest import frame_of
 from shardpost.holders.spark.rejected_records import rejected_of
-from shardpost.rebuilds.job import REBUILD_TABLES
+from shardpost.locks import LockedError
+from shardpost.rebuilds import store
+from shardpost.rebuilds.model.rebuild import Standing
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+from shardpost.rebuilds.run import SparkWork, topped_up
 from shardpost.rebuilds.spark.beside import BesideRun, writer_beside
-from shardpost.rebuilds.spark.decoded_again import decoded_again
+from shardpost.rebuilds.spark.histories import decoded_again
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, session
+from shardpost.spark.job_spec import JobResult
 from shardpost.steps import step
 
 # Up to so many new records, their keys are looked up without Spark.
@@ -159,3 +172,48 @@ def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersi
     keys_ = new.select("key").distinct()
     found = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
     return found.select(*_KNOWN)
+
+
+def compact_and_top_up(settings: Settings, work: SparkWork, *, reconcile: bool) -> JobResult:
+    """Compact; then top up new tables that wait to be swapped, outside the compaction's lock.
+
+    The result is the compaction's: what goes wrong with the other tables is a warning.
+    """
+    result = compact(with_country_held(settings), reconcile=reconcile)
+    try:
+        _top_up(settings, work)
+    except LockedError as error:
+        log.info("the tables of the rebuild were not topped up: %s", error.holder)
+    except (ShardpostError, PySparkException, Py4JError, DeltaError, OSError) as error:
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        log.warning(
+            "the tables of the rebuild were not topped up: %s; those in use are complete, and the"
+            " next compaction, `shardpost rebuild diff` or `swap` tries again",
+            line,
+        )
+    return result
+
+
+def with_country_held(settings: Settings) -> Settings:
+    """Return the settings with the country of the tables in use, while others are beside them.
+
+    A changed SHARDPOST_COUNTRY is seen in the difference first, and comes with the swap.
+    """
+    last, rebuild = snapshots.newest(settings), store.current(settings)
+    if last is None or rebuild is None or rebuild.standing(last) is Standing.IN_USE:
+        return settings
+    held = last.set_country or last.country
+    if settings.country != held:
+        log.info(
+            "SHARDPOST_COUNTRY is %s: %s stays in force until rebuild %d is swapped or dropped",
+            *(settings.country, last.country, rebuild.number),
+        )
+    return settings.model_copy(update={"country": held})
+
+
+def _top_up(settings: Settings, work: SparkWork) -> None:
+    rebuild, newest = store.current(settings), snapshots.newest(settings)
+    if rebuild is None or newest is None or rebuild.standing(newest) is not Standing.READY:
+        return
+    with rebuilding(settings):
+        topped_up(settings, store.require_current(settings), work)

@@ -1,4 +1,9 @@
-"""The arguments of the job `rebuild_tables`, and the order that they make."""
+"""The Spark job `rebuild_tables`, as commands and DAGs submit it, and its arguments.
+
+The arguments of the job `rebuild_tables`, and the order that they make.
+
+The Spark job `rebuild_tables`, as commands and DAGs submit it.
+"""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -8,8 +13,10 @@ from enum import StrEnum
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.rebuilds.model.rebuild import HISTORIES, Source, with_dependents
+from shardpost.settings import Settings
 from shardpost.shares import parse_share
 from shardpost.spark.job_arguments import job_parser
+from shardpost.spark.job_spec import JobResult, JobSpec
 
 
 class Action(StrEnum):
@@ -105,3 +112,32 @@ def tables_of(names: str) -> tuple[str, ...]:
     """Return the tables of names with commas, and those made of them; all for none."""
     listed = [name.strip() for name in names.split(",") if name.strip()]
     return with_dependents(listed or [table.name for table in VIEW])
+
+
+def _records(settings: Settings) -> int:
+    """Count the records of all histories, for a run that makes tables of them."""
+    from shardpost.delta import snapshots, table_log
+    from shardpost.delta.table_errors import table_errors
+    from shardpost.holders.model.view_tables import INPUTS
+    from shardpost.rebuilds import store
+    from shardpost.rebuilds.model.rebuild import State
+
+    with table_errors():
+        found, newest = store.current(settings), snapshots.newest(settings)
+        if newest is None or not (found is None or found.state is State.BUILDING):
+            return 0
+        histories = (tables.history for tables in INPUTS.values())
+        there = [one for one in histories if one.name in newest.tables]
+        files = (table_log.rows(settings, newest.located(t), newest.tables[t.name]) for t in there)
+        return sum(sum(rows.values()) for rows in files)
+
+
+def _if_no_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
+    from shardpost.rebuilds.without_spark import result
+
+    return result(settings, arguments)
+
+
+REBUILD_TABLES = JobSpec(
+    "rebuild_tables", _records, has_own_class_archive=True, without_spark=_if_no_spark
+)

@@ -1,30 +1,144 @@
-"""Histories of a rebuild that are read from Kafka, up to the ends of its pinned snapshot."""
+"""The histories of a rebuild: decoded again from the raw records, or read from Kafka.
+
+Records whose contact was erased: the topics may still have it, tables made of them may not.
+
+Rows of a history, decoded again from the raw records that they have.
+
+Histories of a rebuild that are read from Kafka, up to the ends of its pinned snapshot.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import and_
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from shardpost.delta.erased_rows import ERASED
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.unread import Unread
+from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import append_corrections, append_originals, read_corrections
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, total_size
 from shardpost.kafka.topic_ids import require_same_topics, topic_ids
-from shardpost.rebuilds.spark.erased_records import (
-    erased_rows,
-    known_originals,
-    known_retries,
-    known_rows,
-)
-from shardpost.rebuilds.spark.units import RECORDS_AT_ONCE, Unit
+from shardpost.rebuilds.spark.beside import RECORDS_AT_ONCE, Unit
 from shardpost.settings import Settings
+from shardpost.spark import delta_files
+from shardpost.spark.delta_files import columns_of
 from shardpost.spark.kafka_source import ReadRanges
+
+_PLACE = ("partition", "offset")
+
+
+def is_erased(kind: Column, value: Column, reason: Column) -> Column:
+    """Tell which rows of a history were erased; null where nothing is known of a row."""
+    of_upsert = (kind == RecordKind.UPSERT.value) & value.isNull()
+    return of_upsert | ((kind == RecordKind.REJECTED.value) & (reason == ERASED))
+
+
+def erased_rows(
+    spark: SparkSession, settings: Settings, view: Snapshot, history: Table
+) -> DataFrame:
+    """Return the rows of a history, as a view has it, that were erased."""
+    return _rows(spark, settings, view, history).where(_was_erased())
+
+
+def known_rows(
+    spark: SparkSession, settings: Settings, view: Snapshot, history: Table
+) -> DataFrame:
+    """Return the rows that were not."""
+    return _rows(spark, settings, view, history).where(~_was_erased())
+
+
+def known_originals(records: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the records of a history's own topic that it has, and that were not erased.
+
+    Others were erased, or had been pruned by then: nobody can tell of whom these are.
+    """
+    places = known.where(F.col("retry_offset").isNull()).select(*_PLACE)
+    return records.join(places, [*_PLACE], "left_semi")
+
+
+def known_retries(records: DataFrame, known: DataFrame, topic: str) -> DataFrame:
+    """Return the records of a retry topic that it has so."""
+    places = known.where(F.col("retry_topic") == topic).select(
+        F.col("retry_partition").alias("partition"), F.col("retry_offset").alias("offset")
+    )
+    return records.join(places, [*_PLACE], "left_semi")
+
+
+def _rows(spark: SparkSession, settings: Settings, view: Snapshot, history: Table) -> DataFrame:
+    return delta_files.read(spark, settings, view.located(history), view.tables[history.name])
+
+
+def _was_erased() -> Column:
+    found = is_erased(F.col("kind"), F.col("value"), F.col("reason"))
+    return F.coalesce(found, F.lit(False))
+
+
+_KEPT = "as_it_was"
+_ORDER = ("seq", "snapshot", *RETRY_NAMES)
+_AS_THEY_ARE = ("partition", "offset", "timestamp", "value", *_ORDER)
+
+
+def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
+    """Return rows of a history as its input's decoder now makes them.
+
+    Place and order stay as they are, and so do rows that no decoding has made: those that closed a
+    key, retries of an unknown origin, and records whose contact was erased.
+    """
+    chosen = {name: column.alias(name) for name, column in _chosen(tables).items()}
+    columns = columns_of(tables.history)
+    return _with_former(rows, tables).select(*(chosen.get(name, F.col(name)) for name in columns))
+
+
+def is_decoded_alike(rows: DataFrame, tables: InputTables) -> bool:
+    """Tell whether `decoded_again` would return those very rows."""
+    same = (now.eqNullSafe(_former(name)) for name, now in _chosen(tables).items())
+    # An aggregate: a filter would be evaluated where it parses each record once per column.
+    found = _with_former(rows, tables).agg(F.bool_and(reduce(and_, same)).alias("alike"))
+    return all(row["alike"] is not False for row in found.collect())
+
+
+def _with_former(rows: DataFrame, tables: InputTables) -> DataFrame:
+    """Return the raw records decoded, each with the columns that it had, as a struct."""
+    former = F.struct(*(F.col(name) for name in _made_by_decoding(tables))).alias(_KEPT)
+    key = F.coalesce("raw_key", F.col("key").cast("binary")).alias("key")
+    raw = rows.select(key, "headers", *_AS_THEY_ARE, former)
+    return decoded(raw, tables.fields, (*_ORDER, _KEPT))
+
+
+def _chosen(tables: InputTables) -> dict[str, Column]:
+    """Return the columns that decoding makes, of the rows of `_with_former`."""
+    kept = _is_kept()
+    return {
+        name: F.when(kept, _former(name)).otherwise(F.col(name))
+        for name in _made_by_decoding(tables)
+    }
+
+
+def _made_by_decoding(tables: InputTables) -> list[str]:
+    return [name for name in columns_of(tables.history) if name not in _AS_THEY_ARE]
+
+
+def _former(name: str) -> Column:
+    return F.col(f"{_KEPT}.{name}")
+
+
+def _is_kept() -> Column:
+    kind, reason = _former("kind"), _former("reason")
+    is_rejected = kind == RecordKind.REJECTED.value
+    without_origin = is_rejected & F.col("retry_offset").isNotNull() & F.col("seq").isNull()
+    gone = is_erased(kind, F.col("value"), reason)
+    return F.coalesce((kind == RecordKind.RECONCILED.value) | without_origin | gone, F.lit(False))
 
 
 @dataclass(frozen=True)
