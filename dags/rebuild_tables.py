@@ -39,7 +39,8 @@ from shardpost.orchestration import (
     require_known,
 )
 from shardpost.rebuilds.model.rebuild import Source
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, Order, tables_of
+from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.shares import parse_share
 
 log = logging.getLogger(__name__)

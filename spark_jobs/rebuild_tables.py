@@ -5,7 +5,7 @@ Write: tables in folders of their own, and the row of the rebuild that names the
 commits one row in `snapshots`, and publishes only whose list differs.
 """
 
-from shardpost.rebuilds.rebuild_job import order_of, parser
+from shardpost.rebuilds.order import order_of, parser
 from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import top_up

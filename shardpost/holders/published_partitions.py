@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
-from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
@@ -33,12 +31,6 @@ from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
-
-
-def runs_of(settings: Settings, snapshot: Snapshot) -> dict[int, str]:
-    """Return {number: run} of the snapshots in the table, and of that one."""
-    return {snapshot.number: snapshot.run} | snapshots.runs(settings)
-
 
 GROUP = "shardpost-publish"
 

@@ -30,8 +30,8 @@ from shardpost.holders.published_partitions import (
     keys_with_values,
     published_partition,
     published_partitions,
-    runs_of,
 )
+from shardpost.holders.table_commits import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.batches import in_batches, queue_config
 from shardpost.kafka.coordinates import TopicPartition

@@ -26,7 +26,7 @@ from shardpost.delta.snapshots import SNAPSHOTS, note_transaction
 from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
-from shardpost.holders.published_partitions import runs_of
+from shardpost.holders.table_commits import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.batches import queue_config
 from shardpost.kafka.coordinates import TopicPartition

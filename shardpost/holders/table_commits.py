@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardpost import __version__
 from shardpost.delta import snapshots, table_log
@@ -29,6 +29,9 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.settings import Settings
 from shardpost.steps import step
+
+if TYPE_CHECKING:
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -87,3 +90,8 @@ def commit_rewritten(
     step("commit snapshot")
     snapshots.commit(settings, made)
     return made
+
+
+def runs_of(settings: Settings, snapshot: Snapshot) -> dict[int, str]:
+    """Return {number: run} of the snapshots in the table, and of that one."""
+    return {snapshot.number: snapshot.run} | snapshots.runs(settings)

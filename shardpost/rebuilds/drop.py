@@ -22,7 +22,7 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.kafka.transactions import Transactions
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
-from shardpost.rebuilds.rebuild_job import Order
+from shardpost.rebuilds.order import Order
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step

@@ -26,7 +26,7 @@ from shardpost.rebuilds.model.rebuild import (
     folder_of,
     new_folders,
 )
-from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.sides import compare, unknown_former
 from shardpost.rebuilds.store import compacting, rebuilding
 from shardpost.settings import Settings

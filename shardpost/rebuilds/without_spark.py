@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
-from shardpost.rebuilds.rebuild_job import Action, order_of_arguments
+from shardpost.rebuilds.order import Action, order_of_arguments
 from shardpost.rebuilds.run import NeedsSparkError, SparkWork, run
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult

@@ -20,7 +20,7 @@ from shardpost.errors import UsageError
 from shardpost.orchestration import ANSWER, approval
 from shardpost.rebuilds import drop, sides
 from shardpost.rebuilds.model.difference import Difference, Differences
-from shardpost.rebuilds.rebuild_job import Action, order_of_arguments
+from shardpost.rebuilds.order import Action, order_of_arguments
 from shardpost.settings import Settings
 
 AS_DECLARED = {

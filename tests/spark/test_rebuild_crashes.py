@@ -8,7 +8,8 @@ from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import LockedError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Standing
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, Order, tables_of
+from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.sides import compared
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics

@@ -26,7 +26,8 @@ from shardpost.rebuilds import drop as dropping
 from shardpost.rebuilds import run, store
 from shardpost.rebuilds.model.difference import Difference
 from shardpost.rebuilds.model.rebuild import Source, Standing
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action
+from shardpost.rebuilds.order import Action
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.sides import compared

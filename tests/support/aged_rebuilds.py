@@ -13,7 +13,7 @@ from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import drop
 from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
-from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from tests.support.aged_tables import AgedTables
 

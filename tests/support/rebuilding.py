@@ -3,7 +3,7 @@
 from typing import Any
 
 from shardpost.rebuilds.model.rebuild import Source
-from shardpost.rebuilds.rebuild_job import Action, Order, tables_of
+from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up

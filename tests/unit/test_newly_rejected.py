@@ -23,7 +23,7 @@ from shardpost.holders.model.view_tables import (
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.rebuilds import exchange, run, store
 from shardpost.rebuilds.model.rebuild import State
-from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics

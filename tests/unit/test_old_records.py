@@ -18,7 +18,7 @@ from shardpost.maintenance import planning
 from shardpost.maintenance.maintain_all import maintain_all
 from shardpost.maintenance.old_records import prune_old
 from shardpost.rebuilds.drop import drop
-from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings

@@ -17,7 +17,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.rebuilds import drop, exchange, run, store
 from shardpost.rebuilds.drop import give_up
 from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
-from shardpost.rebuilds.rebuild_job import Action, Order, tables_of
+from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics

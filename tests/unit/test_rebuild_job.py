@@ -12,7 +12,8 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import State
-from shardpost.rebuilds.rebuild_job import REBUILD_TABLES, Action, Order, tables_of
+from shardpost.rebuilds.order import Action, Order, tables_of
+from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark import job_spec

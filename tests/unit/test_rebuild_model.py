@@ -19,7 +19,7 @@ from shardpost.rebuilds.model.rebuild import (
     new_folders,
     with_dependents,
 )
-from shardpost.rebuilds.rebuild_job import Action, Order, order_of_arguments, tables_of
+from shardpost.rebuilds.order import Action, Order, order_of_arguments, tables_of
 from shardpost.shares import parse_share
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)

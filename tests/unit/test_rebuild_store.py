@@ -12,7 +12,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import drop, store
 from shardpost.rebuilds.model.rebuild import Progress, Rebuild, State
-from shardpost.rebuilds.rebuild_job import Action, Order
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from tests.support.histories import overwrite, snapshot

@@ -22,7 +22,7 @@ def diff_command(as_json: bool) -> int:
     were when they were swapped. Exit code 3: something differs.
     """
     from shardpost.delta.table_errors import table_errors
-    from shardpost.rebuilds.rebuild_job import Action, Order
+    from shardpost.rebuilds.order import Action, Order
     from shardpost.rebuilds.sides import compared, needs_top_up
 
     settings = load()

@@ -36,7 +36,7 @@ def start_command(
     how the latest record of a key is found; a change of decoding needs the histories, so all.
     """
     from shardpost.rebuilds.model.rebuild import Source
-    from shardpost.rebuilds.rebuild_job import Action, Order, tables_of
+    from shardpost.rebuilds.order import Action, Order, tables_of
 
     if country is not None and not country.strip():
         raise UsageError("--country: expected a code, found none")

@@ -9,7 +9,7 @@ from shardpost.errors import COULD_NOT, NEEDS_ATTENTION
 from shardpost.settings import load
 
 if TYPE_CHECKING:
-    from shardpost.rebuilds.rebuild_job import Order
+    from shardpost.rebuilds.order import Order
 
 
 def submitted(order: "Order") -> tuple[int, dict[str, Any] | None]:

@@ -26,7 +26,7 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
     that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
     """
-    from shardpost.rebuilds.rebuild_job import Action, Order
+    from shardpost.rebuilds.order import Action, Order
     from shardpost.shares import parse_share
 
     share = None if max_changed is None else parse_share(max_changed)
@@ -39,6 +39,6 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
 @AS_JSON
 def rollback_command(why: str, by: str | None, as_json: bool) -> int:
     """Put the tables before the swap in use again, with all that came since, by one commit."""
-    from shardpost.rebuilds.rebuild_job import Action, Order
+    from shardpost.rebuilds.order import Action, Order
 
     return carry_out(Order(Action.ROLLBACK, who(by), why), as_json=as_json)
