@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letters import Letter, as_record, first_failure
-from shardpost.dead_letters.model.transition_records import Routes, retry, tombstone
+from shardpost.dead_letters.model.transition_records import Routes, retry_record, tombstone
 from shardpost.kafka.records import Outgoing, Record
 
 PARTITIONS = 8
@@ -24,7 +24,7 @@ def dealt_with(number: int, now: datetime, store: str, retries: str) -> tuple[Ou
     record, letter = _letter(number, now)
     stored = as_record(letter, record, store, PARTITIONS)
     held = Record(stored.key, record.value, [], 0, store, stored.partition, 0)
-    again = retry(letter, record, retries, Routes(store, "", {}))
+    again = retry_record(letter, record, retries, Routes(store, "", {}))
     return again, tombstone(held, 0, LetterState.RETRIED, now)
 
 

@@ -24,8 +24,8 @@ from typing import Any
 from airflow.sdk import dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.model.sweep_result import for_a_person
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.orchestration import DEFAULTS, SparkJob, alert_of_attention, in_words
 
 

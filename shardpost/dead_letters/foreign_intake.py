@@ -1,4 +1,10 @@
-"""Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
+"""The error of a sweep that fails after it has found what no later sweep finds again.
+
+Letters that were parked and offsets that are gone are committed by then, so its error names them.
+With offsets that are gone, which nothing else shows afterwards, it ends with 3: Airflow then does
+not repeat it before anybody is told, and the next sweep goes on.
+
+Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
 
 One transaction holds the letters and the offsets up to which they were taken, in the group
 `shardpost-intake`, with the id of the topic as metadata. A producer for each partition fences older
@@ -10,26 +16,29 @@ it is deleted and recreated. None of that stops a sweep; what is missing is repo
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shardpost.dead_letters.batches import batches, itself
-from shardpost.dead_letters.failed_sweep import naming
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
-from shardpost.dead_letters.model.intake_position import (
+from shardpost.dead_letters.model.sweep_result import (
     PERHAPS_A_MARKER,
+    SEE_PARKED,
     TOO_LARGE,
     Gap,
+    Intake,
     Taken,
     There,
+    as_json,
+    for_a_person,
     next_offset,
 )
-from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.dead_letters.record_batches import batches, itself
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
@@ -45,6 +54,40 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 log = logging.getLogger(__name__)
+
+# Lines of what needs a person in one error; the log has them all.
+MOST_NAMED = 20
+
+
+class LostLettersError(ShardpostError):
+    """A sweep failed after it had found that letters are gone unread."""
+
+    exit_code = NEEDS_ATTENTION
+
+
+@contextmanager
+def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+    """Name in an error what the result, as far as it goes, has for a person; gaps come first."""
+    try:
+        yield
+    except Exception as error:
+        found = result()
+        lines = sorted(for_a_person(found), key=lambda line: line.endswith(SEE_PARKED))
+        if not lines:
+            raise
+        more = len(lines) - MOST_NAMED
+        named = [*lines[:MOST_NAMED], *([f"and {more} more: see its log"] if more > 0 else [])]
+        kind = LostLettersError if found["gaps"] else ShardpostError
+        raise kind("; ".join([_said(error), *named])) from error
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ShardpostError):
+        return str(error)
+    log.error("the sweep failed", exc_info=error)
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first}"
+
 
 GROUP = "shardpost-intake"
 

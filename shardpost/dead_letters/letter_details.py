@@ -7,12 +7,18 @@ from typing import Any
 
 from shardpost.dead_letters.letters_table import life
 from shardpost.dead_letters.letters_table_offsets import read_progress
-from shardpost.dead_letters.model.letter_format import ID, header_text
+from shardpost.dead_letters.model.letter_format import (
+    BASE64,
+    ID,
+    SHA256,
+    header_text,
+    keys_of,
+    name_of,
+)
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
-from shardpost.dead_letters.model.letter_names import BASE64, SHA256, keys_of, name_of
 from shardpost.dead_letters.model.letter_parser import attempt_of, parse_record
 from shardpost.dead_letters.model.letters import letter_id as letter_id_of
-from shardpost.dead_letters.model.stored_names import parking_key
+from shardpost.dead_letters.model.letters import parking_key
 from shardpost.decisions.decision import Decision, decode
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of

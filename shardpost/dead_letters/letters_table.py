@@ -14,16 +14,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from shardpost.dead_letters.letters_table_offsets import TableProgress, read_progress
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import (
     Generations,
     Step,
     in_order,
     newest_steps,
+    step_of,
 )
-from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.record_steps import step_of
-from shardpost.dead_letters.model.stored_names import named_pattern
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.model.letters import named_pattern
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta.query import exists, path_of
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition

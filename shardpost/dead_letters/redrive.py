@@ -1,35 +1,128 @@
-"""Applying a redrive request to parked letters: they are redriven, edited or discarded.
+"""Applying a redrive request to parked letters: select, plan, redrive, edit or discard.
+
+Letters that a sweep parks again while a redrive request is applied to them.
+
+A tombstone removes all that lies before it under its key, so also a letter that was parked again
+after its older record was read. That is checked when the tombstone has its offset and is not
+committed yet: what comes later lies above it, and stays.
+
+The letters of the parking lot that a redrive request selects.
+
+Applying a redrive request to parked letters: they are redriven, edited or discarded.
 
 As in a sweep, each partition of the parking lot is fenced first, then read, then written. One
 transaction holds the retry, the tombstone of the parked letter, and the record of the decision.
+
+The plan of a redrive: which letters would move, and which are refused.
 """
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
-from shardpost.dead_letters.batches import batches, itself
 from shardpost.dead_letters.model import transition_records
-from shardpost.dead_letters.model.letter_format import Letter
-from shardpost.dead_letters.model.letter_names import name_of
+from shardpost.dead_letters.model.letter_format import Letter, LetterState, name_of
 from shardpost.dead_letters.model.letter_parser import attempt_of
-from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.redrive_request import RedriveLimits, RedriveRequest
+from shardpost.dead_letters.model.redrive_request import (
+    RedriveLimits,
+    RedriveRequest,
+    error_of,
+    origin_of,
+)
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.parked_again import PARKED_AGAIN, NewlyParked, ParkedAgainError
-from shardpost.dead_letters.parked_selection import selected_letters
-from shardpost.dead_letters.selected_records import read_selected
+from shardpost.dead_letters.record_batches import batches, itself, read_selected
+from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision
+from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.messages import record_of
+from shardpost.kafka.offsets import watermarks_of
+from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
+from shardpost.retry_settings import RetryRules
 from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
+
+PARKED_AGAIN = "it was parked again in the meantime: check it, and decide again"
+
+
+class ParkedAgainError(ShardpostError):
+    """At least one letter was parked again."""
+
+
+class NewlyParked:
+    """The records of a partition of the parking lot from now on, committed or not."""
+
+    def __init__(self, settings: Settings, partition: TopicPartition) -> None:
+        self._settings, self._partition = settings, partition
+        _, self._end = watermarks_of(settings, partition, committed=False)
+        self._newest: dict[bytes | None, int] = {}
+
+    def has(self, record: Record) -> bool:
+        """Tell whether a letter was parked again, as far as the last check has read."""
+        return self._newest.get(record.key, -1) > record.offset
+
+    def check(self, records: Sequence[Record]) -> None:
+        """Read what is new; ParkedAgainError if one of those letters was parked again."""
+        for message in read_to_end(
+            self._settings, self._partition, start=self._end, uncommitted=True
+        ):
+            offset = message.offset() or 0
+            self._end = offset + 1
+            if message.value() is not None:
+                self._newest[message.key()] = offset
+        if any(map(self.has, records)):
+            raise ParkedAgainError(PARKED_AGAIN)
+
+
+class ParkedLetter(NamedTuple):
+    """A parked letter that is selected; `refusal` is why it does not move, None if it does."""
+
+    id: str
+    origin: str
+    error: str
+    refusal: str | None
+    offset: int
+
+
+# Of a record that is not selected, all but id and offset is null.
+_PARKED = "parked (id TEXT, origin TEXT, error TEXT, refusal TEXT, offset INTEGER PRIMARY KEY)"
+# Where there is one max, SQLite takes the other columns from the row that has it.
+_LAST = """
+SELECT id, origin, error, refusal, max(offset) AS offset FROM parked
+GROUP BY id HAVING origin NOT NULL ORDER BY offset"""
+
+_Row = tuple[str, str | None, str | None, str | None, int]
+
+
+def selected_letters(
+    settings: Settings, partition: TopicPartition, request: RedriveRequest
+) -> Iterator[ParkedLetter]:
+    """Read a partition of the parking lot to its end; yield what is selected, by offset."""
+    rules = settings.retry_rules
+    messages = read_to_end(settings, partition)
+    rows = (_row(record_of(message), rules, request) for message in messages)
+    with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
+        disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?)", rows)
+        yield from map(ParkedLetter._make, disk.execute(_LAST))
+
+
+def _row(record: Record, rules: RetryRules, request: RedriveRequest) -> _Row:
+    name = name_of(record.key)
+    if record.value is None or not request.selection.selects(record):
+        return name, None, None, None, record.offset
+    headers = dict(record.headers)
+    refusal = request.refusal(record, rules)
+    return name, origin_of(headers), error_of(headers), refusal, record.offset
+
 
 TOO_LARGE = "too large for its retry topic"
 
@@ -64,7 +157,7 @@ class RedriveResult:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def carry_out(redrive: Redrive, result: RedriveResult) -> None:
+def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
     """Move the letters that are selected; `result` is kept up to date."""
     for partition in redrive.partitions:
         if result.count == redrive.limits.canary:
@@ -138,4 +231,52 @@ def _records(redrive: Redrive, record: Record) -> Sequence[Outgoing]:
         record = record._replace(value=request.value)
         letter = letter._replace(is_null=False)
     topic = settings.retry_rules.retry_topic(letter.origin_topic)
-    return [transition_records.retry(letter, record, topic, redrive.routes), gone, decided]
+    return [transition_records.retry_record(letter, record, topic, redrive.routes), gone, decided]
+
+
+REFUSED_SHOWN = 100
+
+
+@dataclass
+class RedrivePlan:
+    """What is selected, by (origin, fingerprint): how many and one of them; what is refused.
+
+    Of what is selected, at most `canary` letters move.
+    """
+
+    canary: int | None = None
+    groups: Counter[tuple[str, str]] = field(default_factory=Counter)
+    samples: dict[tuple[str, str], str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    refused_count: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many letters would move."""
+        selected = self.groups.total()
+        return selected if self.canary is None else min(selected, self.canary)
+
+    def refuse(self, letter_id: str, reason: str) -> None:
+        """Count a letter that does not move; the first of them are kept with their reasons."""
+        self.refused_count += 1
+        if len(self.refused) < REFUSED_SHOWN:
+            self.refused[letter_id] = reason
+
+
+def plan_redrive(redrive: Redrive) -> RedrivePlan:
+    """Return what a redrive would do now; an id that is not parked is refused."""
+    found = RedrivePlan(redrive.limits.canary)
+    missing = set(redrive.request.selection.ids)
+    for partition in redrive.partitions:
+        for letter in selected_letters(redrive.settings, partition, redrive.request):
+            missing.discard(letter.id)
+            if letter.refusal is not None:
+                found.refuse(letter.id, letter.refusal)
+                continue
+            group = letter.origin, letter.error
+            found.groups[group] += 1
+            found.samples.setdefault(group, letter.id)
+    for letter_id in sorted(missing):
+        show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
+        found.refuse(letter_id, f"expected a parked letter, found none; {show}")
+    return found

@@ -14,10 +14,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardpost import locks, logs
-from shardpost.dead_letters.failed_sweep import naming
-from shardpost.dead_letters.foreign_intake import take_in
-from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
-from shardpost.dead_letters.model.outcome import Outcome
+from shardpost.dead_letters.foreign_intake import naming, take_in
+from shardpost.dead_letters.letter_topics import partitions_with_records, routes_of
+from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import (
     Intake,
     ParkedGroup,
@@ -26,9 +25,8 @@ from shardpost.dead_letters.model.sweep_result import (
     parked_lines,
 )
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.routes import routes_of
-from shardpost.dead_letters.spark import letters_table_append
-from shardpost.dead_letters.store_partitions import partitions_with_records
+from shardpost.dead_letters.spark import letter_steps
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.sweep_partition import (
     PartitionReport,
     Sweep,
@@ -80,7 +78,7 @@ def _sweep_store(sweep: Sweep, taken_in: Intake, result: dict[str, Any]) -> None
     if failed:
         raise ShardpostError("; ".join(failed))
     step("table")
-    count = letters_table_append.catch_up(sweep.settings)
+    count = letter_steps.catch_up(sweep.settings)
     log.info("dead_letters: read %d offsets more", count)
 
 

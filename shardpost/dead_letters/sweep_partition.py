@@ -1,4 +1,6 @@
-"""The sweep of one partition: fence, then read to the end, then publish what is due, in batches.
+"""Letters of one original key in the order of their origin, whatever their order in the store.
+
+The sweep of one partition: fence, then read to the end, then publish what is due, in batches.
 
 The order matters. Fencing first ends what an older sweep left open and keeps it from writing more;
 so what is read then is all that was ever done, and nothing is sent twice.
@@ -6,23 +8,23 @@ so what is read then is all that was ever done, and nothing is sent twice.
 
 import gc
 import logging
+import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from operator import attrgetter, itemgetter
+from sqlite3 import Connection
 
-from shardpost.dead_letters.batches import BATCH_BYTES, batches, size_of
-from shardpost.dead_letters.model.outcome import LEFT_IN_STORE, Outcome, SelectedLetter
-from shardpost.dead_letters.model.outcome_records import outcome_records
+from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
 from shardpost.dead_letters.model.sweep_result import ParkedGroup, parked_group
-from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced
-from shardpost.dead_letters.origin_order import SelectedRecord, in_origin_order
-from shardpost.dead_letters.selected_records import read_selected
-from shardpost.dead_letters.sweep_index import SweepIndex
-from shardpost.dead_letters.temporary_database import disk_errors_explained
+from shardpost.dead_letters.model.transition_records import Routes, is_of_misplaced, outcome_records
+from shardpost.dead_letters.record_batches import BATCH_BYTES, batches, read_selected, size_of
+from shardpost.dead_letters.sweep_index import DelayedLetter, SweepIndex
+from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
@@ -33,6 +35,40 @@ from shardpost.retry_settings import RetryRules
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topics.declared import PRODUCED_BYTES
+
+SelectedRecord = tuple[Record, SelectedLetter]
+
+_DELAYED = "delayed (offset INTEGER PRIMARY KEY, letter BLOB)"
+
+
+def in_origin_order(
+    letters: Iterable[SelectedRecord], delayed: Iterator[DelayedLetter]
+) -> Iterator[SelectedRecord]:
+    """Yield the letters, which come in the order of the store.
+
+    `delayed` are those of them that wait for one behind them, in the order in which they go; until
+    then they are on disk.
+    """
+    with closing(open_temporary(_DELAYED)) as disk:
+        first = next(delayed, None)
+        for record, selected in letters:
+            while first is not None and first.release_offset < record.offset:
+                yield from _stored(disk, first)
+                first = next(delayed, None)
+            if selected.release_offset > record.offset:
+                row = (record.offset, pickle.dumps((record, selected)))
+                disk.execute("INSERT INTO delayed VALUES (?, ?)", row)
+            else:
+                yield record, selected
+        for one in chain([] if first is None else [first], delayed):
+            yield from _stored(disk, one)
+
+
+def _stored(disk: Connection, one: DelayedLetter) -> Iterator[SelectedRecord]:
+    """Yield a delayed letter, if the log cleaner left it."""
+    for (letter,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (one.offset,)):
+        yield pickle.loads(letter)  # noqa: S301 - written here
+
 
 log = logging.getLogger(__name__)
 

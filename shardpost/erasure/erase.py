@@ -9,8 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
-from shardpost.dead_letters import erased_contacts as letters
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters import removal as letters
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.delta.table_errors import table_errors

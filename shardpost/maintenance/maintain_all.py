@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from shardpost.dead_letters import old_letters
+from shardpost.dead_letters import removal
 from shardpost.errors import ShardpostError
 from shardpost.maintenance import old_records
 from shardpost.maintenance.maintain import maintain
@@ -65,7 +65,7 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
 
     do("audiences", retention.erase_old_audiences)
     do("weeks", retention.close_old_weeks)
-    do("letters", old_letters.remove_old)
+    do("letters", removal.remove_old)
     if settings.history_days is not None:
         do("records", old_records.prune_old)
     tables = maintain(settings, now, dry_run=dry_run)

@@ -9,7 +9,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
 from shardpost.alerts.model.tables import ALERTS
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import table_log
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.snapshot import Snapshot

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
 from shardpost.spark import job_spec

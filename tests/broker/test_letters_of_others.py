@@ -16,16 +16,15 @@ from confluent_kafka.cimpl import NewTopic
 from shardpost.dead_letters import redrive
 from shardpost.dead_letters.foreign_intake import GROUP, take_in
 from shardpost.dead_letters.letter_details import text_or_base64
+from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.letters_table import append, current_letters, open_table
 from shardpost.dead_letters.letters_table_offsets import read_progress
-from shardpost.dead_letters.model.intake_position import RECREATED, Gap
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.letters import letter_id
-from shardpost.dead_letters.model.sweep_result import Intake
-from shardpost.dead_letters.model.transition_records import parked
-from shardpost.dead_letters.routes import routes_of
-from shardpost.dead_letters.selected_records import read_selected
+from shardpost.dead_letters.model.sweep_result import RECREATED, Gap, Intake
+from shardpost.dead_letters.model.transition_records import parked_record
+from shardpost.dead_letters.record_batches import read_selected
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partition_leaders import partition_leaders
@@ -338,7 +337,7 @@ def test_a_letter_that_is_parked_again_while_it_is_redriven_stays(
     stored = Record(again.key, again.value, again.headers, again.timestamp, "", 0, 9)
     letter = parse(stored.key, stored.headers, stored.timestamp)
     assert isinstance(letter, Letter)
-    record = parked(letter, stored, "exhausted", routes_of(once))
+    record = parked_record(letter, stored, "exhausted", routes_of(once))
     sweeping = clients.transactional_producer(once, f"{once.topic('dead-letters')}/other")
     sweeping.init_transactions(10)
     as_it_is = read_selected

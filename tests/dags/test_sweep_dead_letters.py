@@ -9,9 +9,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from shardpost.checkout import CHECKOUT
-from shardpost.dead_letters.model.intake_position import GONE, Gap
-from shardpost.dead_letters.model.outcome import Outcome
-from shardpost.dead_letters.model.sweep_result import Intake, ParkedGroup, as_json
+from shardpost.dead_letters.model.retry_policy import Outcome
+from shardpost.dead_letters.model.sweep_result import GONE, Gap, Intake, ParkedGroup, as_json
 from shardpost.kafka.coordinates import TopicPartition
 
 StandIn = Callable[[dict[str, list[object]]], Path]

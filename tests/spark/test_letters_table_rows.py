@@ -6,14 +6,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from shardpost.dead_letters.model import transition_records
-from shardpost.dead_letters.model.letter_format import ID, ORIGIN_KEY
-from shardpost.dead_letters.model.letter_history import Step
+from shardpost.dead_letters.model.letter_format import ID, ORIGIN_KEY, LetterState
+from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.model.letter_parser import parse_record
-from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.letters import as_record, first_failure
-from shardpost.dead_letters.model.record_steps import step_of
 from shardpost.dead_letters.model.transition_records import Routes, tombstone
-from shardpost.dead_letters.spark.letters_table_rows import rows_of
+from shardpost.dead_letters.spark.letter_steps import rows_of
 from shardpost.kafka.records import Header, Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings
 

@@ -18,16 +18,14 @@ from pyspark.sql import SparkSession
 from shardpost import locks
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import GROUP
-from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.letters_table import current_letters, life
-from shardpost.dead_letters.model.letter_format import ATTEMPT, ID
+from shardpost.dead_letters.model.letter_format import ATTEMPT, DEAD_LETTERS, ID, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.dead_letters.model.sweep_result import for_a_person
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
-from shardpost.dead_letters.old_letters import remove_old
-from shardpost.dead_letters.spark import letters_table_append
+from shardpost.dead_letters.removal import remove_old
+from shardpost.dead_letters.spark import letter_steps
 from shardpost.dead_letters.sweep import sweep_dead_letters
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.query import rows
 from shardpost.delta.table_log import newest_version
@@ -129,7 +127,7 @@ def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(ready: Setting
 def test_old_letters_leave_the_table_while_spark_appends_to_it(
     ready: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letters_table_append, "FEW", 0)
+    monkeypatch.setattr(letter_steps, "FEW", 0)
     put(ready, [failed(ready, original(number)) for number in range(3)])
     assert run(ready, 0) == {"waiting": 3}
     ancient = datetime(2020, 1, 1, tzinfo=UTC)
@@ -240,8 +238,8 @@ def test_the_table_has_the_times_of_the_broker_however_many_letters_there_are(
     """As Python and as the JVM computes them: a clock that is a day slow makes no letter due."""
     stamped = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
     apply_topics(stamped)
-    for number, few in enumerate((letters_table_append.FEW, 0)):
-        monkeypatch.setattr(letters_table_append, "FEW", few)
+    for number, few in enumerate((letter_steps.FEW, 0)):
+        monkeypatch.setattr(letter_steps, "FEW", few)
         since = datetime.now(UTC)
         slow = since - timedelta(days=1)
         put(stamped, [failed(stamped, original(number), when=slow)])

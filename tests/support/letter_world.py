@@ -9,12 +9,12 @@ from typing import Any
 
 from confluent_kafka import Message, Producer
 
+from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model import letter_format, letters
-from shardpost.dead_letters.model.outcome import reported
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
+from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out
-from shardpost.dead_letters.routes import routes_of
+from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
@@ -137,7 +137,7 @@ def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool =
         Selection(), is_redrive, who="me", why="comma", now=now, allow_repeated=True, value=value
     )
     result = RedriveResult()
-    carry_out(Redrive(settings, routes_of(settings), request), result)
+    carry_out_redrive(Redrive(settings, routes_of(settings), request), result)
     return result.count
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.spark import class_archive
 from shardpost.spark.job_spec import JobSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import producer
 from shardpost.locks import LockedError, exclusive

@@ -13,7 +13,7 @@ from shardpost.cli import run as shardpost
 from shardpost.commands import erase as command
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.letters_table_offsets import read_progress
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot_retention import GRACE

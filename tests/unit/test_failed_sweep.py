@@ -8,11 +8,9 @@ from unittest.mock import Mock
 import pytest
 
 from shardpost.dead_letters import foreign_intake, sweep
-from shardpost.dead_letters.failed_sweep import MOST_NAMED, naming
-from shardpost.dead_letters.foreign_intake import GROUP
-from shardpost.dead_letters.model.intake_position import GONE
-from shardpost.dead_letters.model.outcome import Outcome
-from shardpost.dead_letters.model.sweep_result import Intake, ParkedGroup, as_json
+from shardpost.dead_letters.foreign_intake import GROUP, MOST_NAMED, naming
+from shardpost.dead_letters.model.retry_policy import Outcome
+from shardpost.dead_letters.model.sweep_result import GONE, Intake, ParkedGroup, as_json
 from shardpost.dead_letters.sweep_partition import PartitionReport
 from shardpost.errors import COULD_NOT, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets

@@ -8,18 +8,18 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters.foreign_intake import GROUP, take_in
-from shardpost.dead_letters.model.intake_position import (
+from shardpost.dead_letters.letter_topics import routes_of
+from shardpost.dead_letters.model.sweep_result import (
     CUT_OFF,
     GONE,
     RECREATED,
     TOO_LARGE,
     Gap,
+    Intake,
     Taken,
     There,
     next_offset,
 )
-from shardpost.dead_letters.model.sweep_result import Intake
-from shardpost.dead_letters.routes import routes_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.topic_ids import topic_ids

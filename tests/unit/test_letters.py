@@ -7,14 +7,19 @@ import pytest
 from hypothesis import given, strategies
 
 from shardpost.dead_letters.model import letter_format, letter_parser, letters, transition_records
-from shardpost.dead_letters.model.backoff import delay
-from shardpost.dead_letters.model.fingerprints import error_class, fingerprint
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
-from shardpost.dead_letters.model.outcome import Outcome
-from shardpost.dead_letters.model.retry_policy import RetryDecision, decide, park
+from shardpost.dead_letters.model.retry_policy import (
+    Outcome,
+    RetryDecision,
+    decide,
+    delay,
+    error_class,
+    fingerprint,
+    park,
+)
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.instants import LATEST_MS, instant_of
 from shardpost.kafka.coordinates import Coordinates
@@ -215,7 +220,7 @@ def test_when_it_was_stored_goes_no_further_than_the_store() -> None:
     record = record._replace(headers=headers)
     letter = letter_parser.parse_record(record)
     assert isinstance(letter, Letter)
-    retry = transition_records.retry(letter, record, "retries", ROUTES)
+    retry = transition_records.retry_record(letter, record, "retries", ROUTES)
     again = as_record(letter, record, "dead-letters", 8)
     for out in (retry, again):
         assert letter_format.STORED_AT not in dict(out.headers)
@@ -306,7 +311,7 @@ def test_how_often_each_error_parked_a_letter_is_remembered() -> None:
     record, counts = as_read(stored()), []
     for error in "AABA":
         letter = first_failure(RECORD, f"{error}: x", NOW)
-        out = transition_records.parked(letter, record, "exhausted", routes)
+        out = transition_records.parked_record(letter, record, "exhausted", routes)
         record = as_read(out)
         counts.append(transition_records.parked_count(dict(record.headers)))
     assert counts == [1, 2, 1, 3]
@@ -382,7 +387,7 @@ def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_diffe
         decided = decide(found, NOW, RetryRules())
         assert decided.outcome is Outcome.PARK
         routes = Routes("dead-letters", "parking-lot", {"dead-letters": 8, "parking-lot": 8})
-        lot = transition_records.parked(found, as_read(out), decided.reason or "", routes)
+        lot = transition_records.parked_record(found, as_read(out), decided.reason or "", routes)
         assert transition_records.parse_parked(as_read(lot)) == found
         fingerprints.add(dict(lot.headers)[transition_records.PARKED_ERROR])
     assert len(fingerprints) == 2
@@ -419,7 +424,7 @@ def retried(out: Outgoing) -> tuple[Letter, Outgoing]:
     letter = read(out)
     assert isinstance(letter, Letter)
     topic = RULES.retry_topic(letter.origin_topic)
-    return letter, transition_records.retry(letter, as_read(out), topic, ROUTES)
+    return letter, transition_records.retry_record(letter, as_read(out), topic, ROUTES)
 
 
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
@@ -524,8 +529,10 @@ def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> N
     out = stored(RECORD._replace(value=None))
     letter = read(out)
     assert isinstance(letter, Letter)
-    assert transition_records.retry(letter, as_read(out), "retries", ROUTES).value is None
-    retry = transition_records.retry(letter, as_read(out)._replace(value=b"v"), "retries", ROUTES)
+    assert transition_records.retry_record(letter, as_read(out), "retries", ROUTES).value is None
+    retry = transition_records.retry_record(
+        letter, as_read(out)._replace(value=b"v"), "retries", ROUTES
+    )
     assert retry.value == b"v"
     again = failed_again(as_read(retry), "E: x", NOW)
     assert again == letter._replace(attempt=1, is_null=False)

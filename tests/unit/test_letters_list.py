@@ -7,8 +7,8 @@ import pytest
 from shardpost import tables
 from shardpost.cli import run as shardpost
 from shardpost.dead_letters import letters_table_offsets
+from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.letter_state import LetterState
 from shardpost.topics import stores
 
 AT = datetime(2026, 11, 23, tzinfo=UTC)

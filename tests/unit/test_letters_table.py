@@ -14,7 +14,7 @@ from shardpost import cli
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letters_table import append, current_letters, life, open_table
 from shardpost.dead_letters.letters_table_offsets import read_progress, unread
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import query
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError

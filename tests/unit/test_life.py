@@ -5,8 +5,8 @@ from itertools import permutations
 
 import pytest
 
+from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps
-from shardpost.dead_letters.model.letter_state import LetterState
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 W, T, P, R, D = (

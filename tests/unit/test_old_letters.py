@@ -12,16 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardpost.dead_letters import letters_table, old_letters
+from shardpost.dead_letters import letters_table, removal
 from shardpost.dead_letters.letters_table import append, current_letters, life, open_table
 from shardpost.dead_letters.letters_table_offsets import read_progress
-from shardpost.dead_letters.model.forgetting import may_be_forgotten
-from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.record_steps import step_of
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
-from shardpost.dead_letters.old_letters import remove_old
-from shardpost.dead_letters.spark import letters_table_append
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
+from shardpost.dead_letters.model.letter_history import Step, step_of
+from shardpost.dead_letters.removal import may_be_forgotten, remove_old
+from shardpost.dead_letters.spark import letter_steps
 from shardpost.delta import parquet_files, query, table_log
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
@@ -105,7 +102,7 @@ class World:
                 log = self.kafka.broker.log(TopicPartition(topic, number))
                 log.compact(drop_tombstones=True)
 
-    def prune(self) -> old_letters.OldLetters:
+    def prune(self) -> removal.OldLetters:
         done = remove_old(self.pruned, self.now[0])
         self.removed += done.letters
         return done
@@ -417,7 +414,7 @@ def test_killed_between_two_steps_it_has_removed_whole_letters_or_none(
             if next(left) == at:
                 raise Killed
 
-        monkeypatch.setattr(old_letters, "step", killed)
+        monkeypatch.setattr(removal, "step", killed)
         with suppress(Killed):
             world.prune()
         found.append(len(world.rows(world.pruned)))
@@ -438,7 +435,7 @@ def test_beside_a_sweep_that_is_first_it_tries_again(
             world.fail(5)
             world.append()
 
-    monkeypatch.setattr(old_letters, "step", swept)
+    monkeypatch.setattr(removal, "step", swept)
     assert world.prune().letters == 3
     world.check()
 
@@ -454,7 +451,7 @@ def test_beside_one_sweep_after_the_other_it_gives_way(
             world.fail(next(numbers))
             world.append()
 
-    monkeypatch.setattr(old_letters, "step", swept)
+    monkeypatch.setattr(removal, "step", swept)
     done = world.prune()
     assert (done.letters, [*done.postponed]) == (0, ["dead_letters"])
     world.check()
@@ -466,7 +463,7 @@ def test_a_sweep_that_is_second_appends_again(
     with_old_ones(world)
     world.fail(5)
     appended = letters_table.append
-    done: list[old_letters.OldLetters] = []
+    done: list[removal.OldLetters] = []
 
     def beside(*arguments: object) -> None:
         if not done:
@@ -474,7 +471,7 @@ def test_a_sweep_that_is_second_appends_again(
         appended(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(letters_table, "append", beside)
-    assert letters_table_append.catch_up(world.pruned) == 1
+    assert letter_steps.catch_up(world.pruned) == 1
     assert done[0].letters == 3
     assert str(current_letters(world.pruned)["positions-0-5"].state) == "waiting"
     world.append()

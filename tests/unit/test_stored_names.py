@@ -12,18 +12,15 @@ import pytest
 
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters.letter_details import describe
+from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.letters_table import append, current_letters, open_table
 from shardpost.dead_letters.letters_table_offsets import read_progress
-from shardpost.dead_letters.model.letter_format import Letter, Malformed
+from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malformed
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
-from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.letters import first_failure
+from shardpost.dead_letters.model.letters import first_failure, parking_key
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
-from shardpost.dead_letters.model.stored_names import parking_key
-from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out
-from shardpost.dead_letters.redrive_plan import plan
-from shardpost.dead_letters.routes import routes_of
-from shardpost.dead_letters.spark import letters_table_append
+from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive, plan_redrive
+from shardpost.dead_letters.spark import letter_steps
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
@@ -95,8 +92,8 @@ def decide(settings: Settings, name: str, *, is_redrive: bool) -> dict[str, str]
         Selection(frozenset({name})), is_redrive, who="me", why="x", now=now, allow_repeated=True
     )
     redrive = Redrive(settings, routes_of(settings), request)
-    carry_out(redrive, result := RedriveResult())
-    return result.refused | ({} if result.count else plan(redrive).refused)
+    carry_out_redrive(redrive, result := RedriveResult())
+    return result.refused | ({} if result.count else plan_redrive(redrive).refused)
 
 
 def test_malformed_letters_under_one_key_are_all_parked(ready: Settings) -> None:
@@ -228,7 +225,7 @@ def test_letters_in_a_wrong_partition_are_named_once_a_sweep(
         return 0
 
     monkeypatch.setattr(sweep_job, "_per_partition", in_this_process)
-    monkeypatch.setattr(letters_table_append, "catch_up", add_nothing)
+    monkeypatch.setattr(letter_steps, "catch_up", add_nothing)
     put(ready, *(failed(ready, original(n))._replace(partition=ELSEWHERE) for n in range(3)))
     put(ready, failed(ready, original(9)))
     with caplog.at_level(logging.WARNING):

@@ -12,16 +12,13 @@ import pytest
 from hypothesis import given, strategies
 
 from shardpost.dead_letters import sweep_index, temporary_database
-from shardpost.dead_letters.batches import batches, itself
-from shardpost.dead_letters.model.fingerprints import fingerprint
-from shardpost.dead_letters.model.key_fold import NONE, KeyFold
-from shardpost.dead_letters.model.letter_format import Letter
-from shardpost.dead_letters.model.letter_state import LetterState
+from shardpost.dead_letters.model.letter_format import Letter, LetterState
 from shardpost.dead_letters.model.letters import letter_headers
-from shardpost.dead_letters.model.outcome import LEFT_IN_STORE, Outcome
+from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, fingerprint
 from shardpost.dead_letters.model.transition_records import tombstone
-from shardpost.dead_letters.origin_order import in_origin_order
-from shardpost.dead_letters.sweep_index import SweepIndex
+from shardpost.dead_letters.record_batches import batches, itself
+from shardpost.dead_letters.sweep_index import NONE, KeyFold, SweepIndex
+from shardpost.dead_letters.sweep_partition import in_origin_order
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Header, Record
@@ -197,7 +194,7 @@ import re, sys
 from pathlib import Path
 from shardpost.dead_letters import temporary_database
 from shardpost.dead_letters.sweep_index import SweepIndex
-from shardpost.dead_letters.origin_order import in_origin_order
+from shardpost.dead_letters.sweep_partition import in_origin_order
 from tests.unit.test_sweep_index import NOW, RULES, Content, record
 
 def letter(n):

@@ -15,12 +15,10 @@ from hypothesis import example, given, settings, strategies
 
 from shardpost.dead_letters import sweep_index
 from shardpost.dead_letters.model import letters
-from shardpost.dead_letters.model.backoff import delay
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
-from shardpost.dead_letters.model.outcome import Outcome
+from shardpost.dead_letters.model.retry_policy import Outcome, delay
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.origin_order import in_origin_order
-from shardpost.dead_letters.sweep_partition import Sweep
+from shardpost.dead_letters.sweep_partition import Sweep, in_origin_order
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings

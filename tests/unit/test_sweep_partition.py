@@ -8,8 +8,7 @@ from unittest import mock
 import pytest
 
 from shardpost.dead_letters import sweep_partition as module
-from shardpost.dead_letters.model.fingerprints import fingerprint
-from shardpost.dead_letters.model.outcome import Outcome
+from shardpost.dead_letters.model.retry_policy import Outcome, fingerprint
 from shardpost.dead_letters.model.sweep_result import ParkedGroup
 from shardpost.kafka import clients
 from shardpost.kafka.memory.broker import broker_at

@@ -3,11 +3,13 @@
 import json
 from collections import Counter
 
-from shardpost.dead_letters.model.intake_position import GONE, RECREATED, Gap
-from shardpost.dead_letters.model.outcome import Outcome
+from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import (
+    GONE,
     NAMED,
+    RECREATED,
     SEE_PARKED,
+    Gap,
     Intake,
     ParkedGroup,
     as_json,

@@ -11,8 +11,8 @@ import click
 from shardpost.commands.letters.grouped_options import grouped
 from shardpost.commands.options import AS_JSON, Instant
 from shardpost.commands.text_table import text_table
+from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.letter_state import OPEN, LetterState
 from shardpost.errors import DONE
 from shardpost.printable import one_line
 

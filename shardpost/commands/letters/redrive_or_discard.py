@@ -17,8 +17,7 @@ from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.printable import harmless, one_line
 
 if TYPE_CHECKING:
-    from shardpost.dead_letters.redrive import Redrive
-    from shardpost.dead_letters.redrive_plan import RedrivePlan
+    from shardpost.dead_letters.redrive import Redrive, RedrivePlan
 
 
 AGAIN_IN_VAIN = "--again changes nothing: one error has parked none of these letters twice"
@@ -101,9 +100,8 @@ def parked_options(function: Callable[Concatenate[ParkedOptions, ...], int]) -> 
 
 def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     """Print the plan, or carry it out; return the exit code."""
-    from shardpost.dead_letters.redrive import Redrive
-    from shardpost.dead_letters.redrive_plan import plan
-    from shardpost.dead_letters.routes import routes_of
+    from shardpost.dead_letters.letter_topics import routes_of
+    from shardpost.dead_letters.redrive import Redrive, plan_redrive
     from shardpost.locks import exclusive
     from shardpost.settings import load
     from shardpost.topics.stores import require_stores
@@ -112,9 +110,9 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     require_stores(settings, "dead-letters", "parking-lot")
     limits = RedriveLimits(options.canary, options.rate)
     redrive = Redrive(settings, routes_of(settings), request, limits)
-    planned = plan(redrive)
+    planned = plan_redrive(redrive)
     if request.allow_repeated:
-        without = plan(replace(redrive, request=replace(request, allow_repeated=False)))
+        without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))
         if without.refused_count == planned.refused_count:
             click.echo(AGAIN_IN_VAIN, err=True)
     done = None
@@ -128,11 +126,11 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
 def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
     """Return how many letters have moved; what did not is refused in the plan."""
-    from shardpost.dead_letters.redrive import RedriveResult, carry_out
+    from shardpost.dead_letters.redrive import RedriveResult, carry_out_redrive
 
     result = RedriveResult()
     try:
-        carry_out(redrive, result)
+        carry_out_redrive(redrive, result)
     except KeyboardInterrupt:
         raise ShardpostError(
             f"interrupted: {result.count} {redrive.request.kind}; run the same command again for"

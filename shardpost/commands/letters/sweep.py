@@ -20,7 +20,7 @@ def sweep_command(as_json: bool) -> int:
     of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of Kafka Connect or
     Spring Kafka were gone, or could not be read.
     """
-    from shardpost.dead_letters.job import SWEEP_DEAD_LETTERS
+    from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
     from shardpost.settings import load
     from shardpost.spark.submit import submit
 

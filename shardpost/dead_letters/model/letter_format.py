@@ -1,17 +1,35 @@
-"""The format of a dead letter: the names of its headers, their limits, and the letter as a value.
+"""The format of a dead letter: headers, limits, state and name.
+
+The format of a dead letter: the names of its headers, their limits, and the letter as a value.
 
 The headers are those of docs/dead-letters.md (What a letter is). The id of a letter is
 `topic-partition-offset@timestamp` of the record whose processing failed first, so the same failure
 makes the same letter however often it is reported, and a retry that fails is that letter again,
 with the retry's attempt. The timestamp tells the record from the one at that offset of a topic of
 that name that was deleted. Whoever reads an id takes it as it is.
+
+Where a letter is in its life.
+
+The names of letters: their keys, in a form that a person can read and type.
+
+A key that is no letter id may be any bytes. spark/letters_table_rows.py computes the same in the
+JVM; a test holds one against the other.
+
+The table of dead letters.
 """
 
+import base64
+import binascii
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
+from hashlib import sha256
 from typing import NamedTuple
 
+from shardpost.delta.table import Table
 from shardpost.kafka.records import HEADERS_LEFT_OUT
 
 ID = "letter-id"
@@ -81,3 +99,64 @@ class Malformed:
 def header_text(value: str | bytes | None) -> str:
     """Return a header's value as text; what is not UTF-8 in it becomes U+FFFD."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+
+
+class LetterState(StrEnum):
+    """Where a letter is; `dropped` is a failure reported again after it had been resolved."""
+
+    WAITING = "waiting"
+    RETRIED = "retried"
+    PARKED = "parked"
+    REDRIVEN = "redriven"
+    DISCARDED = "discarded"
+    DROPPED = "dropped"
+
+
+# The letter is in its topic: nothing has dealt with it yet.
+OPEN = (LetterState.WAITING, LetterState.PARKED)
+
+
+# An id of ours is far shorter: the name of a topic has at most 249 characters.
+MAX_KEY_BYTES = 1_000
+# Control characters, and those that change the direction of a line.
+UNPRINTABLE = r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+BASE64, SHA256 = "base64 ", "sha256 "
+
+_UNPRINTABLE = re.compile(UNPRINTABLE)
+
+
+def name_of(key: bytes | None) -> str:
+    """Return a key as text; in base64 where it is none; its SHA-256 where it is empty or long."""
+    key = key or b""
+    if not 0 < len(key) <= MAX_KEY_BYTES:
+        return SHA256 + sha256(key).hexdigest()
+    with suppress(UnicodeDecodeError):
+        text = key.decode()
+        if not _UNPRINTABLE.search(text):
+            return text
+    return BASE64 + base64.b64encode(key).decode()
+
+
+def keys_of(name: str) -> set[bytes]:
+    """Return the keys of at most MAX_KEY_BYTES that have a name: itself, and what it encodes."""
+    found = {name.encode()}
+    if name.startswith(BASE64):
+        with suppress(binascii.Error, ValueError):
+            found.add(base64.b64decode(name.removeprefix(BASE64), validate=True))
+    return found
+
+
+# Every step in the life of every dead letter, made of the records of dead-letters and parking-lot.
+# Each sweep appends to it, and it belongs to no snapshot. How far the topics were read, and which
+# topic of a name that was (`generation`), is kept in its commits.
+DEAD_LETTERS = Table(
+    "dead_letters",
+    "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING, origin_partition INT,"
+    " origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING, fingerprint STRING,"
+    " failed_at TIMESTAMP, due TIMESTAMP, topic STRING, `partition` INT, offset BIGINT,"
+    " generation INT, key STRING",
+    None,
+    ("id", "offset", "origin_offset"),
+    (("generation", "INT"), ("key", "STRING")),
+    contacts=("error",),
+)

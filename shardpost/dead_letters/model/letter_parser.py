@@ -16,6 +16,7 @@ from shardpost.dead_letters.model.letter_format import (
     ID,
     MALFORMED,
     MAX_ATTEMPTS,
+    MAX_KEY_BYTES,
     MAX_OFFSET,
     MAX_PARTITION,
     ORIGIN_KEY,
@@ -29,7 +30,6 @@ from shardpost.dead_letters.model.letter_format import (
     Letter,
     Malformed,
 )
-from shardpost.dead_letters.model.letter_names import MAX_KEY_BYTES
 from shardpost.errors import UsageError
 from shardpost.instants import instant_of, parse_instant
 from shardpost.kafka.records import Headers, Record

@@ -9,8 +9,8 @@ from shardpost.dead_letters.model.letter_format import (
     HeaderMap,
     Malformed,
     header_text,
+    name_of,
 )
-from shardpost.dead_letters.model.letter_names import name_of
 from shardpost.dead_letters.model.retry_policy import unknown_origin
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR, parked_count, parse_parked
 from shardpost.decisions.decision import Kind

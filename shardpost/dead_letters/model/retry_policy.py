@@ -1,17 +1,133 @@
-"""The retry policy: what a sweep does with one letter, from its attempt, its error and its age.
+"""The retry policy: what a sweep does with one letter, when, and by which error.
+
+Fingerprints of errors: the same for errors that differ only in values.
+
+Values are numbers, ids, what is quoted, and what comes after `, found`.
+
+spark/letters_table_rows.py computes the same in the JVM; a test holds one against the other.
+
+Backoff: when a letter is retried.
+
+The delay begins when the store took the letter, by the broker's clock: that of a consumer may be
+slow. Where the broker does not stamp records it begins at the failure, as its consumer says.
+
+The delay grows exponentially up to a cap. To each comes up to `jitter` of itself, always the same
+for a letter and attempt, so that what failed together does not come back together.
+The same as a Spark column, for the table `dead_letters`, is spark/letters_table_rows.py; a test
+compares the two.
+
+What a sweep does with a letter, and the names under which that is reported.
+
+The retry policy: what a sweep does with one letter, from its attempt, its error and its age.
 
 Exhausted, fatal and malformed letters, and those of unknown origin, are parked; the others are
 retried once their backoff (backoff.py) is over.
 """
 
-from datetime import datetime
+import math
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
 from typing import NamedTuple
+from zlib import crc32
 
-from shardpost.dead_letters.model.backoff import due
-from shardpost.dead_letters.model.fingerprints import NO_CLASS, error_class
 from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malformed
-from shardpost.dead_letters.model.outcome import Outcome
-from shardpost.retry_settings import RetryRules
+from shardpost.retry_settings import RetryRules, RetrySettings
+
+# What follows is a colon or nothing at all: Java and Python disagree about `$`.
+CLASS = r"^(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|(?![\s\S]))"
+# What was found, values in quotes, UUIDs, hexadecimal and other numbers; first what all of these
+# begin with, since most characters are none of it.
+VARIABLE = (
+    r"(?=[,\"'0-9a-fA-F])"
+    r"(?:, found [\s\S]*|\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|0x[0-9a-fA-F]+|[0-9]+)"
+)
+LENGTH = 300
+NO_CLASS = "error"
+
+_CLASS, _VARIABLE = re.compile(CLASS), re.compile(VARIABLE)
+
+
+def error_class(error: str) -> str:
+    """Return the class that the error's text begins with, without its module; or `error`."""
+    found = _CLASS.match(_first_line(error))
+    return found[1] if found else NO_CLASS
+
+
+def fingerprint(error: str) -> str:
+    """Return `Class-` and eight hexadecimal digits of the message without what varies in it."""
+    line = _first_line(error)
+    return f"{error_class(line)}-{crc32(_VARIABLE.sub('#', line).encode(errors='replace')):08x}"
+
+
+def _first_line(error: str) -> str:
+    return error.split("\n", 1)[0][:LENGTH]
+
+
+def due(retries: RetrySettings, letter: Letter) -> datetime:
+    """Return when a letter may be retried; the delay is in whole milliseconds, no less."""
+    milliseconds = math.ceil(delay(retries, letter.id, letter.attempt) * 1000)
+    try:
+        return letter.delayed_from + timedelta(milliseconds=milliseconds)
+    except OverflowError:  # that is in the year 9999, as some clock says
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def delay(retries: RetrySettings, letter_id: str, attempt: int) -> float:
+    """Return the seconds between an attempt that failed and the next one."""
+    try:
+        delay_without_jitter = min(retries.cap, retries.first_delay * retries.factor**attempt)
+    except OverflowError:
+        delay_without_jitter = retries.cap
+    return delay_without_jitter * (1 + retries.jitter * _fraction(letter_id, attempt))
+
+
+def _fraction(letter_id: str, attempt: int) -> float:
+    return crc32(f"{letter_id}/{attempt}".encode()) / 2**32
+
+
+class Outcome(IntEnum):
+    """What a sweep does with a live letter."""
+
+    WAIT = 0
+    RETRY = 1
+    PARK = 2
+    DROP = 3  # a failure that was reported again after it had been resolved
+    RESTORE = 4  # waits, but below a record of its key that must not replace it
+    HOLD = 5  # due, but too many are by the same error; or too large to be parked
+
+
+# A letter with one of these outcomes is left in the store as it is.
+LEFT_IN_STORE = frozenset((Outcome.WAIT, Outcome.HOLD))
+
+_REPORTED = {
+    "retried": (Outcome.RETRY,),
+    "parked": (Outcome.PARK,),
+    "dropped": (Outcome.DROP,),
+    "waiting": (Outcome.WAIT, Outcome.RESTORE),
+    "held": (Outcome.HOLD,),
+}
+
+
+class SelectedLetter(NamedTuple):
+    """A letter that a sweep moves now.
+
+    `release_offset` is the offset up to which the store has to be read before it may go, so that
+    letters of one original key go in the order of the origin. `resolved_attempt` is, of one that is
+    dropped, the attempt that had been resolved before.
+    """
+
+    offset: int
+    outcome: Outcome
+    release_offset: int
+    resolved_attempt: int | None
+
+
+def reported(counts: Counter[Outcome]) -> dict[str, int]:
+    """Return the counts as a sweep reports them: retried, parked, dropped, waiting, held."""
+    return {name: sum(counts[one] for one in outcomes) for name, outcomes in _REPORTED.items()}
 
 
 class RetryDecision(NamedTuple):

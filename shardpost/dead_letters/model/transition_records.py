@@ -2,14 +2,15 @@
 
 All records about one letter are written in one transaction; a reader of committed records sees all
 of them or none.
+
+The records by which a sweep carries out what it does with a letter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
-from shardpost.dead_letters.model.fingerprints import fingerprint
 from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
     ERROR,
@@ -19,6 +20,7 @@ from shardpost.dead_letters.model.letter_format import (
     STORED_AT,
     HeaderMap,
     Letter,
+    LetterState,
     Malformed,
     header_text,
 )
@@ -27,11 +29,16 @@ from shardpost.dead_letters.model.letter_parser import (
     parse_record,
     stored_milliseconds,
 )
-from shardpost.dead_letters.model.letter_state import LetterState
-from shardpost.dead_letters.model.letters import letter_headers, own_headers
-from shardpost.dead_letters.model.stored_names import is_misplaced, parking_key
+from shardpost.dead_letters.model.letters import (
+    is_misplaced,
+    letter_headers,
+    own_headers,
+    parking_key,
+)
+from shardpost.dead_letters.model.retry_policy import Outcome, SelectedLetter, decide, fingerprint
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import BY_KEY, Header, Headers, Outgoing, Record
+from shardpost.retry_settings import RetryRules
 
 # Headers of a tombstone: the state that the letter goes to, when, and the offset of the record that
 # is resolved; beside them the attempt. Of a letter that is misplaced, its name.
@@ -65,7 +72,7 @@ class Routes:
     partitions: Mapping[str, int]
 
 
-def retry(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
+def retry_record(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoing:
     """Return the next attempt at a letter: its original key, value and headers.
 
     A value that is there is sent, even if the letter says that it was null. Headers that Kafka
@@ -86,7 +93,9 @@ def retry(letter: Letter, record: Record, topic: str, routes: Routes) -> Outgoin
     return Outgoing(topic, letter.origin_key, value, headers, partition)
 
 
-def parked(letter: Letter | Malformed, record: Record, reason: str, routes: Routes) -> Outgoing:
+def parked_record(
+    letter: Letter | Malformed, record: Record, reason: str, routes: Routes
+) -> Outgoing:
     """Return the record of the parking lot that holds a letter."""
     error = reason if isinstance(letter, Malformed) else letter.error
     error_fingerprint = fingerprint(error)
@@ -198,3 +207,29 @@ def _number(value: str | bytes | None, otherwise: int) -> int:
     digits = header_text(value)
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS
     return int(digits) if is_number else otherwise
+
+
+# Why a letter is parked that is due, if its retry topic does not accept it.
+TOO_LARGE = "too large for its retry topic, with its original key"
+
+
+def outcome_records(
+    record: Record, selected: SelectedLetter, rules: RetryRules, routes: Routes, now: datetime
+) -> Sequence[Outgoing]:
+    """Return the records that are to be written, in one transaction."""
+    outcome = selected.outcome
+    if outcome is Outcome.DROP:
+        attempt = selected.resolved_attempt
+        return [tombstone(record, attempt, LetterState.DROPPED, now)]
+    if outcome is Outcome.RESTORE:
+        return [restored(record)]
+    letter = parse_record(record)
+    if outcome is Outcome.RETRY and isinstance(letter, Letter):
+        topic = rules.retry_topic(letter.origin_topic)
+        retry = retry_record(letter, record, topic, routes)
+        gone = removed(letter, record, LetterState.RETRIED, now, routes)
+        return [retry, gone]
+    reason = decide(letter, now, rules).reason or TOO_LARGE
+    parked = parked_record(letter, record, reason, routes)
+    gone = removed(letter, record, LetterState.PARKED, now, routes)
+    return [parked, gone]

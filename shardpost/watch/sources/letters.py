@@ -4,8 +4,8 @@ from collections import Counter
 from datetime import datetime
 
 from shardpost import tables
+from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.dead_letters.model.letter_state import OPEN, LetterState
 from shardpost.settings import Settings
 from shardpost.watch.model.found import Found
 from shardpost.watch.model.rules import LETTERS_HELD, LETTERS_OVERDUE, LETTERS_PARKED

@@ -13,9 +13,9 @@ def _unread_records(settings: Settings) -> int:
 
 
 def _if_empty(settings: Settings, _arguments: Sequence[str]) -> JobResult | None:
-    from shardpost.dead_letters import empty_sweep
+    from shardpost.dead_letters import letter_topics
 
-    return empty_sweep.result_if_empty(settings, SWEEP_DEAD_LETTERS.name)
+    return letter_topics.result_if_empty(settings, SWEEP_DEAD_LETTERS.name)
 
 
 SWEEP_DEAD_LETTERS = JobSpec("sweep_dead_letters", _unread_records, without_spark=_if_empty)

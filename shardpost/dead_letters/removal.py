@@ -1,4 +1,13 @@
-"""The table `dead_letters` forgets letters that were dealt with long ago.
+"""What leaves the table `dead_letters`: letters that were dealt with long ago, and a client's contact.
+
+What the table `dead_letters` says of a client's letters, and how its contact leaves it; no JVM.
+
+Those are the letters of some topics under the client's key. Their steps stay; what the errors say
+is gone. The letters themselves are in Kafka as they were.
+
+Which letters the table may forget: those that no list of open letters depends on.
+
+The table `dead_letters` forgets letters that were dealt with long ago.
 
 That is a letter of which every step is old, and of which Kafka has no record any more, so not even
 a tombstone. One that waits or is parked has one: `dead-letters` and `parking-lot` are compacted.
@@ -10,9 +19,10 @@ that closed it. Sweeps go on meanwhile: whoever is second writes again.
 
 import logging
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,12 +32,20 @@ from deltalake.transaction import AddAction
 
 from shardpost.ages import old_before
 from shardpost.dead_letters import letters_table
-from shardpost.dead_letters.model.forgetting import may_be_forgotten
-from shardpost.dead_letters.model.letter_names import name_of
-from shardpost.dead_letters.model.record_steps import step_of
-from shardpost.dead_letters.model.tables import DEAD_LETTERS
+from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
+from shardpost.dead_letters.model.letter_history import (
+    Generations,
+    Step,
+    newest_steps,
+    own_names,
+    step_of,
+)
+from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
+from shardpost.delta.erased_rows import files_with_contact, without_contact
 from shardpost.delta.query import exists, path_of, rows
+from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.sql import time_literal
 from shardpost.delta.table_errors import table_errors
 from shardpost.delta.table_log import VersionExistsError
@@ -35,9 +53,71 @@ from shardpost.kafka import offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.records import Record
+from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topics.stores import inspect_stores
+
+
+def rows_with_contact(settings: Settings, topics: Collection[str], client: str) -> int:
+    """Return how many rows have something of the client's letters of those topics."""
+    version = table_log.newest_version(settings, DEAD_LETTERS)
+    return 0 if version is None else sum(_find(settings, version, topics, client).values())
+
+
+def erase_contact(settings: Settings, topics: Collection[str], client: str) -> int:
+    """Commit a version without the contact, if there is any; return the rows that had it.
+
+    Under the lock of the sweep, after any that is running: `lock_wait` at most. What the topics
+    have by then is read first, so that no later sweep reads it into the table.
+    """
+    if table_log.newest_version(settings, DEAD_LETTERS) is None:
+        return 0
+    name = SWEEP_DEAD_LETTERS.name
+    with exclusive(settings, name, name, wait=settings.lock_wait):
+        opened = letters_table.open_table(settings)
+        step("read letters")
+        letters_table.append(settings, opened, read_progress(settings, opened))
+        version = letters_table.open_table(settings).version()
+        found = _find(settings, version, topics, client)
+        if found:
+            change = without_contact(DEAD_LETTERS, partial(_own, topics, client.encode()))
+            files = dict.fromkeys(found, change)
+            commit_files(settings, DEAD_LETTERS, version, files, str(uuid.uuid4()))
+    return sum(found.values())
+
+
+def _find(settings: Settings, version: int, topics: Collection[str], client: str) -> dict[str, int]:
+    key = client.encode()
+    own = partial(_own, topics, key)
+    return files_with_contact(settings, DEAD_LETTERS, version, ("origin_key", key), own)
+
+
+def _own(topics: Collection[str], key: bytes, rows: pa.Table) -> pa.Array:
+    return pc.and_(
+        pc.equal(rows["origin_key"], key), pc.is_in(rows["origin_topic"], pa.array([*topics]))
+    )
+
+
+def may_be_forgotten(
+    names: Collection[str], steps: Sequence[Step], generations: Generations
+) -> set[str]:
+    """Return the names of these letters that can go: without them the same letters are open.
+
+    `steps` are all of the letters that may be open, and of those of which others depend.
+    """
+    is_open = _open(steps, generations)
+    found = set(names) - is_open
+    without = [step for step in steps if step.id not in found]
+    # A letter that was renamed is open only if its later name is unknown.
+    opened = _open(without, generations) - is_open
+    return found - {name for step in without if step.id in opened for name in own_names(step)}
+
+
+def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
+    newest = newest_steps(steps, generations)
+    return {name for name, step in newest.items() if step.is_in_topic}
+
 
 # A sweep appends every five minutes, and this takes seconds.
 MOST_CONFLICTS = 5

@@ -1,0 +1,75 @@
+"""Records in batches of bounded size, and a second reading of selected ones.
+
+Records in batches, each bounded in number and in bytes: one transaction each.
+
+Reading selected records of a partition a second time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.messages import record_of
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import Record
+from shardpost.settings import Settings
+
+T = TypeVar("T")
+
+# A batch ends with so many bytes of values and headers, however few records these are.
+BATCH_BYTES = 16 << 20
+HEADER_BYTES = 128  # that Python takes for a header, besides its value
+
+
+def batches(
+    items: Iterable[T], max_count: int, record_of: Callable[[T], Record]
+) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `max_count`; `record_of` gives an item's record."""
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += size_of(record_of(item))
+        if len(batch) >= max_count or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def size_of(record: Record) -> int:
+    """Return the bytes of the value and the headers."""
+    size = len(record.value or b"")
+    for _, value in record.headers:  # `sum` would take twice as long
+        size += HEADER_BYTES + len(value or b"")
+    return size
+
+
+def itself(record: Record) -> Record:
+    """Return the record: where the items are records."""
+    return record
+
+
+def read_selected(
+    settings: Settings,
+    partition: TopicPartition,
+    selected: Iterable[T],
+    offset_of: Callable[[T], int],
+) -> Iterator[tuple[Record, T]]:
+    """Yield each selected item with its record; both are in the order of their offsets.
+
+    One that the log cleaner has removed is left out: there is a newer one of its key.
+    """
+    items = iter(selected)
+    item = next(items, None)
+    if item is None:
+        return
+    for message in read_to_end(settings, partition, start=offset_of(item)):
+        offset = message.offset() or 0
+        while item is not None and offset_of(item) < offset:
+            item = next(items, None)
+        if item is not None and offset_of(item) == offset:
+            yield record_of(message), item
+            item = next(items, None)
+        if item is None:
+            return
