@@ -28,12 +28,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from shardpost.errors import UsageError
 from shardpost.orchestration import DEFAULTS, SparkJob, in_words
-from shardpost.position_import.arguments import arguments_of
-from shardpost.position_import.job import IMPORT_POSITIONS
+from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
 from shardpost.position_import.model.import_ids import require_usable
-from shardpost.position_import.model.request import ImportRequest
-from shardpost.position_import.model.result_lines import notes, summary
-from shardpost.position_import.sources import find_source
+from shardpost.position_import.model.plan import notes, summary
+from shardpost.position_import.model.source import ImportRequest
 from shardpost.shares import share
 
 log = logging.getLogger(__name__)

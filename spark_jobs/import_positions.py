@@ -5,7 +5,7 @@ Transform: rows become records, judged by the rules of the compaction; the diffe
 with `--apply`, upserts and tombstones in Kafka transactions, and that it was done.
 """
 
-from shardpost.position_import.arguments import parser, request_of
+from shardpost.position_import.import_job import parser, request_of
 from shardpost.position_import.run import import_positions
 from shardpost.spark import job
 

@@ -1,34 +1,147 @@
-"""An import: compare a list of positions with what is open, and write the difference.
+"""Imports that were applied, as the topic `decisions` has them: under their id, for a year.
+
+Writing the records of an import: in bounded transactions, under one transactional id.
+
+The last transaction holds the record of the decision too: an import is applied when that is there.
+What a run wrote before it was killed is known by the header of the records, so no progress is kept.
+
+Before each commit it is seen that nobody else has written to the topic since the difference was
+made. A record that comes after that check is behind ours, and so it is the newer one.
+
+An import: compare a list of positions with what is open, and write the difference.
 
 Under a lock. One that is applied fences older writers first, and only then looks at what is there:
 so what it compares with has all that a run before it wrote.
 """
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from shardpost import locks
-from shardpost.errors import DONE, NEEDS_ATTENTION
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Decision, Kind
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.kafka import offsets
+from shardpost.kafka.batches import in_batches, queue_config
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.messages import headers_of
+from shardpost.kafka.offsets import partition_counts
+from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_limits import largest_batch, topic_config
-from shardpost.position_import.applied_imports import applied_import, record_of
+from shardpost.kafka.topic_configs import TopicConfig
+from shardpost.kafka.topic_limits import largest_batch, producer_config, topic_config
+from shardpost.kafka.transactions import Transactions
 from shardpost.position_import.base import find_base
-from shardpost.position_import.import_writer import ImportWriter
-from shardpost.position_import.job import IMPORT_POSITIONS
+from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.position_import.model import import_ids
-from shardpost.position_import.model.import_ids import HEADER, AppliedImport
+from shardpost.position_import.model.import_ids import CONTENT_HEADER, HEADER, AppliedImport
 from shardpost.position_import.model.plan import WRITTEN
-from shardpost.position_import.model.request import ImportRequest
+from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.spark.comparison import Comparison, compare
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.steps import step
 
+
+def applied_import(settings: Settings, import_id: str) -> AppliedImport | None:
+    """Return when and by whom an import was applied; None if it was not, or not to its end."""
+    topic, about = settings.topic("decisions"), import_id.encode()
+    partition = partition_of(about, partition_counts(settings, [topic])[topic])
+    found = None
+    for decision, headers in decisions_topic.of_partition(settings, partition, None):
+        if decision.kind is Kind.IMPORTED and decision.about == about:
+            content = headers.get(CONTENT_HEADER, b"").decode(errors="replace")
+            found = AppliedImport(import_id, content, decision.who, decision.when)
+    return found
+
+
+def record_of(settings: Settings, applied: AppliedImport, why: str) -> Outgoing:
+    """Return the record that says that an import was applied."""
+    about = applied.import_id.encode()
+    decision = Decision(about, Kind.IMPORTED, applied.who, applied.when, why)
+    return decisions_topic.written(settings, decision, {CONTENT_HEADER: applied.content.encode()})
+
+
 log = logging.getLogger(__name__)
+
+
+class ImportWriter:
+    """The writer of all imports into one topic: `open` fences any older one."""
+
+    def __init__(self, settings: Settings, config: TopicConfig) -> None:
+        self._settings, self._topic = settings, settings.topic("positions")
+        self._writer = Transactions(
+            settings,
+            f"{self._topic}/import",
+            fenced=f"fenced: another import into {self._topic} has taken over; this one stops."
+            " Run it again to see what is left",
+            failed=f"{self._topic}: cannot be written ({{reason}}): run the import again, which"
+            " writes what is left",
+            **producer_config(config) | queue_config(largest_batch(config)),
+        )
+        self._count = 0
+
+    def open(self) -> None:
+        """Fence older writers, and abort what they left open."""
+        self._writer.open()
+
+    def close(self) -> None:
+        """Close the connection to Kafka."""
+        self._writer.close()
+
+    def write(self, records: Iterable[Outgoing], decided: Outgoing, ends: Mapping[int, int]) -> int:
+        """Write all, and at the end that it is decided; return how many records there were.
+
+        `ends` are those of the topic when the difference was made. ShardpostError if another
+        program has written to it since: what was committed before that stays.
+        """
+        known = dict(ends)
+        for batch in in_batches(records):
+            more = [decided] if batch.is_last else []
+            own = Counter(record.partition for record in batch.records)
+            check = partial(self._require_no_others, decided.key, known, own)
+            self._writer.write([*batch.records, *more], check=check)
+            self._count += len(batch.records)
+            for partition in own:
+                known[partition] += 1  # the marker of the transaction
+            log.info("%s: %d records written", self._topic, self._count)
+            step("import batch written")
+        return self._count
+
+    def _require_no_others(
+        self, import_id: bytes | None, known: dict[int, int], own: Mapping[int, int]
+    ) -> None:
+        """Refuse if the topic has records behind the known ends that are not of this transaction.
+
+        `known` is brought up to date.
+        """
+        marks = offsets.watermarks(self._settings, {self._topic: len(known)}, committed=False)[
+            self._topic
+        ]
+        for number, (_, end) in marks.items():
+            if end != known[number] + own.get(number, 0):
+                partition = TopicPartition(self._topic, number)
+                self._require_only_own(import_id, partition, known[number])
+            known[number] = end
+        step("import batch in its transaction")
+
+    def _require_only_own(
+        self, import_id: bytes | None, partition: TopicPartition, start: int
+    ) -> None:
+        """Refuse a record that is not of this import: only its own aborted ones may be there."""
+        for message in read_to_end(self._settings, partition, start=start, uncommitted=True):
+            if (HEADER, import_id) not in headers_of(message):
+                raise ShardpostError(
+                    f"{partition.at(message.offset() or 0)}: another program has written to it"
+                    f" since the list was compared; {self._count} records are written, the rest is"
+                    " not: run `shardpost compact`, and then the import again"
+                )
 
 
 def import_positions(settings: Settings, request: ImportRequest) -> JobResult:

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.position_import.arguments import arguments_of
-from shardpost.position_import.job import IMPORT_POSITIONS
-from shardpost.position_import.model.request import ImportRequest
-from shardpost.position_import.sources import find_source
+from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
+from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import Settings
 from shardpost.spark.submit import submit
 from shardpost.topics.creation import apply_topics

@@ -15,9 +15,8 @@ from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.kafka import batches
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
-from shardpost.position_import import import_writer
-from shardpost.position_import import run as import_run
-from shardpost.position_import.job import IMPORT_POSITIONS
+from shardpost.position_import import run as position_import_run
+from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.settings import Settings
 from tests.support import rebuilding
 from tests.support.at_step import Killed, at_step, killed
@@ -156,7 +155,7 @@ def test_broken_off_and_run_again_all_is_there_once(
     monkeypatch.setattr(batches, "MAX_RECORDS", 2)
     listed = [row(str(n), "client1", "LON") for n in range(3, 11)]
     path = csv_of(tmp_path / "list.csv", listed)
-    hook = at_step(monkeypatch, import_writer)
+    hook = at_step(monkeypatch, position_import_run)
 
     def next_batch(left: int) -> Callable[[], object]:
         return killed if left == 1 else lambda: hook(BATCH, next_batch(left - 1))
@@ -182,7 +181,7 @@ def test_broken_off_and_compacted_the_rest_is_written_under_the_same_id(
     settings = ten(fresh())
     monkeypatch.setattr(batches, "MAX_RECORDS", 4)
     path = csv_of(tmp_path / "list.csv", [row(str(n), "client1", "LON") for n in range(10)])
-    at_step(monkeypatch, import_writer)(BATCH, killed)
+    at_step(monkeypatch, position_import_run)(BATCH, killed)
     with pytest.raises(Killed):
         run_import(settings, path)
     run(settings)
@@ -216,7 +215,7 @@ def test_what_another_program_writes_meanwhile_is_not_overwritten(
     settings = ten(fresh())
     path = csv_of(tmp_path / "list.csv", [*TEN[:-1], row("9", "client1", "LON")])
     moved = position("9", "client7", "NYSE")
-    at_step(monkeypatch, import_run)("write", lambda: produce(settings, [moved]))
+    at_step(monkeypatch, position_import_run)("write", lambda: produce(settings, [moved]))
     with pytest.raises(ShardpostError, match="another program has written to it since"):
         run_import(settings, path)
     assert state(settings)["9"]["Client"] == "client7"
@@ -238,7 +237,7 @@ def test_beside_another_import_it_refuses_and_a_zombie_is_fenced(
         locks.path_of(settings, IMPORT_POSITIONS.name).unlink()  # as if on another machine
         run_import(settings, second)
 
-    at_step(monkeypatch, import_run)("write", beside)
+    at_step(monkeypatch, position_import_run)("write", beside)
     with pytest.raises(FencedError, match="another import"):
         run_import(settings, first)
     assert state(settings)["9"]["Client"] == "client2"

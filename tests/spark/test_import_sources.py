@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shardpost.errors import ShardpostError
+from shardpost.position_import.import_job import find_source
 from shardpost.position_import.model.source import Source
-from shardpost.position_import.sources import find_source
 from shardpost.position_import.spark import import_rows
 from shardpost.position_import.spark.source_rows import read_source
 from shardpost.settings import Settings

@@ -11,10 +11,10 @@ from typing import Any
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Kind
 from shardpost.kafka.records import Record
-from shardpost.position_import.model.columns import COLUMNS
-from shardpost.position_import.model.request import ImportRequest
+from shardpost.position_import.import_job import find_source
+from shardpost.position_import.model.plan import COLUMNS
+from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.run import import_positions
-from shardpost.position_import.sources import find_source
 from shardpost.settings import Settings
 from tests.support.letter_world import committed
 

@@ -7,8 +7,7 @@ import pytest
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.position_import.model import import_ids
 from shardpost.position_import.model.import_ids import AppliedImport, Lookup
-from shardpost.position_import.model.plan import Change, Plan
-from shardpost.position_import.model.result_lines import notes, summary
+from shardpost.position_import.model.plan import Change, Plan, notes, summary
 from shardpost.shares import share
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.position_import.model.columns import find_columns
+from shardpost.position_import.import_job import find_source
+from shardpost.position_import.model.plan import find_columns
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, format_of
-from shardpost.position_import.sources import find_source
 
 POSTGRESQL = "jdbc:postgresql://db:5432/book"
 

@@ -15,10 +15,9 @@ from shardpost.kafka.producing import produce
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_limits import topic_config
 from shardpost.kafka.transactions import FencedError
-from shardpost.position_import import import_writer
-from shardpost.position_import.applied_imports import applied_import, record_of
-from shardpost.position_import.import_writer import ImportWriter
+from shardpost.position_import import run
 from shardpost.position_import.model.import_ids import AppliedImport
+from shardpost.position_import.run import ImportWriter, applied_import, record_of
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import at_step
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -70,7 +69,7 @@ def test_all_is_written_once_and_then_on_record(
     def look() -> None:
         seen.append(applied_import(kafka.settings, "c1"))
 
-    monkeypatch.setattr(import_writer, "step", lambda name: look() if "written" in name else None)
+    monkeypatch.setattr(run, "step", lambda name: look() if "written" in name else None)
     assert write(kafka, KEYS, ends(kafka)) == 7
     assert sorted((one.key or b"").decode() for one in written(kafka)) == KEYS
     assert seen == [None, None, None, APPLIED]
@@ -100,9 +99,7 @@ def test_between_two_transactions_it_stops_the_second(
 ) -> None:
     monkeypatch.setattr(batches, "MAX_RECORDS", 4)
     other = record("other", imported=False)
-    at_step(monkeypatch, import_writer)(
-        "import batch written", lambda: produce(kafka.settings, other)
-    )
+    at_step(monkeypatch, run)("import batch written", lambda: produce(kafka.settings, other))
     with pytest.raises(ShardpostError, match="4 records are written, the rest is not"):
         write(kafka, KEYS, ends(kafka))
     assert len(written(kafka)) == 5
@@ -119,9 +116,7 @@ def test_a_newer_import_fences_an_older_one(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "MAX_RECORDS", 4)
-    at_step(monkeypatch, import_writer)(
-        "import batch written", lambda: write(kafka, ["new"], ends(kafka))
-    )
+    at_step(monkeypatch, run)("import batch written", lambda: write(kafka, ["new"], ends(kafka)))
     with pytest.raises(FencedError, match="another import into positions has taken over"):
         write(kafka, KEYS, ends(kafka))
     assert len(written(kafka)) == 5

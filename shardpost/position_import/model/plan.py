@@ -1,11 +1,58 @@
-"""The plan of an import: what would be written, what is rejected, and why it may be refused."""
+"""The plan of an import: what would be written, what is rejected, why it may be refused, in words.
 
-from collections.abc import Mapping
+The columns of a list: found by name in any case, all others ignored.
+
+The plan of an import: what would be written, what is rejected, and why it may be refused.
+
+The result of an import (run.py) in words, one line each.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from shardpost.position_import.model.columns import POSITION_ID
+from shardpost.errors import ShardpostError
+from shardpost.holders.model.fields import POSITION_FIELDS
+
+POSITION_ID = "PositionId"
+COLUMNS = (POSITION_ID, *(field.name for field in POSITION_FIELDS))
+
+
+class FoundColumns(NamedTuple):
+    """{the name of a column: its name in the list}, and those that are ignored, in their order."""
+
+    names: dict[str, str]
+    ignored: tuple[str, ...]
+
+
+def find_columns(where: str, there: Sequence[str]) -> FoundColumns:
+    """Return which columns a list has; ShardpostError, naming all, if some is missing or twice."""
+    by_name: dict[str, list[str]] = {}
+    for name in there:
+        by_name.setdefault(name.strip().lower(), []).append(name)
+    names: dict[str, str] = {}
+    wrong = []
+    for column in COLUMNS:
+        found = by_name.get(column.lower(), [])
+        if len(found) == 1:
+            names[column] = found[0]
+        elif found or _numbered(column, there):
+            wrong.append(f"{column} is there more than once")
+        else:
+            wrong.append(f"{column} is missing")
+    if wrong:
+        expected = f"expected the columns {', '.join(COLUMNS)}, each once"
+        raise ShardpostError(
+            f"{where}: {expected}: {'; '.join(wrong)}; found {', '.join(there) or 'none'}"
+        )
+    return FoundColumns(names, tuple(name for name in there if name not in names.values()))
+
+
+def _numbered(column: str, there: Sequence[str]) -> bool:
+    """Tell whether Spark has put its place behind the name of a column that a header has twice."""
+    return any(name.lower() == f"{column}{at}".lower() for at, name in enumerate(there))
+
 
 # So many rejected rows are listed, and so many ids of each change.
 MOST_LISTED = 1000
@@ -107,3 +154,46 @@ def _percent(share: float) -> str:
     if float(text) < share * 100:
         text = f"{share * 100 + 0.005:.2f}"
     return f"{text.rstrip('0').rstrip('.')}%"
+
+
+SHOWN = (*WRITTEN, Change.EQUAL)
+
+
+def summary(result: dict[str, Any]) -> Iterator[str]:
+    """Yield what the list is, what it changes, and what became of that."""
+    yield f"import {result['import_id']}: {result['rows']} rows of {result['source']}"
+    for change in SHOWN:
+        ids = result["samples"].get(change, [])
+        such = f"  such as {', '.join(ids)}" if ids else ""
+        yield f"{change:<8}{result[change]:>10}{such}"
+    if result["rejected_rows"]:
+        yield f"rejected{result['rejected_rows']:>10}  rows; {result['left']} open positions stay"
+    if not result["refused"]:
+        yield _outcome(result)
+
+
+def notes(result: dict[str, Any]) -> Iterator[str]:
+    """Yield what somebody should know."""
+    if result["ignored"]:
+        yield f"ignored columns: {', '.join(result['ignored'])}"
+    for found in result["rejected"]:
+        yield f"rejected: {_row(found['row'])}: {found['reason']}"
+    if (more := result["rejected_rows"] - len(result["rejected"])) > 0:
+        yield f"and {more} more rows are rejected"
+
+
+def _outcome(result: dict[str, Any]) -> str:
+    records = sum(result[change] for change in WRITTEN)
+    if before := result["applied_before"]:
+        again = f"; {records} positions differ since: give another --id" if records else ""
+        return f"applied already, at {before['at']} by {before['by']}{again}"
+    if result["applied"]:
+        compact = "; `shardpost compact` takes them into the tables" if records else ""
+        return f"applied: {result['written']} records written{compact}"
+    return f"{records} records would be written; add --apply to do it"
+
+
+def _row(row: dict[str, str | None]) -> str:
+    if "text" in row:
+        return repr(row["text"])
+    return ", ".join(f"{name} {value}" for name, value in row.items() if value) or "an empty row"

@@ -1,7 +1,11 @@
-"""Where a list of positions comes from: files, or a table or query of a database."""
+"""Where a list of positions comes from: files, or a table or query of a database.
+
+What an import is asked to do.
+"""
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import PurePosixPath
 
@@ -105,3 +109,20 @@ def jdbc_source(url: str, table: str | None, query: str | None) -> JdbcSource:
     source = JdbcSource(url, table or None, query or None)
     _ = source.driver
     return source
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """A list, and whether its difference is written; by default it is only planned.
+
+    Without `import_id` it has that of its content; `max_closed` is a share, by default that of the
+    settings; `why` is what is recorded, by default the source and the counts.
+    """
+
+    source: Source
+    now: datetime
+    who: str
+    is_applied: bool = False
+    import_id: str | None = None
+    max_closed: float | None = None
+    why: str | None = None

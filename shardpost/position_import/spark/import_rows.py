@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 from shardpost.holders.model.fields import POSITION_FIELDS, FieldType
 from shardpost.holders.spark.decoding import decoded
 from shardpost.kafka.records import BATCH_OVERHEAD
-from shardpost.position_import.model.columns import COLUMNS, POSITION_ID
-from shardpost.position_import.spark.json_rows import BROKEN
-from shardpost.position_import.spark.source_rows import ALIGNED
+from shardpost.position_import.model.plan import COLUMNS, POSITION_ID
+from shardpost.position_import.spark.source_rows import ALIGNED, BROKEN
 
 FIELD_COLUMNS = tuple(field.column for field in POSITION_FIELDS)
 # What a record takes at most besides key and value: of headers it has its import id.

@@ -1,12 +1,24 @@
-"""Reading a list with Spark's own readers: every column as text, so that no digit is lost.
+"""What Spark's readers and JDBC drivers raise, as one line that names the source.
+
+The rows of JSON texts: objects one by one, or all in one array.
+
+Numbers become texts before they are parsed, so that they stay as they were written: where Spark
+reads a number as text itself, it first makes a floating-point number of it.
+
+Reading a list with Spark's own readers: every column as text, so that no digit is lost.
 
 Frames: one row for each row of the list, with the columns of model/columns.py and BROKEN (all
 STRING): the text of a row that could not be parsed, else null. ALIGNED (BOOLEAN) says whether what
 was parsed of a broken row stands in its columns.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -20,16 +32,84 @@ from pyspark.sql.types import (
 )
 
 from shardpost.errors import ShardpostError
-from shardpost.position_import.model.columns import (
-    COLUMNS,
-    POSITION_ID,
-    FoundColumns,
-    find_columns,
-)
+from shardpost.holders.spark import decoding
+from shardpost.position_import.model.plan import COLUMNS, POSITION_ID, FoundColumns, find_columns
 from shardpost.position_import.model.source import FileSource, Format, JdbcSource, Source
-from shardpost.position_import.spark.json_rows import BROKEN, json_rows
-from shardpost.position_import.spark.source_errors import source_errors
 from shardpost.settings import Settings
+
+MOST_CHARACTERS = 300
+_DEEPEST = 20
+
+
+@contextmanager
+def source_errors(source: str) -> Iterator[None]:
+    """Turn an error of reading that source into a ShardpostError."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise ShardpostError(f"{source}: cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of the cause that lies deepest."""
+    texts = [str(error)]
+    cause = _java_of(error)
+    for _ in range(_DEEPEST):
+        if cause is None:
+            break
+        texts.append(str(cause.getMessage() or cause.getClass().getSimpleName()))
+        cause = cause.getCause()
+    lines = [line for text in texts if (line := text.strip().split("\n", 1)[0].strip())]
+    return lines[-1][:MOST_CHARACTERS]
+
+
+def _java_of(error: Exception) -> Any:
+    if isinstance(error, Py4JJavaError):
+        return error.java_exception
+    return getattr(error, "_origin", None)
+
+
+BROKEN = "broken"
+_ROWS = "rows"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": BROKEN,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def json_rows(texts: DataFrame, names: Sequence[str], is_array: bool) -> DataFrame:
+    """Return (names…, BROKEN), all STRING, of the objects in `text`, or in the array that it is.
+
+    Of a text that is broken anywhere, one row that has it as BROKEN and nothing else.
+    """
+    fields = ", ".join(f"{_quoted(name)} STRING" for name in names)
+    schema = f"{_ROWS} ARRAY<STRUCT<{fields}>>, {BROKEN} STRING"
+    text = F.col("text")
+    inner = F.regexp_replace(text, r"^\[|\]$", "") if is_array else text
+    document = F.concat(F.lit(f'{{"{_ROWS}":['), decoding.with_numbers_quoted(inner), F.lit("]}"))
+    parsed = texts.select("text", F.from_json(document, schema, _OPTIONS).alias("parsed"))
+    rows = F.col("parsed").getField(_ROWS)
+    is_good = F.col("parsed").getField(BROKEN).isNull() & rows.isNotNull()
+    is_good &= decoding.unpaired_surrogate(text) == ""
+    nothing = [F.lit(None).cast("string").alias(name) for name in names]
+    broken = F.array(F.struct(*nothing, text.alias(BROKEN)))
+    good = F.transform(rows, lambda row: _with_nothing_broken(row, names))
+    return parsed.select(F.explode(F.when(is_good, good).otherwise(broken)).alias("row")).select(
+        "row.*"
+    )
+
+
+def _with_nothing_broken(row: Column, names: Sequence[str]) -> Column:
+    values = [row.getField(name).alias(name) for name in names]
+    return F.struct(*values, F.lit(None).cast("string").alias(BROKEN))
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
+
 
 ALIGNED = "aligned"
 FETCH_ROWS = "10000"
@@ -175,8 +255,3 @@ def _require_whole_ids(source: Source, type_: DataType) -> None:
 
 def _path(source: FileSource) -> str:
     return source.location if "://" in source.location else f"file://{source.location}"
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace("`", "``")
-    return f"`{doubled}`"
