@@ -42,7 +42,7 @@ class RunRequestWatch(BaseEventTrigger):
 
 
 async def _pending_ends() -> AsyncIterator[dict[int, int]]:
-    from shardpost.run_requests.request_watch import RequestWatch
+    from shardpost.run_requests.request_topics import RequestWatch
 
     watch = await asyncio.to_thread(RequestWatch, load())
     try:

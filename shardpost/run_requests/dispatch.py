@@ -1,17 +1,24 @@
-"""A dispatch: every partition of run requests once, several of them at the same time."""
+"""A dispatch: every partition of run requests once, several of them at the same time.
+
+Freeing a key by hand, with a decision on record.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
+from shardpost.decisions import decisions_topic
+from shardpost.decisions.decision import Decision, Kind
 from shardpost.errors import ShardpostError
+from shardpost.kafka.partitioning import partition_of
 from shardpost.locks import exclusive
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.airflow_runs import AirflowRuns, connected
-from shardpost.run_requests.model.dispatch_counts import DispatchCounts
+from shardpost.run_requests.airflow_api import AirflowRuns, connected
+from shardpost.run_requests.model.commands import Command, DispatchCounts, fold
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
+from shardpost.run_requests.request_topics import CommandWriter
 from shardpost.settings import Settings
 from shardpost.topics.stores import require_stores
 
@@ -73,3 +80,24 @@ def _dispatch_partitions(
     if errors:
         raise ShardpostError("; ".join(dict.fromkeys(errors)))
     return counts
+
+
+def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> Command:
+    """Free a key and return the command that held it; ShardpostError if none does."""
+    partition = partition_of(key, request_topics.partitions(settings))
+    with dispatch_lock(settings):
+        require_stores(settings, "run-commands")
+        writer = CommandWriter(settings, partition)
+        try:
+            writer.open()
+            entry = fold(request_topics.command_entries(settings, partition)).get(key)
+            if entry is None or entry.command is None:
+                raise ShardpostError(
+                    f"no run command is in force under key {key}: see `shardpost runs list`"
+                )
+            decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
+            tombstone = request_topics.release_record(settings, partition, key, f"by {who}: {why}")
+            writer.commit([tombstone, decisions_topic.written(settings, decision, {})])
+        finally:
+            writer.close()
+    return entry.command

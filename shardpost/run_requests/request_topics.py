@@ -2,17 +2,27 @@
 
 Partition p of one holds the same keys as partition p of the other, so the one writer of the
 commands of a partition, under the transactional id `…/dispatch/p`, alone decides on its requests.
+
+The one writer of a partition of run commands: opening it fences every older one.
+
+A commit may hold the offset up to which the requests were read, for the group that reads them.
+
+Whether run requests wait to be dispatched, checked again and again over one connection.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
+from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.end_watch import EndWatch
 from shardpost.kafka.messages import record_of
 from shardpost.kafka.offsets import partition_counts, watermarks_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.run_requests.model.commands import Command, CommandEntry, decode
 from shardpost.settings import Settings
 
@@ -71,3 +81,77 @@ def forwarded_record(record: Record, partition: int) -> Outgoing:
     """Return a request as it is written to another partition of its topic."""
     timestamp_ms = int(instant_of(record.timestamp).timestamp() * 1000)
     return Outgoing(record.topic, record.key or b"", record.value, [], partition, timestamp_ms)
+
+
+GROUP = "shardpost-dispatch"
+
+
+class CommandWriter:
+    """The writer of one partition, with its group's offset in `run-requests`."""
+
+    def __init__(self, settings: Settings, partition: int) -> None:
+        self._settings = settings
+        self._requests = TopicPartition(settings.topic("run-requests"), partition)
+        transactional_id = f"{self._requests.topic}/dispatch/{partition}"
+        self._transactions = Transactions(
+            settings,
+            transactional_id,
+            fenced=f"fenced: a newer dispatch has taken over {transactional_id}; this one stops",
+            failed=f"{transactional_id}: the transaction failed ({{reason}}); run it again",
+        )
+        self._reader = clients.consumer(settings, GROUP)
+        self._committed_at = 0.0
+
+    def open(self) -> None:
+        """Fence all older writers; their open transactions are ended before this returns."""
+        self._transactions.open()
+        self._committed_at = time.monotonic()
+
+    def committed_offset(self) -> int | None:
+        """Return the offset from which requests are to be read; None if none was committed."""
+        return offsets.committed(self._settings, self._reader, self._requests)
+
+    def commit(self, records: Sequence[Outgoing], offset: int | None = None) -> None:
+        """Write records and offset in one transaction; FencedError if a newer writer is there.
+
+        Without records and without an offset, nothing is done.
+        """
+        consumed = None if offset is None else Consumed(self._reader, self._requests, offset)
+        self._transactions.write(records, consumed)
+        if records or consumed:
+            self._committed_at = time.monotonic()
+
+    def has_committed_within(self, seconds: float) -> bool:
+        """Tell whether it was the partition's writer so many seconds ago."""
+        return time.monotonic() - self._committed_at < seconds
+
+    def close(self) -> None:
+        """Close the connections to Kafka."""
+        self._reader.close()
+        self._transactions.close()
+
+
+class RequestWatch:
+    """The ends of `run-requests`, beside the offsets up to which they were dispatched."""
+
+    def __init__(self, settings: Settings) -> None:
+        count = partitions(settings)
+        self._watch = EndWatch(settings, settings.topic("run-requests"), count, GROUP)
+        self._reported: dict[int, int] = {}
+
+    def pending_ends(self) -> dict[int, int] | None:
+        """Return {partition: end} if requests wait, and some came since that was last reported.
+
+        What is reported once and not dispatched is left to the schedule. KafkaUnreachableError if
+        Kafka does not answer.
+        """
+        ends = self._watch.stable_ends()
+        if ends == self._reported:
+            return None
+        committed = self._watch.committed_offsets()
+        self._reported = ends
+        return ends if any(ends[number] > offset for number, offset in committed.items()) else None
+
+    def close(self) -> None:
+        """Close the connection to Kafka."""
+        self._watch.close()

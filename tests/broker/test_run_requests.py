@@ -10,10 +10,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, producer
-from shardpost.run_requests.model.commands import CommandState
-from shardpost.run_requests.model.dispatch_counts import DispatchCounts
-from shardpost.run_requests.release import release
-from shardpost.run_requests.run_list import commands_in_force, list_runs
+from shardpost.run_requests.dispatch import release
+from shardpost.run_requests.model.commands import CommandState, DispatchCounts
+from shardpost.run_requests.request_client import commands_in_force, list_runs
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support import decisions

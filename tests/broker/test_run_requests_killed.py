@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from shardpost.run_requests.partition_dispatch import FRESH_SECONDS
-from shardpost.run_requests.run_list import commands_in_force
+from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
 from tests.support import pausing_dispatch
 from tests.support.airflow_server import AirflowServer

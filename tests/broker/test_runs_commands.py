@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardpost.run_requests.request_watch import RequestWatch
+from shardpost.run_requests.request_topics import RequestWatch
 from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.airflow_server import AirflowServer

@@ -11,7 +11,7 @@ from airflow.timetables.assets import AssetOrTimeSchedule
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 from shardpost.run_requests import dispatch as module
-from shardpost.run_requests.model.dispatch_counts import DispatchCounts
+from shardpost.run_requests.model.commands import DispatchCounts
 from shardpost.settings import Settings
 
 

@@ -9,8 +9,7 @@ from confluent_kafka import Producer
 from shardpost.kafka.clients import producer
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.dispatch import dispatch
-from shardpost.run_requests.model.commands import CommandEntry
-from shardpost.run_requests.model.dispatch_counts import DispatchCounts
+from shardpost.run_requests.model.commands import CommandEntry, DispatchCounts
 from shardpost.settings import Settings
 from tests.support import decisions
 

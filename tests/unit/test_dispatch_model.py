@@ -19,9 +19,8 @@ from shardpost.decisions.decision import Kind
 from shardpost.decisions.decision import decode as decode_decision
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.run_requests import partition_dispatch as partition_module
-from shardpost.run_requests import request_topics, run_starts
-from shardpost.run_requests.airflow_api import AirflowUnreachableError
-from shardpost.run_requests.airflow_runs import AirflowRuns
+from shardpost.run_requests import request_topics
+from shardpost.run_requests.airflow_api import AirflowRuns, AirflowUnreachableError
 from shardpost.run_requests.model.commands import AirflowRun, CommandEntry, decode, fold
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
@@ -118,7 +117,7 @@ class World:
         with (
             mock.patch.multiple(request_topics, **topics),
             mock.patch.multiple(partition_module, **steps),
-            mock.patch.multiple(run_starts, step=self.step),
+            mock.patch.multiple(partition_module, step=self.step),
         ):
             yield
 

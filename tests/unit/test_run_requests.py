@@ -27,17 +27,22 @@ from shardpost.run_requests.model.commands import (
     fold,
     next_action,
 )
-from shardpost.run_requests.model.request_decision import (
+from shardpost.run_requests.model.requests import (
+    LONGEST_KEY,
     AlreadyRunning,
     Conflict,
     Forward,
     Issue,
+    Refused,
+    Request,
     RequestDecision,
+    RequestRules,
+    RequestStatus,
     decide_record,
+    parse,
+    run_id,
+    status_of,
 )
-from shardpost.run_requests.model.request_status import RequestStatus, status_of
-from shardpost.run_requests.model.requests import Refused, Request, RequestRules, parse
-from shardpost.run_requests.model.run_ids import LONGEST_KEY, run_id
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULES = RequestRules(frozenset({"a", "b"}), 1000, timedelta(days=6), 4, NOW)

@@ -12,8 +12,7 @@ from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.run_requests.dispatch import dispatch
-from shardpost.run_requests.release import release
+from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics

@@ -12,7 +12,7 @@ from shardpost.errors import DONE
 from shardpost.settings import load
 
 if TYPE_CHECKING:
-    from shardpost.run_requests.run_list import RunRow
+    from shardpost.run_requests.request_client import RunRow
 
 NOTHING = "no key is taken: no run that was requested is waiting or running"
 HEADING = ("key", "state", "age", "dag", "requested by", "run")
@@ -22,7 +22,7 @@ HEADING = ("key", "state", "age", "dag", "requested by", "run")
 @AS_JSON
 def list_command(as_json: bool) -> int:
     """Print the commands in force, and recent conflicts."""
-    from shardpost.run_requests.run_list import list_runs
+    from shardpost.run_requests.request_client import list_runs
 
     now = datetime.now(UTC)
     rows = list_runs(load(), now)

@@ -18,7 +18,7 @@ def release_command(key: str, why: str, by: str | None) -> int:
 
     Its run in Airflow, if there is one, is left running.
     """
-    from shardpost.run_requests.release import release
+    from shardpost.run_requests.dispatch import release
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")

@@ -8,7 +8,7 @@ import click
 
 from shardpost.commands.options import AS_JSON, BY, Key, who
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
-from shardpost.run_requests.model.request_status import RequestStatus
+from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
 
 if TYPE_CHECKING:

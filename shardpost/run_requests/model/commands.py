@@ -3,11 +3,15 @@
 Its key is the run key; its value {"State", "Dag", "Conf", "RequestedBy", "RequestOffset", "RunId"};
 a tombstone means that the key is free. A command is `issued`, then `started`: one that is issued
 and unknown to Airflow was never started; one that is started and unknown was deleted.
+
+The commands in force in one partition, and what is to be done next about each.
+
+How many requests, commands and runs a dispatch handled, and how.
 """
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -150,3 +154,92 @@ def next_action(command: Command, run: AirflowRun | None) -> NextAction:
         ended = run.ended_at.replace(microsecond=millisecond)
         return Release(ended, f"run {command.run_id} ended: {run.state}")
     return NoteStarted() if command.state is CommandState.ISSUED else Keep()
+
+
+class ActiveCommands:
+    """The commands in force, by run key.
+
+    A command has no next action as long as it is not known how its run is in Airflow.
+    """
+
+    def __init__(self, entries: Iterable[CommandEntry]) -> None:
+        folded = fold(entries)
+        self._commands = {key: entry.command for key, entry in folded.items() if entry.command}
+        self._actions: dict[str, NextAction] = {}
+
+    def all(self) -> list[Command]:
+        """Return the commands in force."""
+        return list(self._commands.values())
+
+    def get(self, key: str) -> Command | None:
+        """Return the command in force under a key."""
+        return self._commands.get(key)
+
+    def plan(self, command: Command, action: NextAction) -> None:
+        """Set the next action for a command."""
+        self._actions[command.key] = action
+
+    def planned(self) -> list[tuple[Command, NextAction]]:
+        """Return the commands that have a next action, with it."""
+        return [(self._commands[key], action) for key, action in self._actions.items()]
+
+    def release_of(self, key: str) -> Release | None:
+        """Return the release of a key whose run has ended; None where none has."""
+        action = self._actions.get(key)
+        return action if isinstance(action, Release) else None
+
+    def issue(self, command: Command) -> None:
+        """Put a new command in force; it is to be started."""
+        self._commands[command.key] = command
+        self._actions[command.key] = Start()
+
+    def mark_started(self, command: Command) -> Command:
+        """Put the started command in the place of the issued one, and return it."""
+        self._commands[command.key] = command.started
+        del self._actions[command.key]
+        return command.started
+
+    def remove(self, key: str) -> None:
+        """Free a key."""
+        del self._commands[key]
+        self._actions.pop(key, None)
+
+    @property
+    def waiting(self) -> int:
+        """How many commands are issued and not started."""
+        return sum(command.state is CommandState.ISSUED for command in self._commands.values())
+
+
+@dataclass
+class DispatchCounts:
+    """What a dispatch did, in numbers; as JSON the result of `runs dispatch`.
+
+    `waiting`: commands that are issued and not started; `unseen`: runs whose state Airflow did not
+    return; `lost`: offsets that Kafka deleted before they were read, as text.
+    """
+
+    issued: int = 0
+    started: int = 0
+    already_running: int = 0
+    conflicts: int = 0
+    refused: int = 0
+    released: int = 0
+    forwarded: int = 0
+    waiting: int = 0
+    unseen: int = 0
+    lost: list[str] = field(default_factory=list)
+
+    def add(self, other: "DispatchCounts") -> None:
+        """Add the counts of another partition."""
+        for name, number in vars(other).items():
+            setattr(self, name, getattr(self, name) + number)
+
+    def in_words(self) -> str:
+        """Return the counts as one line of text."""
+        text = (
+            f"{self.issued} issued, {self.started} started, {self.already_running} already running,"
+            f" {self.conflicts} conflicts, {self.refused} refused, {self.released} released"
+        )
+        if not self.lost:
+            return text
+        return f"{text}; deleted by Kafka before they were read: {', '.join(self.lost)}"

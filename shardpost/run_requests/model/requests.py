@@ -1,12 +1,32 @@
-"""Run requests: what a record of `run-requests` has to be, and why it is refused otherwise."""
+"""Run requests: what a record of `run-requests` has to be, and why it is refused otherwise.
+
+The id of the Airflow run that a request wins: the same each time it is computed.
+
+It is made from the run key and the winning request's offset and timestamp: `request__<key>__
+<offset>-<milliseconds>`. So Airflow itself rejects a second run of a request. The timestamp tells
+apart two requests of one offset, where the topic was deleted and recreated.
+
+What is decided on a run request: the first request of a key wins.
+
+While its run is active, the same request again changes nothing, and another payload under the same
+key is a conflict: recorded, and not run.
+
+The status of a run request, as `runs request --wait` prints it.
+"""
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
+from shardpost.decisions.decision import Decision, Kind
 from shardpost.instants import instant_of
+from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
+from shardpost.run_requests.model.commands import Command, CommandEntry, CommandState, Release
 
 NOT_SAID = "(not said)"
 _SHOWN_CHARACTERS = 120  # of what was found, in a reason
@@ -88,3 +108,168 @@ def shown(found: object) -> str:
     """Return what was found, for a reason: as JSON, shortened."""
     text = str(found) if isinstance(found, Exception) else json.dumps(found)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+PREFIX = "request__"  # unlike Airflow's own: scheduled__, manual__, backfill__, asset_triggered__
+# A run id is part of file names: shorter than the 250 characters that Airflow takes.
+LONGEST_KEY = 80
+_KEPT = 40
+_HASH = 32
+# Of the characters that Airflow allows ([A-Za-z0-9_.~:+-]), those that a file name takes as well.
+_OTHERS = re.compile(rb"[^A-Za-z0-9_.-]")
+
+
+def run_id(key: str, offset: int, timestamp_ms: int) -> str:
+    """Return the run's id; two requests never have the same."""
+    return f"{PREFIX}{escaped(key)}__{offset}-{max(0, timestamp_ms)}"
+
+
+def escaped(key: str) -> str:
+    """Return the key in characters that Airflow allows, reversible up to LONGEST_KEY characters.
+
+    Any other byte is `~` and two hexadecimal digits. A longer key ends in `~~` and a hash of it.
+    """
+    raw = key.encode(errors="surrogatepass")
+    text = _OTHERS.sub(lambda found: b"~%02X" % found[0][0], raw).decode()
+    if len(text) <= LONGEST_KEY:
+        return text
+    return f"{text[:_KEPT]}~~{sha256(raw).hexdigest()[:_HASH]}"
+
+
+@dataclass(frozen=True)
+class Issue:
+    """The request wins: this command is to be issued."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class AlreadyRunning:
+    """The same is active already: the request changes nothing."""
+
+    command: Command
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Another payload is active under this key."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The record is in another partition than its key's: it is forwarded to that one."""
+
+    partition: int
+
+
+RequestDecision = Issue | AlreadyRunning | Conflict | Refused | Forward
+
+
+def decide_record(
+    record: Record, active: Command | None, release: Release | None, rules: RequestRules
+) -> RequestDecision:
+    """Return what is decided on a record.
+
+    `active` is the command in force under its key; `release` says that its run has ended, and when.
+    """
+    request = parse(record, rules)
+    if isinstance(request, Refused):
+        return request
+    partition = partition_of(request.key, rules.partitions)
+    if partition != record.partition:
+        return Forward(partition)
+    return decide(request, active, release, rules)
+
+
+def decide(
+    request: Request, active: Command | None, release: Release | None, rules: RequestRules
+) -> Issue | AlreadyRunning | Conflict | Refused:
+    """Return what is decided on a request; one from before a run's end counts as made during it."""
+    if request.dag not in rules.dags:
+        known = ", ".join(sorted(rules.dags))
+        return Refused(f"{shown(request.dag)} may not be requested, only {known}")
+    if rules.now - request.at > rules.max_age:
+        return Refused(
+            f"requested {request.at:%Y-%m-%d %H:%M} UTC, more than {rules.max_age.days} days ago"
+            " (SHARDPOST_REQUEST_DAYS): send the request again"
+        )
+    if active is None or (release is not None and request.at >= release.at):
+        return Issue(issued(request))
+    if active.state is CommandState.UNREADABLE:
+        return Conflict("the command that holds the key cannot be decoded")
+    if _payload(request.dag, request.conf) == _payload(active.dag, active.conf):
+        return AlreadyRunning(active)
+    return Conflict(f"run {active.run_id}, requested by {active.requested_by}, has another payload")
+
+
+def issued(request: Request) -> Command:
+    """Return the command of a request that wins."""
+    name = run_id(request.key, request.offset, int(request.at.timestamp() * 1000))
+    by, offset = request.requested_by, request.offset
+    return Command(request.key, CommandState.ISSUED, request.dag, request.conf, by, offset, name)
+
+
+def _payload(dag: str, conf: dict[str, Any]) -> str:
+    """Return DAG and Conf as a canonical text: the same for the same JSON; 1 and true differ."""
+    return json.dumps([dag, conf], sort_keys=True)
+
+
+WON, ALREADY_RUNNING = "won", "already running"
+RUN_ENDED = "its run has ended since"
+
+
+@dataclass(frozen=True)
+class RequestStatus:
+    """One of won, already running, conflict and refused; `settled`: it changes no more.
+
+    `command` is the one in force under the key, `since` then: the request's own if it won.
+    """
+
+    kind: str
+    settled: bool = True
+    command: Command | None = None
+    since: datetime | None = None
+    why: str | None = None
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether the request is not run, and a person has to see why."""
+        return self.kind in (Kind.CONFLICT, Kind.REFUSED)
+
+
+def status_of(
+    offset: int,
+    entries: Sequence[CommandEntry],
+    decisions: Sequence[Decision],
+    *,
+    is_processed: bool,
+) -> RequestStatus | None:
+    """Return the status of the request at that offset; None while it is not processed yet.
+
+    `entries` are the records of its key in `run-commands`, oldest first; `decisions` those on this
+    very request.
+    """
+    found = _in_force(offset, entries)
+    command, since = (found[-1].command, found[0].at) if found else (None, None)
+    if decisions:
+        return RequestStatus(
+            str(decisions[-1].kind), command=command, since=since, why=decisions[-1].why
+        )
+    if command is not None and command.request_offset == offset:
+        # A command that is followed by a tombstone was started, and has ended.
+        started = command.state is CommandState.STARTED or entries[-1] is not found[-1]
+        return RequestStatus(WON, settled=started, command=command, since=since)
+    if not is_processed:
+        return None
+    return RequestStatus(
+        ALREADY_RUNNING, command=command, since=since, why=None if command else RUN_ENDED
+    )
+
+
+def _in_force(offset: int, entries: Sequence[CommandEntry]) -> list[CommandEntry]:
+    """Return the records of the command that was in force when that request was decided."""
+    numbers = [entry.command.request_offset for entry in entries if entry.command]
+    last = max((number for number in numbers if number <= offset), default=None)
+    return [entry for entry in entries if entry.command and entry.command.request_offset == last]

@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
-from shardpost.run_requests.run_list import commands_in_force
+from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
 from shardpost.watch.model.found import Found
 from shardpost.watch.model.rules import RUN_AGE
