@@ -1,4 +1,4 @@
-"""What leaves the table `dead_letters`: letters that were dealt with long ago, and a client's contact.
+"""What leaves the table `dead_letters`: letters dealt with long ago, and a client's contact.
 
 What the table `dead_letters` says of a client's letters, and how its contact leaves it; no JVM.
 
