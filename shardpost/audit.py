@@ -10,13 +10,11 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.declared import SHARE_HOLDERS
-from shardpost.topics.expected_topics import expected_topics
 from shardpost.topics.model.audit import findings
+from shardpost.topics.model.cluster import Built, Unknown, View
 from shardpost.topics.model.finding import Finding
-from shardpost.topics.model.found import Built, Unknown
-from shardpost.topics.model.view import View
 from shardpost.topics.observation import observe, require_cluster
-from shardpost.topics.topics_file import read_topics_file
+from shardpost.topics.topics_file import expected_topics, read_topics_file
 
 
 def audit(settings: Settings, now: datetime) -> list[Finding]:

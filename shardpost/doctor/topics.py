@@ -6,14 +6,11 @@ from datetime import datetime
 from shardpost.doctor.finding import Finding, error, ok, refused, unknown, warning
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.topics.expected_topics import expected_topics
-from shardpost.topics.model import audit, commands
-from shardpost.topics.model.expected import Expected
+from shardpost.topics.model import audit, finding
+from shardpost.topics.model.cluster import Cluster, Expected, View
 from shardpost.topics.model.finding import Finding as Departure
-from shardpost.topics.model.found import Cluster
-from shardpost.topics.model.view import View
 from shardpost.topics.observation import observe_topics, require_cluster
-from shardpost.topics.topics_file import read_topics_file
+from shardpost.topics.topics_file import expected_topics, read_topics_file
 
 MISSING = "missing-topic"  # said of all together
 
@@ -32,7 +29,7 @@ def check(settings: Settings, now: datetime) -> Iterator[Finding]:
     wrong = [one for one in audit.findings(view, audit.TOPIC_RULES) if one.severity != "drift"]
     if missing := [str(one.topic) for one in wrong if one.rule == MISSING]:
         said = f"missing: {', '.join(missing)}"
-        yield error("topics", said, "all declared topics", commands.APPLY)
+        yield error("topics", said, "all declared topics", finding.APPLY)
     yield from (_of_audit(one) for one in wrong if one.rule != MISSING)
     yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
     if not wrong and not cluster.unknown:

@@ -20,11 +20,12 @@ from shardpost.kafka.described_configs import Described, brokers_described, topi
 from shardpost.kafka.listed_offsets import endings
 from shardpost.kafka.stable_ends import opened
 from shardpost.settings import Settings
-from shardpost.topics.model.expected import INTERNAL, Expected
-from shardpost.topics.model.found import (
+from shardpost.topics.model.cluster import (
+    INTERNAL,
     Behind,
     Cluster,
     Config,
+    Expected,
     FoundTopic,
     Partition,
     Setting,

@@ -1,10 +1,18 @@
-"""The file that SHARDPOST_TOPICS_FILE names: other declarations of topics, and more topics."""
+"""YAML that is what it looks like: all values are text, each name is given once, with its line.
+
+So `on`, `1:30` and `0640` stay as they are written; aliases are refused, tags mean nothing.
+
+The file that SHARDPOST_TOPICS_FILE names: other declarations of topics, and more topics.
+
+The topics as they should be here: what is declared, the settings, and the file of topics.
+"""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -17,11 +25,96 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from shardpost.errors import UsageError
-from shardpost.settings import forms
+from shardpost.settings import Settings, forms
 from shardpost.topic_names import TopicName
-from shardpost.topics.model.changes import AT_LEAST, POLICY, TIMESTAMPS
-from shardpost.topics.model.expected import UNCLEAN
-from shardpost.topics.strict_yaml import Place, dotted, read_yaml
+from shardpost.topics.declared import (
+    DECLARED,
+    INPUTS,
+    OWN_STORES,
+    PARTITIONS_AS,
+    PARTITIONS_AS_LARGEST_ORIGIN,
+    TopicSpec,
+)
+from shardpost.topics.model.cluster import UNCLEAN, Expected, with_in_sync
+from shardpost.topics.model.plan import AT_LEAST, POLICY, TIMESTAMPS, policies
+
+Place = tuple[int | str, ...]
+
+
+class Yaml(NamedTuple):
+    """Maps, lists and texts; and the line of each place."""
+
+    values: Any
+    lines: dict[Place, int]
+
+
+def read_yaml(path: Path, advice: str) -> Yaml:
+    """Return what a file has, an empty one a map; UsageError says what is wrong with it, and where.
+
+    `advice` is what to do if it cannot be read.
+    """
+    found = Yaml({}, {})
+    try:
+        root = yaml.compose(_text(path, advice), Loader=yaml.BaseLoader)
+        if root is None:
+            return found
+        return found._replace(values=_plain(root, (), found.lines, set()))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark else ""
+        raise UsageError(f"{path}{where}: expected YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: expected YAML: {' '.join(str(error).split())}") from None
+    except _WrongYamlError as error:
+        raise UsageError(f"{path}, line {error.line}: {error}") from None
+
+
+def dotted(place: Place) -> str:
+    """Return a place as people name it."""
+    return ".".join(map(str, place)) or "the file"
+
+
+class _WrongYamlError(Exception):
+    """YAML of a kind that is not taken."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+def _text(path: Path, advice: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: expected text in UTF-8, found other bytes at byte {error.start}"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}: {advice}") from None
+
+
+def _plain(node: yaml.Node, place: Place, lines: dict[Place, int], seen: set[int]) -> Any:
+    """Return the node's values; notes the line of each, and refuses what would be misread."""
+    line = node.start_mark.line + 1
+    lines[place] = line
+    if id(node) in seen:
+        raise _WrongYamlError(line, f"{dotted(place)}: expected no alias (`*`)")
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        return node.value
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(one, (*place, n), lines, seen) for n, one in enumerate(node.value)]
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        at = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise _WrongYamlError(at, f"{dotted(place)}: expected a name, found a list or a map")
+        if key.value in found:
+            raise _WrongYamlError(at, f"{dotted((*place, key.value))}: expected once, found twice")
+        found[key.value] = _plain(value, (*place, key.value), lines, seen)
+        lines[*place, key.value] = at
+    return found
+
 
 _WHOLE = re.compile(r"-?\d+")
 _VALUES = {
@@ -141,3 +234,61 @@ def _expected(error: ErrorDetails) -> str:
             return f"expected a single value{found}"
         case _:
             return error["msg"].removeprefix("Value error, ") + found
+
+
+def expected_topics(settings: Settings, file: TopicsFile) -> list[Expected]:
+    """Return the product's topics and those of the user's own; UsageError if they contradict."""
+    ours = [_of_product(settings, file, spec) for spec in DECLARED]
+    names = {one.name: one.product for one in ours}
+    for name in file.own_topics:
+        if name in names:
+            raise UsageError(
+                f"{settings.topics_file}: own_topics.{name}: expected a topic of your own, found"
+                f" that of `topics.{names[name]}`: declare it there"
+            )
+    return [*ours, *(_own(settings, file, name) for name in file.own_topics)]
+
+
+def _of_product(settings: Settings, file: TopicsFile, spec: TopicSpec) -> Expected:
+    given = file.topics.get(spec.name, Overrides())
+    _require_policy(settings, spec, given)
+    replicas = _replicas(settings, file, given)
+    return Expected(
+        settings.topic(spec.name),
+        with_in_sync(spec.config | given.config, replicas),
+        replicas,
+        given.partitions,
+        _partitions_as(settings, spec),
+        product=spec.name,
+        is_own_store=spec.name in OWN_STORES,
+    )
+
+
+def _own(settings: Settings, file: TopicsFile, name: str) -> Expected:
+    given = file.own_topics[name]
+    replicas = _replicas(settings, file, given)
+    config = with_in_sync(given.config, replicas)
+    return Expected(name, config, replicas, given.partitions, keyed=given.keyed)
+
+
+def _replicas(settings: Settings, file: TopicsFile, given: Overrides) -> int:
+    return given.replication_factor or file.replication_factor or settings.replication_factor
+
+
+def _partitions_as(settings: Settings, spec: TopicSpec) -> frozenset[str]:
+    """Return the topics of which the largest decides how many partitions a new topic has."""
+    if spec.name in PARTITIONS_AS_LARGEST_ORIGIN:
+        inputs = {settings.topic(one.name) for one in INPUTS}
+        return frozenset(inputs | settings.retry_rules.of_origin.keys())
+    other = PARTITIONS_AS.get(spec.name)
+    return frozenset({settings.topic(other)} if other else ())
+
+
+def _require_policy(settings: Settings, spec: TopicSpec, given: Overrides) -> None:
+    """Refuse another policy than the one that a topic is used by."""
+    wanted, found = spec.config[POLICY], given.config.get(POLICY, spec.config[POLICY])
+    if policies(found) != policies(wanted):
+        raise UsageError(
+            f"{settings.topics_file}: topics.{spec.name}.config.{POLICY}: expected {wanted}, as"
+            f" Kafka would remove records that are needed, found {found!r}"
+        )

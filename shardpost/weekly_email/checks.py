@@ -16,7 +16,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
-from shardpost.topics.store_topic import StoreTopic
+from shardpost.topics.stores import StoreTopic
 from shardpost.weekly_email import closed_weeks, frozen_weeks
 from shardpost.weekly_email.ledger_guard import require_ledger
 from shardpost.weekly_email.model import email_request

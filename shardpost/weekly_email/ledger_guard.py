@@ -31,8 +31,7 @@ from shardpost.delta.table_log import VersionExistsError
 from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive, holders
 from shardpost.settings import Settings
-from shardpost.topics.store_topic import KnownStore, StoreTopic
-from shardpost.topics.stores import describe_stores
+from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import LEDGER_MARKS

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardpost.settings import Settings
-from shardpost.topics import expected_topics
+from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
 from tests.support.airflow_server import AirflowServer, airflow_server
@@ -28,7 +28,7 @@ def airflow() -> Iterator[AirflowServer]:
 def askable(
     settings: Settings, airflow: AirflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> Settings:
-    monkeypatch.setattr(expected_topics, "DECLARED", (RUN_REQUESTS, RUN_COMMANDS, DECISIONS))
+    monkeypatch.setattr(topics_file, "DECLARED", (RUN_REQUESTS, RUN_COMMANDS, DECISIONS))
     own = settings.model_copy(update={"partitions": 1, **airflow.environ()})
     apply_topics(own)
     return own

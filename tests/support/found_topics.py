@@ -5,10 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shardpost.topics.model.expected import Expected
-from shardpost.topics.model.found import Cluster, FoundTopic, Partition, Setting
+from shardpost.topics.model.cluster import Cluster, Expected, FoundTopic, Partition, Setting, View
 from shardpost.topics.model.plan import TopicPlan
-from shardpost.topics.model.view import View
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 BROKERS = frozenset({1, 2, 3})

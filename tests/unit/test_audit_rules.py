@@ -7,19 +7,20 @@ import pytest
 from hypothesis import given
 
 from shardpost.topics.model.audit import findings
-from shardpost.topics.model.expected import IN_SYNC, Expected
-from shardpost.topics.model.finding import Finding, exit_code, in_order
-from shardpost.topics.model.found import (
+from shardpost.topics.model.cluster import (
+    IN_SYNC,
     Behind,
     Built,
     Cluster,
+    Expected,
     FoundTopic,
     Partition,
     Setting,
     Unknown,
+    View,
 )
-from shardpost.topics.model.plan import plan
-from shardpost.topics.model.view import View
+from shardpost.topics.model.finding import Finding, exit_code, in_order
+from shardpost.topics.model.plan import plan_changes
 from tests.support.found_topics import BOOTSTRAP, NOW, SAFE, changed, cluster, topic, view
 from tests.unit.test_topic_plan import CONFIGS, FULL, REPLICAS
 
@@ -179,7 +180,7 @@ def test_what_apply_is_said_to_mend_it_mends(
     expected = Expected("positions", wanted, 1, product="positions")
     found = topic(there, replicas=replicas)
     before = findings(view(with_positions(found), expected))
-    [made] = plan([expected], with_positions(found), bootstrap=BOOTSTRAP, partitions=2)
+    [made] = plan_changes([expected], with_positions(found), bootstrap=BOOTSTRAP, partitions=2)
     after = findings(view(with_positions(changed(found, made)), expected))
     mended = [one for one in before if one.fix == "shardpost topics apply"]
     assert sorted(map(repr, after)) == sorted(repr(one) for one in before if one not in mended)

@@ -19,8 +19,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.topics.store_topic import StoreTopic
-from shardpost.topics.stores import describe_stores
+from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import frozen_weeks, ledger_guard
 from shardpost.weekly_email.ledger_guard import (
     LedgerMark,

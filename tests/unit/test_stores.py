@@ -16,8 +16,7 @@ from shardpost.run_requests.dispatch import dispatch, release
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics
-from shardpost.topics.store_topic import KnownStore, StoreTopic
-from shardpost.topics.stores import describe_stores, require_stores
+from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores, require_stores
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 STORE = "dead-letters"

@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.topics.declared import DECLARED, OWN_STORES
-from shardpost.topics.model.changes import AT_LEAST, POLICY, departures, is_as_declared, policies
-from shardpost.topics.model.expected import IN_SYNC, Expected, with_in_sync
-from shardpost.topics.model.found import Cluster, FoundTopic
-from shardpost.topics.model.plan import Refusal, TopicPlan, plan
+from shardpost.topics.model.cluster import IN_SYNC, Cluster, Expected, FoundTopic, with_in_sync
+from shardpost.topics.model.plan import (
+    AT_LEAST,
+    POLICY,
+    Refusal,
+    TopicPlan,
+    departures,
+    is_as_declared,
+    plan_changes,
+    policies,
+)
 from tests.support.found_topics import BOOTSTRAP, BROKERS, changed, cluster, topic
 
 NUMBERS = st.sampled_from(["-1", "0", "1", "1000", "86400000", "604800000", "9223372036854775807"])
@@ -35,7 +42,7 @@ REPLICAS = st.sampled_from([(1,), (1, 2), (1, 2, 3)])
 
 
 def planned(expected: Expected, found: FoundTopic, partitions: int = 8) -> TopicPlan:
-    [one] = plan(
+    [one] = plan_changes(
         [expected], Cluster("c", BROKERS, {"t": found}), bootstrap=BOOTSTRAP, partitions=partitions
     )
     return one
@@ -146,7 +153,7 @@ def test_settings_that_kafka_does_not_say_are_left_alone_and_named() -> None:
 
 def test_a_new_topic_has_the_partitions_of_the_largest_that_it_goes_with() -> None:
     def count(*expected: Expected, **there: FoundTopic) -> int:
-        made = plan(expected, cluster(**there), bootstrap=BOOTSTRAP, partitions=8)
+        made = plan_changes(expected, cluster(**there), bootstrap=BOOTSTRAP, partitions=8)
         return next(one.partitions for one in made if one.topic == "new")
 
     new = Expected("new", {}, 1, partitions_as=("a", "b"))

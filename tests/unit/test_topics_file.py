@@ -6,9 +6,13 @@ import pytest
 
 from shardpost.errors import UsageError
 from shardpost.settings import Settings
-from shardpost.topics.expected_topics import expected_topics
-from shardpost.topics.model.expected import Expected
-from shardpost.topics.topics_file import NOTHING_DECLARED, TopicsFile, read_topics_file
+from shardpost.topics.model.cluster import Expected
+from shardpost.topics.topics_file import (
+    NOTHING_DECLARED,
+    TopicsFile,
+    expected_topics,
+    read_topics_file,
+)
 
 WHOLE = """\
 # of production

@@ -1,11 +1,17 @@
-"""A finding of the audit: what is there, what should be, why it matters, and what mends it."""
+"""A finding of the audit, and the commands that mend it.
 
+A finding of the audit: what is there, what should be, why it matters, and what mends it.
+
+The commands that mend what Shardpost leaves to a person, in Kafka's own tools.
+"""
+
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from shardpost.errors import DONE, NEEDS_ATTENTION
-from shardpost.topics.model.found import Source
+from shardpost.topics.model.cluster import FoundTopic, Source
 
 # Data is being lost or will be; one failure away from that; not as declared, with nothing at stake.
 Severity = Literal["loss", "risk", "drift"]
@@ -50,3 +56,52 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 def exit_code(findings: Iterable[Finding]) -> int:
     """Return 3 if data is lost or at risk, else 0."""
     return NEEDS_ATTENTION if any(one.severity != "drift" for one in findings) else DONE
+
+
+APPLY = "shardpost topics apply"
+
+
+def set_on_topic(bootstrap: str, topic: str, setting: str, value: str) -> str:
+    """Return the command that sets a topic's setting; a list stands in brackets there."""
+    given = f"[{value}]" if "," in value else value
+    return (
+        f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics"
+        f" --entity-name {topic} --add-config {setting}={given}"
+    )
+
+
+def add_partitions(bootstrap: str, topic: str, count: int) -> str:
+    """Return the command that adds partitions."""
+    return (
+        f"kafka-topics.sh --bootstrap-server {bootstrap} --alter --topic {topic}"
+        f" --partitions {count}"
+    )
+
+
+def reassign(
+    bootstrap: str, topic: str, found: FoundTopic, brokers: frozenset[int], replicas: int
+) -> str:
+    """Return the command that gives a topic so many replicas: those it has, and others in turn."""
+    return (
+        f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute"
+        f" --reassignment-json-file <(echo '{_reassignment(topic, found, brokers, replicas)}')"
+    )
+
+
+def abort(bootstrap: str, topic: str, partition: int, offset: int) -> str:
+    """Return the command that ends a transaction that nobody ends."""
+    return (
+        f"kafka-transactions.sh --bootstrap-server {bootstrap} abort --topic {topic}"
+        f" --partition {partition} --start-offset {offset}"
+    )
+
+
+def _reassignment(topic: str, found: FoundTopic, brokers: frozenset[int], replicas: int) -> str:
+    ordered = sorted(brokers)
+    partitions = []
+    for number, partition in enumerate(found.partitions):
+        start = number % len(ordered) if ordered else 0
+        others = [one for one in ordered[start:] + ordered[:start] if one not in partition.replicas]
+        wanted = [*partition.replicas, *others][: max(replicas, len(partition.replicas))]
+        partitions.append({"topic": topic, "partition": number, "replicas": wanted})
+    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
-from shardpost.topics.model import commands
-from shardpost.topics.model.expected import IN_SYNC
+from shardpost.topics.model import finding
+from shardpost.topics.model.cluster import IN_SYNC, FoundTopic, Partition, View
 from shardpost.topics.model.finding import Finding, Severity
-from shardpost.topics.model.found import FoundTopic, Partition
-from shardpost.topics.model.view import View
 
 TIMEOUT = "transaction.max.timeout.ms"
 TIMEOUT_MS = 900_000  # Kafka's default
@@ -113,7 +111,7 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
             expected=f"a transaction that ends within {limit}",
             why="who reads committed records reads nothing behind it, and nothing there is"
             " compacted; where Kafka deletes by age, it is deleted unread",
-            fix=commands.abort(view.bootstrap, one.topic, one.partition, one.stable),
+            fix=finding.abort(view.bootstrap, one.topic, one.partition, one.stable),
         )
 
 

@@ -1,26 +1,33 @@
-"""Rules about the topics themselves: whether they exist, and their settings."""
+"""Rules about the topics themselves: whether they exist, and their settings.
+
+Rules about how many replicas topics have, and how many of them a write takes.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, PASSED_ON_MORE, RETRIES
-from shardpost.topics.model import commands
-from shardpost.topics.model.changes import (
+from shardpost.topics.model import finding
+from shardpost.topics.model.cluster import (
+    IN_SYNC,
+    IN_SYNC_OF_THREE,
+    REPLICAS,
+    UNCLEAN,
+    Expected,
+    FoundTopic,
+    Source,
+    View,
+)
+from shardpost.topics.model.finding import Finding, Severity
+from shardpost.topics.model.plan import (
     AT_LEAST,
     POLICY,
     TIMESTAMPS,
     departures,
+    is_as_declared,
     why_unsafe,
 )
-from shardpost.topics.model.expected import (
-    IN_SYNC,
-    IN_SYNC_OF_THREE,
-    UNCLEAN,
-    Expected,
-)
-from shardpost.topics.model.finding import Finding, Severity
-from shardpost.topics.model.found import FoundTopic, Source
-from shardpost.topics.model.view import View
+from shardpost.topics.model.plan import REPLICAS as REPLICATION_FACTOR
 
 LARGEST = "max.message.bytes"
 
@@ -86,7 +93,7 @@ def missing_topic(view: View) -> Iterator[Finding]:
                 source="cluster",
                 expected="a topic",
                 why=why,
-                fix=commands.APPLY,
+                fix=finding.APPLY,
             )
 
 
@@ -132,7 +139,7 @@ def letter_sizes(view: View) -> Iterator[Finding]:
                 source=source_of(found, LARGEST),
                 expected=f"{least} or more, as {store.name} takes {letters.value(LARGEST)}",
                 why="a letter that the store takes can be neither retried nor parked",
-                fix=commands.set_on_topic(view.bootstrap, one.name, LARGEST, str(least)),
+                fix=finding.set_on_topic(view.bootstrap, one.name, LARGEST, str(least)),
             )
 
 
@@ -152,7 +159,7 @@ def declared_partitions(view: View) -> Iterator[Finding]:
             source="topic",
             expected=str(one.partitions),
             why="work is spread over another number of partitions than was meant",
-            fix=commands.APPLY if can_grow else f"declare {count} partitions of {one.name}",
+            fix=finding.APPLY if can_grow else f"declare {count} partitions of {one.name}",
         )
 
 
@@ -160,11 +167,55 @@ def fix_of(view: View, one: Expected, found: FoundTopic, setting: str) -> str:
     """Return what sets a setting: `topics apply` where it does, else Kafka's own command."""
     is_declared = setting in one.config and not one.is_internal
     if is_declared and not why_unsafe(setting, one, found):
-        return commands.APPLY
+        return finding.APPLY
     wanted = one.config.get(setting, str(IN_SYNC_OF_THREE))
-    return commands.set_on_topic(view.bootstrap, one.name, setting, wanted)
+    return finding.set_on_topic(view.bootstrap, one.name, setting, wanted)
 
 
 def source_of(found: FoundTopic, setting: str) -> Source:
     """Return where an effective value comes from."""
     return found.config[setting].source if found.config else "cluster"
+
+
+def replication_factor(view: View) -> Iterator[Finding]:
+    """Find fewer replicas than three, on a cluster that could have them."""
+    if view.has_few_brokers:
+        return
+    for one, found in view.there:
+        least = one.least_replicas
+        if found.replicas < least:
+            yield Finding(
+                rule="replication-factor",
+                severity="risk" if found.replicas < REPLICAS else "drift",
+                topic=one.name,
+                setting=REPLICATION_FACTOR,
+                found=str(found.replicas),
+                source="topic",
+                expected=str(least),
+                why="with the disk of a broker, records are lost that no other has",
+                fix=finding.reassign(
+                    view.bootstrap, one.name, found, view.cluster.known_brokers, least
+                ),
+            )
+
+
+def min_insync_replicas(view: View) -> Iterator[Finding]:
+    """Find a write that is acknowledged although only one replica has it."""
+    if view.has_few_brokers:
+        return
+    for one, found in view.there:
+        value = found.value(IN_SYNC)
+        wanted = one.config.get(IN_SYNC, str(IN_SYNC_OF_THREE))
+        if found.replicas < REPLICAS or value is None or is_as_declared(IN_SYNC, wanted, value):
+            continue
+        yield Finding(
+            rule="min-insync-replicas",
+            severity="risk",
+            topic=one.name,
+            setting=IN_SYNC,
+            found=value,
+            source=source_of(found, IN_SYNC),
+            expected=f"{wanted} or more",
+            why="a record is acknowledged that only one broker has",
+            fix=fix_of(view, one, found, IN_SYNC),
+        )
