@@ -13,7 +13,7 @@ from shardpost.commands.text_table import text_table
 from shardpost.errors import ShardpostError
 
 if TYPE_CHECKING:
-    from shardpost.lag.model.row import LagRow
+    from shardpost.lag.model.report import LagRow
 
 HEADING = ("time to loss", "group", "partition", "records", "time behind", "reason")
 
@@ -76,7 +76,7 @@ def _cells(row: "LagRow") -> tuple[str, ...]:
 
 
 def _span(seconds: float | None) -> str:
-    from shardpost.lag.model.durations import in_words
+    from shardpost.lag.model.report import in_words
 
     return "?" if seconds is None else in_words(seconds)
 

@@ -1,13 +1,24 @@
-"""Partitions as they are now: their ends, and what is deleted of them."""
+"""Partitions as they are now: their ends, and what is deleted of them.
 
-from collections.abc import Callable, Collection
+Looks at what is unread: from the lowest reader of each partition on, then from the next.
+
+Bounded: of each partition so many records at a time, and no further after some seconds. Where that
+was too little, the model takes bounds.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Any
 
+from confluent_kafka import Message
+
+from shardpost.kafka.bulk_reading import BulkReading
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.listed_offsets import Listed, beginnings, endings
+from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.lag.model.partition import Partition
-from shardpost.lag.model.retention import Retention, retention_of
+from shardpost.lag.model.partition import Partition, Retention, SeenRecord, Stretch, retention_of
 from shardpost.settings import Settings
 
 
@@ -52,3 +63,80 @@ def _all_or_failed(
 def _retentions(settings: Settings, topics: Collection[str]) -> dict[str, Retention]:
     configs = topic_configs(settings, topics) if topics else {}
     return {topic: retention_of(config) for topic, config in configs.items()}
+
+
+MOST_RECORDS = 1_000
+# After that, only the lowest reader of each partition is still looked at.
+LOOK_SECONDS = 2.0
+
+Partitions = Mapping[TopicPartition, Partition]
+
+
+def with_unread(
+    settings: Settings, partitions: Partitions, offsets: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, Partition]:
+    """Return the partitions with what is before readers at these offsets."""
+    found = dict(partitions)
+    began = time.monotonic()
+    until = began + settings.kafka_timeout
+    while ranges := _not_known(found, offsets):
+        for partition, stretch in _read(settings, found, ranges, until).items():
+            found[partition] = found[partition].with_stretch(stretch)
+        until = began + LOOK_SECONDS
+        if time.monotonic() >= until:
+            break
+    return found
+
+
+def _not_known(
+    partitions: Partitions, offsets: Mapping[TopicPartition, Collection[int]]
+) -> dict[TopicPartition, int]:
+    """Return the lowest offset of each partition from which on nothing was read."""
+    lowest = {}
+    for partition, found in partitions.items():
+        there = [one for one in offsets[partition] if not found.is_known_from(one)]
+        if there:
+            lowest[partition] = max(min(there), found.low)
+    return lowest
+
+
+def _read(
+    settings: Settings, partitions: Partitions, starts: Mapping[TopicPartition, int], until: float
+) -> dict[TopicPartition, Stretch]:
+    """Return what is from there on: first what is committed, then what is behind that."""
+    stable = {at: (first, partitions[at].stable) for at, first in starts.items()}
+    found = _stretches(settings, stable, until, committed=True)
+    pending = {
+        at: (stretch.until, partitions[at].high)
+        for at, stretch in found.items()
+        if stretch.until >= partitions[at].stable
+    }
+    for at, stretch in _stretches(settings, pending, until, committed=False).items():
+        found[at] = found[at].joined(stretch)
+    return found
+
+
+def _stretches(
+    settings: Settings,
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    until: float,
+    *,
+    committed: bool,
+) -> dict[TopicPartition, Stretch]:
+    """Return a stretch of each {partition: (first, end)}; an empty one where nothing is to read."""
+    ranges = {
+        at: OffsetRange(*at, first, end) for at, (first, end) in wanted.items() if end > first
+    }
+    seen: dict[TopicPartition, list[SeenRecord]] = {at: [] for at in wanted}
+    reading = BulkReading(settings, ranges, committed=committed, most=MOST_RECORDS)
+    for message in reading.messages(until):
+        at: Any = (message.topic(), message.partition())  # equal to a TopicPartition
+        seen[at].append(_seen(message))
+    return {
+        at: Stretch(first, reading.reached.get(at, first), tuple(seen[at]))
+        for at, (first, _) in wanted.items()
+    }
+
+
+def _seen(message: Message) -> SeenRecord:
+    return SeenRecord(message.offset() or 0, message.timestamp()[1], message.value() is None)

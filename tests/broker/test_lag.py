@@ -14,8 +14,7 @@ from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.listed_offsets import beginnings
 from shardpost.lag.measure import measure
-from shardpost.lag.model.report import Lag, Selection
-from shardpost.lag.model.row import LagRow
+from shardpost.lag.model.report import Lag, LagRow, Selection
 from shardpost.lag.partition_sizes import partition_sizes
 from shardpost.settings import Settings
 from tests.conftest import environ

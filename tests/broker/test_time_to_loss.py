@@ -15,8 +15,7 @@ from shardpost.kafka.groups import groups
 from shardpost.kafka.listed_offsets import beginnings, endings
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.lag.measure import measure
-from shardpost.lag.model.report import Selection
-from shardpost.lag.model.row import LagRow
+from shardpost.lag.model.report import LagRow, Selection
 from shardpost.settings import Settings
 from tests.support.short_retentions import commit, create, growing, put, quick_broker
 

@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.model.assessment import assess, unknown
-from shardpost.lag.model.durations import in_words
-from shardpost.lag.model.partition import Partition
-from shardpost.lag.model.position import Position
-from shardpost.lag.model.retention import retention_of
-from shardpost.lag.model.row import LagRow, by_time_to_loss
-from shardpost.lag.model.stretch import SeenRecord, Stretch
+from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
+from shardpost.lag.model.report import LagRow, Position, by_time_to_loss, in_words
 from tests.support.simulated_log import RECORD_BYTES, SimulatedLog
 
 NOW = 1_800_000_000_000

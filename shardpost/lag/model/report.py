@@ -1,11 +1,92 @@
-"""What a measurement is asked for, and what it found."""
+"""Spans of time as people say them.
+
+A reader of one partition: how far it is, and what is known of it.
+
+One line of `shardpost lag`.
+
+What a measurement is asked for, and what it found.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.lag.model.row import LagRow
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def in_words(seconds: float) -> str:
+    """Return the two largest units of a span: `3 h 10 min`, `6 d 23 h`, `12 s`; rounded down."""
+    return _in_words(int(seconds))
+
+
+@lru_cache(maxsize=4096)  # many rows are of the same minute
+def _in_words(left: int) -> str:
+    parts = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        parts.append((count, unit))
+    first = next((at for at, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
+    return " ".join(said) or "0 s"
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next offset that a group reads; None if it has committed none.
+
+    `expires_ms` (since 1970) is when Kafka forgets that offset, as things are; None for never.
+    `clear_until`: below that offset an earlier look found no record that was unread at this one.
+    `was_recreated`: the topic is known to be another one than that which was read. `is_note`: the
+    number is no offset, but what a writer of Shardpost keeps in Kafka in the place of one.
+    """
+
+    group: str
+    partition: TopicPartition
+    committed: int | None
+    expires_ms: int | None = None
+    clear_until: int = 0
+    was_recreated: bool = False
+    is_note: bool = False
+
+
+@dataclass(frozen=True)
+class LagRow:
+    """How far a group is behind in one partition, and when it loses data.
+
+    `committed` is None if it has committed nothing, `end` (the high watermark) if nobody says it;
+    then the numbers after them are None as well. `seconds_to_loss` is None where nothing can be
+    lost; 0 where data is lost already, or may be at any moment.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    records_behind: int | None
+    seconds_behind: float | None
+    seconds_to_loss: float | None
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `lag --json`."""
+        return dict(vars(self))
+
+    def loses_within(self, seconds: float) -> bool:
+        """Tell whether it has lost data, or will within so many seconds."""
+        return self.seconds_to_loss is not None and self.seconds_to_loss <= seconds
+
+
+def by_time_to_loss(row: LagRow) -> tuple[float, str, str, int]:
+    """Return the sort key of rows: what is lost first comes first, what is never lost last."""
+    never = float("inf")
+    seconds = never if row.seconds_to_loss is None else row.seconds_to_loss
+    return seconds, row.group, row.topic, row.partition
+
 
 # {(group, partition): below that offset an earlier look found nothing that was unread}
 Clear = Mapping[tuple[str, TopicPartition], int]

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.measure import measure
-from shardpost.lag.model.row import LagRow
+from shardpost.lag.model.report import LagRow
 from shardpost.measurements import history
 from shardpost.settings import Settings
 from shardpost.watch.model.found import Found
