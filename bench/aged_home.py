@@ -17,7 +17,7 @@ from bench.measured import Measured
 from bench.ours import Ours
 from bench.tiny_compactions import TinyCompactions
 from shardpost.delta import snapshots
-from shardpost.maintenance.maintain_all import maintain_all
+from shardpost.maintenance.maintain import maintain_all
 from shardpost.settings import Settings
 
 WEEK = 7 * 24 * 4

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 @in_words()
 def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much went."""
-    from shardpost.maintenance.maintain_all import maintain_all
+    from shardpost.maintenance.maintain import maintain_all
 
     settings, dry_run = load(), bool(context["params"]["dry_run"])
     found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)

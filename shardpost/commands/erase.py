@@ -24,7 +24,7 @@ def command(client: str, why: str, by: str | None, dry_run: bool, as_json: bool)
     hash of the client that it was mailed, so that it is not mailed again. Exit code 3: done, and
     the tables have its contact (again); 1: something could not be erased, since it is in use.
     """
-    from shardpost.erasure.erase import ErasureRequest, erase
+    from shardpost.erasure import ErasureRequest, erase
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")

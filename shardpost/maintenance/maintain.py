@@ -1,4 +1,6 @@
-"""The maintenance of the tables: what is not kept goes, while all else goes on.
+"""Records that later ones superseded leave the histories after SHARDPOST_HISTORY_DAYS.
+
+The maintenance of the tables: what is not kept goes, while all else goes on.
 
 In an order in which a run that is broken off at any point has only kept too much: snapshots first,
 since nobody is given one whose files may be missing; then, table by table, the files that no kept
@@ -7,22 +9,120 @@ for the first, what no snapshot needs as it is goes before. All that goes is old
 whatever a running compaction, a freeze or a reader has or writes, so that no lock keeps them
 waiting. At last the folders go that nothing names any more, under the lock of rebuilds. Another
 maintenance is refused.
+
+All that is done for the age of a home: audiences, weeks, letters, records, and files.
 """
 
 import logging
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
+from shardpost.dead_letters import removal
+from shardpost.dead_letters.letters_table import origins
 from shardpost.delta import snapshots, stored_files
+from shardpost.delta.snapshot_retention import kept, latest_certain
 from shardpost.delta.table_errors import table_errors
 from shardpost.errors import ShardpostError
+from shardpost.holders import pruned_histories
+from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.locks import LockedError, exclusive
-from shardpost.maintenance.model.plan import Plan, TablePlan
+from shardpost.maintenance.model.plan import Plan, TablePlan, in_bytes
 from shardpost.maintenance.planning import plan
-from shardpost.rebuilds.drop import remove_unnamed
+from shardpost.rebuilds.drop import OpenRebuildError, remove_unnamed, require_none
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
+from shardpost.weekly_email import retention
+
+STAYS = "what is superseded and old stays"
+
+
+@dataclass
+class PrunedRecords:
+    """How many rows went by table, and about how many bytes; with `dry_run`: would go.
+
+    `history_from` is the time from which on all is kept; None if nothing goes.
+    """
+
+    dry_run: bool
+    history_from: datetime | None = None
+    rows: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    postponed: dict[str, str] = field(default_factory=dict)
+    warning: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        at = self.history_from and self.history_from.isoformat()
+        return {
+            "history_from": at,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "postponed": self.postponed,
+        }
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        lines = [f"records: pruned in part, or not now: {why}" for why in self.postponed.values()]
+        if self.history_from is None:
+            return [*lines, "records: none is superseded and old"]
+        rows = ", ".join(f"{count} of {table}" for table, count in self.rows.items())
+        verb = "would leave" if self.dry_run or self.postponed else "leave"
+        before = f"{self.history_from:%Y-%m-%d %H:%M} UTC"
+        line = f"records: {rows} {verb} the histories, superseded before {before}"
+        return [f"{line}; {in_bytes(self.bytes)}", *lines]
+
+
+def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> PrunedRecords:
+    """Prune what is superseded and old, as a snapshot of its own; nothing if that is not set.
+
+    Postponed beside a compaction that takes longer than `lock_wait`, and while the tables of a
+    rebuild are beside those in use. How old it is does not trust
+    the clock alone (snapshot_retention.py).
+    """
+    result = PrunedRecords(dry_run)
+    newest = snapshots.newest(settings)
+    if settings.history_days is None or newest is None:
+        return result
+    with table_errors():
+        at = _certain(settings, now) - timedelta(days=settings.history_days)
+        of_letters = {name: origins(settings, settings.topic(name)) for name in PRUNED}
+        step("find old records")
+        found = pruned_histories.find(settings, newest, at, of_letters)
+        if not found.rows:
+            return result
+        result.history_from, result.rows, result.bytes = at, found.rows, found.bytes
+        try:
+            if dry_run:
+                require_none(settings, STAYS)
+            else:
+                _prune(settings, found, now)
+        except LockedError as error:
+            result.postponed["histories"] = error.holder
+        except OpenRebuildError as error:
+            result.postponed["histories"] = str(error)
+    return result
+
+
+def _certain(settings: Settings, now: datetime) -> datetime:
+    """Return the latest time that it is for certain, by the snapshots that are kept by their age.
+
+    Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
+    """
+    committed = {one.number: one.committed_at for one in snapshots.list_all(settings)}
+    young = kept(committed.items(), now, settings.snapshot_days)
+    return latest_certain(((number, committed[number]) for number in young), now)
+
+
+def _prune(settings: Settings, found: Pruning, now: datetime) -> None:
+    """Prune, if no tables are beside those in use; under the lock of rebuilds: none begins."""
+    with rebuilding(settings, wait=settings.lock_wait):
+        require_none(settings, STAYS)
+        step("prune records")
+        pruned_histories.prune(settings, found, now)
+
 
 LOCK = "maintain_tables"
 
@@ -104,3 +204,61 @@ def _remove_folders(settings: Settings, found: Plan) -> Plan:
         tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in found.tables]
         return replace(found, tables=tables)
     return found
+
+
+class Aged(Protocol):
+    """What was done for the age of one thing, as each of the modules returns it."""
+
+    postponed: dict[str, str]
+    warning: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+
+
+@dataclass
+class Maintenance:
+    """What was done, or with a dry run would be; `errors` are why something was not."""
+
+    tables: Plan
+    weeks: dict[str, Aged] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        aged = {name: one.as_json() for name, one in self.weeks.items()}
+        return self.tables.as_json() | aged | {"errors": self.errors}
+
+    def lines(self, days: int) -> list[str]:
+        """Return it in words; `days` is SHARDPOST_SNAPSHOT_DAYS."""
+        aged = (line for one in self.weeks.values() for line in one.lines())
+        return [*aged, *self.tables.in_words(days)]
+
+
+def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) -> Maintenance:
+    """Erase old audiences, close old weeks, remove old letters and records, and unneeded files.
+
+    One that cannot be done keeps none of the others from being done: `errors` says why.
+    """
+    done: dict[str, Aged] = {}
+    errors: list[str] = []
+
+    def do(name: str, work: Callable[..., Aged]) -> None:
+        try:
+            one = work(settings, now, dry_run=dry_run)
+        except ShardpostError as error:
+            errors.append(f"{name}: {error}")
+        else:
+            done[name] = one
+            errors.extend(f"{name}: {week}: {why}" for week, why in one.postponed.items())
+
+    do("audiences", retention.erase_old_audiences)
+    do("weeks", retention.close_old_weeks)
+    do("letters", removal.remove_old)
+    if settings.history_days is not None:
+        do("records", prune_old)
+    tables = maintain(settings, now, dry_run=dry_run)
+    return Maintenance(tables, done, [*errors, *tables.errors])

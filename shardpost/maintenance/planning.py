@@ -1,19 +1,30 @@
-"""What a maintenance would remove now. Nothing is changed.
+"""The files that any of some versions of a table has, by one pass over its log.
+
+To open each of the versions says the same, and reads up to ten commits and a checkpoint for each.
+
+What a maintenance would remove now. Nothing is changed.
 
 The files of a snapshot go an hour after it was offered for the last time: the rule of
 snapshot_retention.py is applied as it was an hour ago, and what it kept then contains all that was
 offered since.
 """
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow import fs
 
-from shardpost.delta import snapshot_retention, stored_files
+from shardpost.delta import snapshot_retention, stored_files, table_log
+from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.stored_file import StoredFile
@@ -21,17 +32,109 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.published_partitions import noted_snapshots
-from shardpost.maintenance import folders, tables
-from shardpost.maintenance.folders import Folder
-from shardpost.maintenance.model import data_files
-from shardpost.maintenance.model.log_entries import LOG, unneeded_entries
+from shardpost.maintenance import stored_tables
+from shardpost.maintenance.model import needed_files
+from shardpost.maintenance.model.needed_files import (
+    LOG,
+    NeededFiles,
+    paths_of_entries,
+    unneeded_entries,
+)
 from shardpost.maintenance.model.plan import Plan, TablePlan
-from shardpost.maintenance.needed_paths import needed_paths
+from shardpost.maintenance.stored_tables import Folder
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
+
+# A checkpoint is read instead of more commits than that.
+COMMITS_IN_PLACE_OF_A_CHECKPOINT = 20
+
+
+def needed_paths(
+    settings: Settings,
+    table: Table,
+    files: Collection[StoredFile],
+    versions: Collection[int],
+    newest: DeltaTable | None = None,
+) -> set[str]:
+    """Return the paths of all files of some versions of a table; `files` are those of its log.
+
+    `newest` is the newest of these versions, where it has been opened.
+
+    ShardpostError, an OSError or an ArrowException if its log has not all of these versions.
+    """
+    if not versions:
+        return set()
+    log = _Log(settings, table, files)
+    found = NeededFiles(versions)
+    at = -1
+    for version in sorted(versions):
+        at = log.replay(found, at, version)
+    live = found.live
+    if newest is None or newest.version() != at:
+        newest = DeltaTable(path_of(settings, table), version=at)
+    if live != {*table_log.sizes_of(newest)}:
+        raise ShardpostError(
+            f"{table.path}: by its log, version {at} has {len(live)} files, and they are not"
+            " those that it has when it is opened"
+        )
+    return found.end()
+
+
+class _Log:
+    """The commits and checkpoints of a table's log, as they are on the disk."""
+
+    def __init__(self, settings: Settings, table: Table, files: Collection[StoredFile]) -> None:
+        self._system, self._root = fs.FileSystem.from_uri(path_of(settings, table))
+        self._table = table
+        self._commits, self._checkpoints = paths_of_entries(files)
+        self._numbers = sorted(self._checkpoints)
+
+    def replay(self, found: NeededFiles, at: int, version: int) -> int:
+        """Replay what is between two versions, and return the latter."""
+        number = bisect_right(self._numbers, version)
+        checkpoint = self._numbers[number - 1] if number else -1
+        if checkpoint > at and not self._is_near(at, checkpoint, version):
+            found.jump(checkpoint, self._paths_at(checkpoint))
+            at = checkpoint
+        for number in range(at + 1, version + 1):
+            found.commit(number, *self._changed_by(number))
+        return version
+
+    def _is_near(self, at: int, checkpoint: int, version: int) -> bool:
+        """Tell whether commits are read in place of a checkpoint: few are, and all are there."""
+        is_whole = all(one in self._commits for one in range(at + 1, version + 1))
+        return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
+
+    def _paths_at(self, checkpoint: int) -> list[str]:
+        with self._opened(self._checkpoints[checkpoint]) as file:
+            added = pq.ParquetFile(file).read(columns=["add.path"], use_threads=False)["add"]
+        return list(pc.struct_field(added, "path").drop_null().to_pylist())
+
+    def _changed_by(self, version: int) -> tuple[list[str], list[str]]:
+        """Return the paths that a commit added, and those that it removed."""
+        if version not in self._commits:
+            raise ShardpostError(f"the log of {self._table.path} lacks version {version}")
+        with self._opened(self._commits[version]) as file:
+            text = file.read()
+        try:
+            lines = text.decode().split("\n")
+            actions = [json.loads(line) for line in lines if '"path"' in line]
+            return _paths(actions, "add"), _paths(actions, "remove")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ShardpostError(
+                f"the log of {self._table.path} cannot be read at version {version}: {error}"
+            ) from None
+
+    def _opened(self, path: str) -> pa.NativeFile:
+        return self._system.open_input_file(f"{self._root}/{path}")
+
+
+def _paths(actions: list[Mapping[str, Mapping[str, str]]], kind: str) -> list[str]:
+    return [action[kind]["path"] for action in actions if kind in action]
+
 
 # Of a table with a commit point of its own, what a run wrote and did not commit goes after that.
 UNCOMMITTED_FOR = timedelta(days=1)
@@ -47,9 +150,9 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
 
     ShardpostError if snapshots cannot be read.
     """
-    views = folders.read(settings)
+    views = stored_tables.read(settings)
     found = views.snapshots
-    frozen = tables.frozen_audiences(settings)
+    frozen = stored_tables.frozen_audiences(settings)
     pinned, unknown = _pinned(settings, views, now)
     numbers = {one.number for one in found}
     if unknown is None:
@@ -63,10 +166,10 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     of_view = (
         partial(_of_view, settings, folder, now)
         for table in VIEW
-        for folder in folders.folders_of(table, views, _readable(table, kept, now))
+        for folder in stored_tables.folders_of(table, views, _readable(table, kept, now))
         if folder.table.path not in gone
     )
-    of_others = (partial(_of_other, settings, table, frozen, now) for table in tables.OTHERS)
+    of_others = (partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS)
     return Plan(
         kept=sorted(numbers),
         dropped=[one.number for one in found if one.number not in numbers],
@@ -87,11 +190,11 @@ def _together(made: Sequence[Callable[[], TablePlan | None]]) -> list[TablePlan 
 
 def _readable(table: Table, kept: list[Snapshot], now: datetime) -> list[Snapshot]:
     """Return the snapshots of which a table is kept."""
-    return tables.since_erasure(kept, now) if table.contacts else kept
+    return stored_tables.since_erasure(kept, now) if table.contacts else kept
 
 
 def _pinned(
-    settings: Settings, views: folders.Views, now: datetime
+    settings: Settings, views: stored_tables.Views, now: datetime
 ) -> tuple[dict[int, str], str | None]:
     """Return {number: why} of snapshots that are needed, or why that is not known."""
     pinned = _of_weeks(settings, now)
@@ -119,7 +222,7 @@ def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
 
 def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | None:
     """Return what goes of a table in a folder; None if there is no such folder."""
-    opened = tables.opened(settings, folder.table)
+    opened = stored_tables.opened(settings, folder.table)
     if opened is None:
         return None
     if folder.committed is None:  # whatever is there belongs to a run that did not commit yet
@@ -130,7 +233,7 @@ def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | N
     def gone() -> list[StoredFile]:
         needed = needed_paths(settings, folder.table, log, versions, opened)
         files = _unneeded(settings, folder.table, needed)
-        return data_files.below_version(files, needed, folder.committed or 0)
+        return needed_files.below_version(files, needed, folder.committed or 0)
 
     return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
@@ -140,18 +243,18 @@ def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -
 
     By the time of its newest commit: a clock that has jumped ahead makes nothing old.
     """
-    opened = tables.opened(settings, table)
+    opened = stored_tables.opened(settings, table)
     if opened is None:
         return None
     log = stored_files.log_files(settings, table)
     named = {version for _, version in frozen.values()} if table == AUDIENCES else set[int]()
 
     def gone() -> list[StoredFile]:
-        newest = min(now, tables.newest_commit(log))
+        newest = min(now, stored_tables.newest_commit(log))
         needed = needed_paths(settings, table, log, {*named, opened.version()}, opened)
-        needed |= tables.committed_since(settings, table, log, newest - GRACE)
+        needed |= stored_tables.committed_since(settings, table, log, newest - GRACE)
         files = _unneeded(settings, table, needed)
-        return data_files.before(files, needed, newest - UNCOMMITTED_FOR)
+        return needed_files.before(files, needed, newest - UNCOMMITTED_FOR)
 
     # From the whole log of audiences, names and addresses are erased (delta/log_statistics.py); it
     # has an entry a week.
@@ -165,7 +268,7 @@ def _unneeded(settings: Settings, table: Table, needed: Collection[str]) -> list
     What is written while the log is read may be among them: it is for a later version than any that
     was committed before, or it is young.
     """
-    is_needed = partial(data_files.is_needed, needed=needed)
+    is_needed = partial(needed_files.is_needed, needed=needed)
     return stored_files.data_files(settings, table, is_needed)
 
 

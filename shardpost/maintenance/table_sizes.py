@@ -9,8 +9,8 @@ from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.delta.table_errors import table_errors
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.maintenance import folders, tables
-from shardpost.maintenance.model.log_entries import LOG
+from shardpost.maintenance import stored_tables
+from shardpost.maintenance.model.needed_files import LOG
 from shardpost.rebuilds.drop import unnamed
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week_tables import AUDIENCES
@@ -43,11 +43,13 @@ def table_sizes(settings: Settings) -> list[TableSize]:
     ShardpostError if they cannot be read.
     """
     with table_errors():
-        views, weeks = folders.read(settings), tables.frozen_audiences(settings)
-        found = [one for table in VIEW for one in folders.folders_of(table, views, views.snapshots)]
+        views, weeks = stored_tables.read(settings), stored_tables.frozen_audiences(settings)
+        found = [
+            one for table in VIEW for one in stored_tables.folders_of(table, views, views.snapshots)
+        ]
         sizes = [
             *(_size(settings, one.table, one.versions, one.kept_for) for one in found),
-            *(_of_other(settings, table, weeks) for table in tables.OTHERS),
+            *(_of_other(settings, table, weeks) for table in stored_tables.OTHERS),
             *(
                 _size(settings, table, (), "nothing: the next maintenance removes it")
                 for table in unnamed(settings, views.snapshots, views.rebuilds)

@@ -9,7 +9,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
-from shardpost.maintenance import maintain_all as module
+from shardpost.maintenance import maintain as module
 from shardpost.maintenance.model.plan import Plan
 from shardpost.settings import Settings
 

@@ -17,7 +17,7 @@ from shardpost.delta import snapshots
 from shardpost.embedded import broker, ports
 from shardpost.kafka import clients
 from shardpost.kafka.topic_ids import topic_ids
-from shardpost.maintenance.maintain_all import maintain_all
+from shardpost.maintenance.maintain import maintain_all
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week import IsoWeek

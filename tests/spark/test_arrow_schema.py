@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.table import Table
-from shardpost.maintenance.tables import TABLES
+from shardpost.maintenance.stored_tables import TABLES
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from shardpost.delta.query import path_of
-from shardpost.erasure.erase import ErasureRequest, erase
+from shardpost.erasure import ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive
 from shardpost.settings import Settings

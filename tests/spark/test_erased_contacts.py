@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.erasure.erase import ErasureRequest, erase
-from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders import table_commits
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -23,7 +22,7 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
 )
 from shardpost.holders.spark.held_positions import contacts
-from shardpost.maintenance.old_records import prune_old
+from shardpost.maintenance.maintain import prune_old
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.sides import compared
 from shardpost.settings import Settings

@@ -24,7 +24,7 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.holders.table_commits import restore_table
-from shardpost.maintenance.old_records import prune_old
+from shardpost.maintenance.maintain import prune_old
 from shardpost.settings import Settings
 from tests.support import histories
 from tests.support.histories import History, Record, arrow, close, country_of, put

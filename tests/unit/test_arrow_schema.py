@@ -7,7 +7,7 @@ import pytest
 
 from shardpost.delta.arrow_schema import arrow_schema, arrow_schema_of
 from shardpost.delta.table import Table
-from shardpost.maintenance.tables import TABLES
+from shardpost.maintenance.stored_tables import TABLES
 
 AT = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

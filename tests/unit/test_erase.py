@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from shardpost import erasure
 from shardpost.cli import run as shardpost
 from shardpost.commands import erase as command
 from shardpost.commands.emails import group
 from shardpost.decisions.decision import Kind
 from shardpost.delta.query import path_of
-from shardpost.erasure import erase as erasure
-from shardpost.erasure.erase import ErasureRequest, erase
-from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.erasure import erase as erasure
-from shardpost.erasure.erase import ErasureRequest, erase
-from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost import erasure
+from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError

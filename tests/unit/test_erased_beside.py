@@ -8,14 +8,13 @@ from random import Random
 
 import pytest
 
+from shardpost import erasure
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
-from shardpost.erasure import erase as erasure
-from shardpost.erasure.erase import ErasureRequest, erase
-from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders import table_commits
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,

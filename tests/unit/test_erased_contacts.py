@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shardpost import erasure
 from shardpost.cli import run as shardpost
 from shardpost.commands import erase as command
 from shardpost.dead_letters import letters_table
@@ -18,9 +19,7 @@ from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot_retention import GRACE
 from shardpost.delta.table import Table
-from shardpost.erasure import erase as erasure
-from shardpost.erasure.erase import ErasureRequest, erase
-from shardpost.erasure.model.erased_client import ErasedClient
+from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.holders import queries, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS

@@ -12,7 +12,7 @@ from deltalake.transaction import AddAction
 from shardpost.delta import stored_files, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
-from shardpost.maintenance.model.log_entries import unneeded_entries
+from shardpost.maintenance.model.needed_files import unneeded_entries
 from shardpost.settings import Settings
 
 TABLE = Table("things", "number BIGINT")

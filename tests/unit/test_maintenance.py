@@ -19,8 +19,8 @@ from shardpost.maintenance import maintain as module
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.model.plan import Plan
+from shardpost.maintenance.stored_tables import TABLES
 from shardpost.maintenance.table_sizes import table_sizes
-from shardpost.maintenance.tables import TABLES
 from shardpost.settings import Settings
 from tests.support.aged_tables import AgedTables
 

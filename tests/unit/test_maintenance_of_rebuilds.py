@@ -11,7 +11,7 @@ from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS, VIEW
-from shardpost.maintenance import folders, planning
+from shardpost.maintenance import planning, stored_tables
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.rebuilds import store
@@ -207,7 +207,7 @@ def test_rows_are_read_again_until_they_stand_still(
         return found
 
     monkeypatch.setattr(snapshots, "list_all", swapped_meanwhile)
-    found = folders.read(aged.settings)
+    found = stored_tables.read(aged.settings)
     assert [one.number for one in found.snapshots] == [1, 2]
     assert found.rebuild is None
     numbers: Iterator[int] = iter(range(99))
@@ -217,7 +217,7 @@ def test_rows_are_read_again_until_they_stand_still(
 
     monkeypatch.setattr(store, "list_rebuilds", changing)
     with pytest.raises(ShardpostError, match="table rebuilds: changed each of 10 times"):
-        folders.read(aged.settings)
+        stored_tables.read(aged.settings)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,9 +12,9 @@ from shardpost.delta.query import path_of
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.maintenance import needed_paths as module
+from shardpost.maintenance import planning as module
 from shardpost.maintenance.model.needed_files import NeededFiles
-from shardpost.maintenance.needed_paths import needed_paths
+from shardpost.maintenance.planning import needed_paths
 from shardpost.settings import Settings
 
 TABLE = Table("grown", "n BIGINT")

@@ -15,8 +15,7 @@ from shardpost.delta import snapshots
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive
 from shardpost.maintenance import planning
-from shardpost.maintenance.maintain_all import maintain_all
-from shardpost.maintenance.old_records import prune_old
+from shardpost.maintenance.maintain import maintain_all, prune_old
 from shardpost.rebuilds.drop import drop
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun

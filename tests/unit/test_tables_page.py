@@ -3,7 +3,7 @@
 import re
 
 from shardpost.checkout import CHECKOUT
-from shardpost.maintenance.tables import TABLES
+from shardpost.maintenance.stored_tables import TABLES
 
 # A column of the DDL: a name, then a type whose commas stand within angle brackets.
 COLUMN = re.compile(r"`?(\w+)`? ((?:[^,<]|<(?:[^<>]|<[^<>]*>)*>)+)(?:, |$)")

@@ -27,7 +27,7 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
     Exit code 3 if something was kept only because what needs it could not be found out, or is
     being mailed.
     """
-    from shardpost.maintenance.maintain_all import maintain_all
+    from shardpost.maintenance.maintain import maintain_all
 
     settings = load()
     found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)

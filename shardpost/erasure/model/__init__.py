@@ -1,1 +1,0 @@
-"""What was erased of a client, as values."""
