@@ -38,8 +38,8 @@ from shardpost.printable import one_line
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import parse_shards, shard_label
 from shardpost.weekly_email.model.limits import too_many
-from shardpost.weekly_email.model.report import failed_line
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import failed_line
 
 log = logging.getLogger(__name__)
 

@@ -32,8 +32,14 @@ from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import audiences, closed_weeks, erasure, frozen_weeks, ledger_guard
-from shardpost.weekly_email.erasure import AudienceOfClient, ClientLedger
+from shardpost.weekly_email import (
+    audience_files,
+    closed_weeks,
+    email_erasure,
+    frozen_weeks,
+    ledger_guard,
+)
+from shardpost.weekly_email.email_erasure import AudienceOfClient, ClientLedger
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
@@ -178,8 +184,8 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     ledger.require_compacted()
     what = "erasing a client"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        known = erasure.find_in_ledger(settings, client)
-        audiences = {one.week: one for one in erasure.find_in_audiences(settings, client)}
+        known = email_erasure.find_in_ledger(settings, client)
+        audiences = {one.week: one for one in email_erasure.find_in_audiences(settings, client)}
         closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
         entries = {week for week, entry in known.entries.items() if entry.state}
         for week in sorted({*entries, *audiences} - closed):
@@ -190,7 +196,7 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
                 _erase_week(settings, known, week, own, ledger.partitions, result)
         _erase_unfrozen(settings, result)
         if not dry_run:
-            erasure.reduce_log(settings)
+            email_erasure.reduce_log(settings)
             _erase_rows(settings, request, result)
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(_not_frozen(settings) - closed):
@@ -248,10 +254,10 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
 
 def _erase_unfrozen(settings: Settings, result: ErasedClient) -> None:
     """Remove the audiences that no week has; say of which of these weeks the client was."""
-    left = audiences.find_unfrozen(settings)
-    found = audiences.weeks_of_unfrozen(settings, left, result.client)
+    left = audience_files.find_unfrozen(settings)
+    found = audience_files.weeks_of_unfrozen(settings, left, result.client)
     if not result.dry_run:
-        audiences.remove_unfrozen(settings, left)
+        audience_files.remove_unfrozen(settings, left)
     result.audiences += sorted(found - {*result.audiences})
 
 
@@ -267,9 +273,11 @@ def _erase_week(
         with locked_shards(settings, week, range(partitions)):
             step(f"ledger {week}")
             is_member = audience is not None and bool(audience.files)
-            is_in_ledger = erasure.erase_from_ledger(settings, known, week, is_member=is_member)
+            is_in_ledger = email_erasure.erase_from_ledger(
+                settings, known, week, is_member=is_member
+            )
             if audience is not None:
-                erasure.erase_from_audiences(settings, known.client, audience)
+                email_erasure.erase_from_audiences(settings, known.client, audience)
             _say(result, week, audience, is_in_ledger=is_in_ledger)
     except LockedError as error:
         result.postponed[str(week)] = error.holder

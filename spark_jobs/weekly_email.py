@@ -7,7 +7,7 @@ the mail.
 
 from shardpost.spark import job
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.run import run
+from shardpost.weekly_email.email_run import run
 
 if __name__ == "__main__":
     arguments = parser(__doc__).parse_args()

@@ -100,7 +100,7 @@ def _exit_code(code: int) -> int:
 def _dry_run(arguments: list[str], *, as_json: bool) -> int:
     from shardpost.spark.job_folder import job_folder
     from shardpost.spark.submit import submit
-    from shardpost.weekly_email.dry_run import text_lines
+    from shardpost.weekly_email.dry_run_lists import text_lines
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     with job_folder() as folder:
@@ -116,7 +116,7 @@ def _dry_run(arguments: list[str], *, as_json: bool) -> int:
 
 def _document(result: dict[str, Any], folder: Path) -> Iterator[str]:
     """Yield one JSON document piece by piece: lists of a million need not be in memory."""
-    from shardpost.weekly_email.dry_run import DryRunList
+    from shardpost.weekly_email.dry_run_lists import DryRunList
 
     yield json.dumps(result)[:-1]
     for kind in DryRunList:

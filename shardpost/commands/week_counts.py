@@ -10,14 +10,14 @@ from shardpost.printable import one_line
 
 
 def print_counts(document: dict[str, Any], *, as_json: bool) -> None:
-    """Print the counts of weekly_email/model/week_status.py's form, as JSON or as a table."""
+    """Print the counts of weekly_email/model/week_report.py's form, as JSON or as a table."""
     click.echo(json.dumps(document) if as_json else counts_text(document))
 
 
 def counts_text(document: Mapping[str, Any]) -> str:
     """Return the counts per shard, their sum, and what a person should know of them."""
     from shardpost.commands.text_table import text_table
-    from shardpost.weekly_email.model.report import COLUMNS
+    from shardpost.weekly_email.model.week_report import COLUMNS
 
     shards = document["shards"]
     total = ["all", *(sum(shard[name] for shard in shards) for name in COLUMNS[1:])]
@@ -27,7 +27,7 @@ def counts_text(document: Mapping[str, Any]) -> str:
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
-    from shardpost.weekly_email.model.report import failed_line
+    from shardpost.weekly_email.model.week_report import failed_line
 
     week = document["week"]
     if failed := failed_line(week, [document]):

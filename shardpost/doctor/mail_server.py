@@ -8,8 +8,7 @@ from datetime import datetime
 from shardpost.doctor.finding import Finding, error, ok, refused
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email.checks import sender_of
-from shardpost.weekly_email.smtp_connect import connect, error_text
+from shardpost.weekly_email.smtp_server import connect, error_text, sender_of
 
 
 def check(settings: Settings, _now: datetime) -> Iterator[Finding]:

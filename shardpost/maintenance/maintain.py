@@ -34,7 +34,7 @@ from shardpost.rebuilds.drop import OpenRebuildError, remove_unnamed, require_no
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
-from shardpost.weekly_email import retention
+from shardpost.weekly_email import week_retention
 
 STAYS = "what is superseded and old stays"
 
@@ -255,8 +255,8 @@ def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) ->
             done[name] = one
             errors.extend(f"{name}: {week}: {why}" for week, why in one.postponed.items())
 
-    do("audiences", retention.erase_old_audiences)
-    do("weeks", retention.close_old_weeks)
+    do("audiences", week_retention.erase_old_audiences)
+    do("weeks", week_retention.close_old_weeks)
     do("letters", removal.remove_old)
     if settings.history_days is not None:
         do("records", prune_old)

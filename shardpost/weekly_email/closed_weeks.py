@@ -1,13 +1,14 @@
 """Whether a week is closed: by the table `closed_weeks`, or by the ledger where that was lost.
 
-Neither is ever taken back. A sender does not rely on this: it reads the ledger of its own shard
-behind its fence (`ledger_topic.Ledger.open`).
+The records of a closed week have left the ledger, and nobody is ever mailed of it again. Neither
+the table's row nor the ledger's record is ever taken back. A sender does not rely on this: it reads
+the ledger of its own shard behind its fence (`ledger_topic.Ledger.open`).
 """
 
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 import pyarrow as pa
@@ -22,14 +23,52 @@ from shardpost.kafka.offsets import partition_counts
 from shardpost.settings import Settings
 from shardpost.settings.values import LEAST_LEDGER_DAYS
 from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.model.closed_week import (
-    STATES,
-    ClosedWeek,
-    WeekClosedError,
-    closed_week,
-)
+from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, WeekClosedError
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import ShardCounts
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS
+
+
+@dataclass(frozen=True)
+class ClosedWeek:
+    """One row of `closed_weeks`: how many clients were in which state, by partition.
+
+    `emptied_at` is when the last of its records left the ledger; None before that.
+    """
+
+    week: str
+    closed_at: datetime
+    sent: tuple[int, ...]
+    failed: tuple[int, ...]
+    unknown: tuple[int, ...]
+    suppressed: tuple[int, ...]
+    emptied_at: datetime | None = None
+
+    @property
+    def in_words(self) -> str:
+        """What is said of the week wherever somebody asks."""
+        return (
+            f"{self.week} was closed on {self.closed_at:%Y-%m-%d} (SHARDPOST_LEDGER_DAYS): who got"
+            " its e-mail is not kept any more, and nobody is ever mailed of that week again"
+        )
+
+    @property
+    def shards(self) -> list[ShardCounts]:
+        """The counts by shard; who was unknown is not kept."""
+        columns = {str(state): getattr(self, str(state)) for state in CLOSED_STATES}
+        return [
+            ShardCounts(shard, **{name: counts[shard] for name, counts in columns.items()})
+            for shard in range(len(self.sent))
+        ]
+
+
+def closed_week(week: object, at: datetime, shards: list[dict[DeliveryState, int]]) -> ClosedWeek:
+    """Return the row of a week by the counts of its shards."""
+    sent, failed, unknown, suppressed = (
+        tuple(counts[state] for counts in shards) for state in CLOSED_STATES
+    )
+    return ClosedWeek(str(week), at, sent, failed, unknown, suppressed)
+
 
 SCHEMA = arrow_schema(CLOSED_WEEKS)
 # More than the runs that write at the same moment.
@@ -94,10 +133,10 @@ def _by_ledger(settings: Settings, week: IsoWeek) -> ClosedWeek | None:
     closed = [one.at for one in found if one]
     if not closed:
         return None
-    none = dict.fromkeys(STATES, 0)
+    none = dict.fromkeys(CLOSED_STATES, 0)
     return closed_week(week, max(closed), [one.counts if one else none for one in found])
 
 
 def _rows(settings: Settings, sql: str) -> Iterator[ClosedWeek]:
     for row in rows(settings, sql, {CLOSED_WEEKS: None}):
-        yield ClosedWeek(**row | {str(state): tuple(row[str(state)]) for state in STATES})
+        yield ClosedWeek(**row | {str(state): tuple(row[str(state)]) for state in CLOSED_STATES})

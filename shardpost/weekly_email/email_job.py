@@ -1,8 +1,6 @@
 """The Spark job `weekly_email`, as commands and DAGs submit it, and its arguments.
 
-The arguments of the job `weekly_email`, and the request that they make.
-
-The Spark job `weekly_email`, as commands and DAGs submit it.
+Of the arguments a request is made; a run of which nothing is left to do needs no Spark.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -71,7 +69,7 @@ def _mode(*, freeze_only: bool, dry_run: bool) -> Mode:
 
 
 def _if_nothing_is_left(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
-    from shardpost.weekly_email.finished_week import result_without_spark
+    from shardpost.weekly_email.run_results import result_without_spark
 
     return result_without_spark(request_of(parser().parse_args(arguments)), settings)
 

@@ -1,17 +1,10 @@
 """Whether a run may rely on the ledger: it is whole, and nobody else is sending.
 
-What the ledger's topic was when a week used it, kept apart from Kafka in `ledger_marks`.
-
 A ledger that lost its records says that nobody was mailed. So what it says of a week counts only
-while its topic is the one of the week's marks, and still holds what it held then.
+while its topic is the one of the week's marks, and still holds what it held then. Marks are kept
+apart from Kafka, in the table `ledger_marks`, through deltalake: no JVM. Rows are only added.
 
-The table `ledger_marks`, through deltalake: no JVM. Rows are only added.
-
-The check, before anybody is mailed, that the ledger is whole as far as can be known.
-
-`ledger_marks` says what the ledger's topic was when the week used it.
-
-The locks of the weekly e-mail: on this machine, one process at a time has a week's shard.
+By the locks, on this machine one process at a time has a week's shard.
 """
 
 import logging

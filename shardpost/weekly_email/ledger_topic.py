@@ -1,11 +1,7 @@
-"""The reasons of the clients that are in some states, gathered while a shard's ledger is read.
-
-The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
+"""The ledger of the weekly e-mail in Kafka: one shard of one week, written ahead of the mail.
 
 Opening a shard fences every older writer of it, and only then reads what they wrote. Every write is
 one transaction; the mail server may hear of it only after it returned.
-
-The last look before a mail is sent, at whether this run is still the one that may send it.
 
 A run that is halted between the commit of `sending` and SMTP, while another one takes over its
 shard, would send mails that the other run has dealt with. So the content of a mail is sent only
@@ -28,14 +24,16 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Header, Headers, Outgoing, Record
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.closed_week import WeekClosedError, closed_counts, closed_key
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
-    LedgerIndex,
+    WeekClosedError,
+    closed_counts,
+    closed_key,
     decode,
     erased_id,
 )
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 
 State = DeliveryState | None

@@ -1,14 +1,7 @@
 """What becomes of a client by the outcome of its mail: ledger, counts, next attempt.
 
-The counts of one shard while its run goes on, and the log line that reports them.
-
-Mails that wait for their next attempt; model/mail_retry_policy.py says when that is.
-
-What a shard's run writes into the ledger: entry by entry, one transaction for many.
-
-An entry is counted and logged when it is added, and committed by `flush`.
-
-What becomes of a client by the outcome of its mail: done, tried again, or left open.
+An entry of the ledger is counted and logged when it is added, and committed by `flush`, one
+transaction for many. Mails wait in a queue for their next attempt; model/retry.py says when it is.
 """
 
 import logging
@@ -18,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from shardpost.printable import single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex
-from shardpost.weekly_email.model.message import LONGEST_NAME
-from shardpost.weekly_email.model.report import ShardCounts, ShardReport
+from shardpost.weekly_email.model.email_request import LONGEST_NAME
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.retry import (
     Accepted,
     Final,
@@ -35,9 +29,9 @@ from shardpost.weekly_email.model.retry import (
     next_step,
 )
 from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, Refusals
-from shardpost.weekly_email.model.single_line import single_line
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.plan import MailToSend
+from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
+from shardpost.weekly_email.send_plan import MailToSend
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,10 @@
 """One shard from end to end: open its ledger, send what is open, report the counts.
 
-The signals with which Spark ends its Python workers, turned into a reason to stop.
-
-The refusals that no shard could decide about alone, by the answers that all of a run had.
+The signals with which Spark ends its Python workers are reasons to stop.
 
 A shard of three clients, two of which are refused, cannot tell bad addresses from a broken server;
-the other shards can.
-
-One shard from end to end: open its ledger, send what is open, report the counts.
+the other shards can. So the refusals that no shard could decide about are settled by the answers
+that all of a run had.
 """
 
 import logging
@@ -26,14 +23,9 @@ from shardpost.kafka.transactions import TransactionError
 from shardpost.printable import one_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.ledger import (
-    LedgerEntry,
-    LedgerIndex,
-    ResendPolicy,
-    sending_to_unknown,
-)
-from shardpost.weekly_email.model.message import EmailContext
-from shardpost.weekly_email.model.report import ShardReport
+from shardpost.weekly_email.model.email_request import EmailContext
+from shardpost.weekly_email.model.ledger import LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.server_health import (
     Refusal,
@@ -42,8 +34,9 @@ from shardpost.weekly_email.model.server_health import (
     open_clients_error,
 )
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress
-from shardpost.weekly_email.plan import SendPlan, stays_subscribed
+from shardpost.weekly_email.send_plan import SendPlan, stays_subscribed
 from shardpost.weekly_email.shard_sender import ShardSender
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)

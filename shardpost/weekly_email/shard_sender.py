@@ -2,23 +2,27 @@
 
 One transaction holds the outcomes of the last group of mails and `sending` of the next; the mail
 server hears of a group only after that commit returned. So a run that dies leaves at most one
-client per open connection unknown, and the next run finds which.
+client per open connection unknown, and the next run finds which. Each connection to the mail server
+has one mail at a time.
 """
 
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.retry import NotSent, RateLimit, SmtpOutcome
+from shardpost.weekly_email.model.message import Mail
+from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
 from shardpost.weekly_email.model.server_health import CircuitBreaker, Refusals
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
-from shardpost.weekly_email.plan import MailToSend, NoMail, StaysOpen, Step
-from shardpost.weekly_email.smtp import MailServerError
-from shardpost.weekly_email.smtp_connections import SmtpConnections
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, StaysOpen, Step
+from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 
 # Before a longer wait than this the outcomes so far are written, seconds.
 LONGEST_HELD = 0.2
@@ -156,3 +160,74 @@ class ShardSender:
             raise StoppedError(last.reason)
         if reason := self._breaker.stop_reason or self.refusals.stop_reason:
             raise StoppedError(reason)
+
+
+log = logging.getLogger(__name__)
+
+
+class SmtpConnections:
+    """Up to `mail_connections` sessions; one that cannot be opened is given up."""
+
+    def __init__(self, settings: Settings) -> None:
+        # The others go through the same: once in the log is enough.
+        self._sessions = [
+            SmtpSession(settings, logs_attempts=number == 0)
+            for number in range(settings.mail_connections)
+        ]
+        self._pool = ThreadPoolExecutor(settings.mail_connections, "smtp")
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, wanted: int) -> None:
+        """Open that many, or continue with fewer; MailServerError if none can be opened."""
+        sessions = self._sessions[:wanted]
+        errors = list(self._pool.map(_open, sessions))
+        failed = [error for error in errors if error is not None]
+        if failed and len(failed) == len(errors):
+            raise failed[0]
+        self._remove([session for session, error in zip(sessions, errors, strict=True) if error])
+
+    def send(self, mails: Sequence[Mail], require: Callable[[], None]) -> list[SmtpOutcome]:
+        """Send mails in parallel, at most `len` of them; return what became of each.
+
+        `require` is called before the content of each is sent, by several threads; none is, if it
+        raises ShardpostError.
+        """
+        sessions = self._sessions[: len(mails)]
+        others = self._pool.map(_send, sessions[1:], mails[1:], repeat(require))
+        outcomes = [_send(sessions[0], mails[0], require), *others]
+        pairs = zip(sessions, outcomes, strict=True)
+        self._remove([session for session, outcome in pairs if _is_unreachable(outcome)])
+        return outcomes
+
+    def close(self) -> None:
+        """Close all."""
+        self._pool.shutdown()
+        for session in self._sessions:
+            session.close()
+
+    def _remove(self, failed: list[SmtpSession]) -> None:
+        if failed:
+            self._sessions = [session for session in self._sessions if session not in failed]
+            log.warning("continuing with %d connections to the mail server", len(self))
+
+
+def _is_unreachable(outcome: SmtpOutcome) -> bool:
+    return isinstance(outcome, NotSent) and outcome.unreachable
+
+
+def _open(session: SmtpSession) -> MailServerError | None:
+    try:
+        session.open()
+    except MailServerError as error:
+        return error
+    return None
+
+
+def _send(session: SmtpSession, mail: Mail, require: Callable[[], None]) -> SmtpOutcome:
+    try:
+        return session.send(mail, require)
+    except Exception as error:
+        log.exception("internal error while a mail was sent")
+        return NoReply(f"unexpected {type(error).__name__}: {error}")

@@ -8,7 +8,7 @@ with the mail; what the server said meanwhile is read, since it may have refused
 Each phase has its own timeout (RFC 5321, 4.5.3.2). The one after the final dot is the longest:
 whoever gives up on a server that is still busy with the mail makes its delivery unknown.
 
-When a connection is tried again, and for how long: model/mail_retry_policy.py.
+When a connection is tried again, and for how long: model/retry.py.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from shardpost.weekly_email.model.retry import (
     SmtpOutcome,
     TemporaryFailure,
 )
-from shardpost.weekly_email.smtp_connect import (
+from shardpost.weekly_email.smtp_server import (
     NOT_RETRYABLE,
     connect,
     cure_of,

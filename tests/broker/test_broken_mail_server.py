@@ -16,7 +16,7 @@ from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
-from shardpost.weekly_email.model.report import ShardReport
+from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
     CLIENTS,
     SHARD,

@@ -10,7 +10,7 @@ import pytest
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_guard import is_whole
-from shardpost.weekly_email.retention import close_old_weeks
+from shardpost.weekly_email.week_retention import close_old_weeks
 from tests.broker.test_sending import (
     CLIENTS,
     SHARD,

@@ -11,7 +11,7 @@ import pytest
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.ledger_topic import FRESH_SECONDS, Ledger, seconds_since_boot
-from shardpost.weekly_email.model.report import ShardReport
+from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import CLIENTS, SHARD, WEEK, each_once, quick, run, to
 from tests.support.mail_server import mail_server
 

@@ -14,10 +14,10 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
-from shardpost.weekly_email.model.message import EmailContext, Sender
-from shardpost.weekly_email.model.report import ShardReport
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
 from tests.support.mail_server import (
     DROP,

@@ -17,15 +17,15 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from shardpost.weekly_email import email_run as weekly_email_run
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email import run as weekly_email_run
 from shardpost.weekly_email.email_job import parser, request_of
+from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
-from shardpost.weekly_email.retention import close_old_weeks, erase_old_audiences
-from shardpost.weekly_email.run import run as weekly_email
 from shardpost.weekly_email.spark import audience
+from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 

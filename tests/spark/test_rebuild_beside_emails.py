@@ -11,8 +11,8 @@ from shardpost.delta import snapshots
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, parser, request_of
+from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.run import run
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import mail_server
 from tests.support.rebuilding import compacted, start, swap

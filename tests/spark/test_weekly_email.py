@@ -18,11 +18,11 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.email_job import parser, request_of
+from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.model.email_request import EmailRequest
-from shardpost.weekly_email.model.report import ShardCounts, counts_document
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
-from shardpost.weekly_email.run import run as weekly_email
 from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
 from tests.support.week_tables import World, counts_by_shard

@@ -13,8 +13,8 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, parser, request_of
+from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.run import run
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.week_tables import World, counts_by_shard

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.retention import erase_old_audiences
+from shardpost.weekly_email.week_retention import erase_old_audiences
 from tests.support.written_weeks import begin, freeze
 
 # More than SHARDPOST_LEDGER_DAYS after 2026-W47.

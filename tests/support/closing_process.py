@@ -9,7 +9,7 @@ import signal
 import sys
 
 from shardpost.settings import load
-from shardpost.weekly_email.retention import close_old_weeks
+from shardpost.weekly_email.week_retention import close_old_weeks
 from tests.support.closing import LATER
 
 

@@ -20,10 +20,9 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
 )
 from shardpost.settings import Settings
-from shardpost.weekly_email.audiences import audience_of
-from shardpost.weekly_email.model.report import ShardCounts
+from shardpost.weekly_email.delivery_status import audience_of, status_by_shard
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.status import status_by_shard
+from shardpost.weekly_email.model.week_report import ShardCounts
 
 LONG_AGO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shardpost.addresses import UnusableAddress, check_address
-from shardpost.weekly_email.model.report import (
+from shardpost.weekly_email.model.week_report import (
     MOST_CAUSES,
     NO_REASON,
     Cause,

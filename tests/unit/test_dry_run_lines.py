@@ -9,16 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from shardpost.weekly_email.dry_run import ShardLines
-from shardpost.weekly_email.model.ledger import (
-    DeliveryState,
-    LedgerEntry,
-    LedgerIndex,
-    ResendPolicy,
-)
-from shardpost.weekly_email.model.message import EmailContext, Sender
+from shardpost.weekly_email.dry_run_lists import ShardLines
+from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.plan import MailToSend, NoMail, SendPlan, StaysOpen
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, StaysOpen
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)

@@ -9,10 +9,15 @@ import pytest
 from shardpost.commands.email import _document
 from shardpost.commands.week_counts import counts_text
 from shardpost.settings import load
-from shardpost.weekly_email.dry_run import DryRunList, text_lines
-from shardpost.weekly_email.model.report import Cause, ShardCounts, ShardStatus, status_document
+from shardpost.weekly_email.dry_run_lists import DryRunList, text_lines
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.results import exit_code_of
+from shardpost.weekly_email.model.week_report import (
+    Cause,
+    ShardCounts,
+    ShardStatus,
+    status_document,
+)
+from shardpost.weekly_email.run_results import exit_code_of
 
 EVIL = "c\x1b[2J\u202e\n1"
 HARMLESS = "c\ufffd[2J\ufffd\ufffd1"

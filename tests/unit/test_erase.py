@@ -22,15 +22,16 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
-from shardpost.weekly_email import erasure as weekly_email_erasure
+from shardpost.weekly_email import email_erasure as weekly_email_erasure
 from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.ledger_decisions import resolve
 from shardpost.weekly_email.ledger_guard import is_whole, locked_shards
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
+from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
-from shardpost.weekly_email.resolution import Outcome, Resolution, resolve
-from shardpost.weekly_email.retention import close_old_weeks, erase_old_audiences
+from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.mailed_home import CLIENTS, mailed_home

@@ -15,12 +15,12 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id, fold
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.run import prepare, send
 from tests.support import decisions
 from tests.support.at_step import at_step
 from tests.support.contact_tables import AT, WHO, write

@@ -14,10 +14,10 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.finished_week import Result, result_without_spark
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.run_results import Result, result_without_spark
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import begin, freeze, look, record
 

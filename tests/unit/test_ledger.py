@@ -10,14 +10,13 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     LedgerEntry,
-    LedgerIndex,
     ResendPolicy,
     decode,
     fold,
     ledger_id,
     message_id,
-    sending_to_unknown,
 )
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import IsoWeek
 
 WEEK = IsoWeek(2026, 47)

@@ -21,6 +21,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import frozen_weeks, ledger_guard
+from shardpost.weekly_email.ledger_decisions import accept_ledger as resolution_accept_ledger
 from shardpost.weekly_email.ledger_guard import (
     LedgerMark,
     locked_shards,
@@ -31,7 +32,6 @@ from shardpost.weekly_email.ledger_guard import (
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.resolution import accept_ledger as resolution_accept_ledger
 from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 
 from shardpost.errors import UsageError
-from shardpost.weekly_email.checks import require_private_login, require_real_sender
-from shardpost.weekly_email.model.message import Sender
+from shardpost.weekly_email.model.email_request import Sender
+from shardpost.weekly_email.smtp_server import require_private_login, require_real_sender
 
 EXAMPLE_FROM, REAL_FROM = "Shardpost <weekly@shardpost.example>", "News <news@bank.com>"
 EXAMPLE_URL, REAL_URL = "https://shardpost.example/?{client}", "https://bank.com/?{client}"

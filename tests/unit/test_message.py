@@ -11,16 +11,15 @@ import pytest
 
 from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.errors import UsageError
-from shardpost.weekly_email.model.audience import Member, NotMailed, recipient_of
-from shardpost.weekly_email.model.holdings import Holdings, of_batch
+from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.member import Member, NotMailed, Recipient, recipient_of
 from shardpost.weekly_email.model.message import (
     ComposeError,
-    EmailContext,
+    Holdings,
     Mail,
-    Recipient,
-    Sender,
     compose,
+    holdings_of_batch,
 )
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -33,7 +32,7 @@ URL = "https://shardpost.example/unsubscribe?client={client}&week={week}"
 
 def held(*positions: tuple[str | None, ...]) -> Holdings:
     rows = [dict(zip(NAMES, position, strict=True)) for position in positions]
-    return of_batch(pa.array([rows], POSITIONS))[0]
+    return holdings_of_batch(pa.array([rows], POSITIONS))[0]
 
 
 def context(**more: Any) -> EmailContext:
@@ -188,11 +187,11 @@ def test_clients_of_one_batch_keep_their_own_positions() -> None:
         [],
         [{"position": "2", "ticker": "B", "amount": "2", "exchange": "IEX"}],
     ]
-    found = of_batch(pa.array(rows, POSITIONS))
+    found = holdings_of_batch(pa.array(rows, POSITIONS))
     assert [table.positions for table in found] == [1, 0, 1]
     assert ["NYSE" in table.text_table for table in found] == [True, False, False]
-    assert of_batch(pa.array([[]], POSITIONS))[0].positions == 0
-    assert of_batch(pa.array([], POSITIONS)) == []
+    assert holdings_of_batch(pa.array([[]], POSITIONS))[0].positions == 0
+    assert holdings_of_batch(pa.array([], POSITIONS)) == []
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,15 @@ from shardpost.commands.emails import group
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email import audiences, frozen_weeks, retention
+from shardpost.weekly_email import audience_files, frozen_weeks, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.finished_week import result_without_spark
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
-from shardpost.weekly_email.retention import erase_old_audiences
+from shardpost.weekly_email.run_results import result_without_spark
+from shardpost.weekly_email.week_retention import erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
@@ -120,7 +120,7 @@ def test_a_dry_run_says_what_would_be_erased_and_changes_nothing(at: Settings) -
 def test_killed_at_any_step_and_run_again_it_is_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
-    at_step(monkeypatch, retention)(killed_at, killed)
+    at_step(monkeypatch, week_retention)(killed_at, killed)
     with pytest.raises(Killed):
         erase_old_audiences(at, NOW)
     assert is_complete(at, NEW)
@@ -264,4 +264,4 @@ def test_a_table_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
     result = erase_old_audiences(Settings(home=tmp_path), NOW)
     assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
-    assert list(audiences.audience_folders(Settings(home=tmp_path))) == []
+    assert list(audience_files.audience_folders(Settings(home=tmp_path))) == []

@@ -20,15 +20,13 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError, TransactionError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import closed_weeks, ledger_topic, retention
+from shardpost.weekly_email import closed_weeks, ledger_topic, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.finished_week import result_without_spark
 from shardpost.weekly_email.ledger_guard import is_whole
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.closed_week import WeekClosedError
 from shardpost.weekly_email.model.email_request import EmailRequest
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, WeekClosedError
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import (
     AUDIENCES,
@@ -36,7 +34,8 @@ from shardpost.weekly_email.model.week_tables import (
     FROZEN_WEEKS,
     LEDGER_MARKS,
 )
-from shardpost.weekly_email.retention import close_old_weeks, erase_old_audiences
+from shardpost.weekly_email.run_results import result_without_spark
+from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -135,7 +134,7 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
     monkeypatch: pytest.MonkeyPatch,
     killed_at: str,
 ) -> None:
-    at_step(monkeypatch, retention)(killed_at, killed)
+    at_step(monkeypatch, week_retention)(killed_at, killed)
     with pytest.raises(Killed):
         close_old_weeks(at, NOW)
     assert mailed_again(at) == []
@@ -150,7 +149,7 @@ def test_a_sender_that_begins_at_any_step_mails_nobody_again(
     begins_at: str,
 ) -> None:
     found: list[list[str]] = []
-    at_step(monkeypatch, retention)(begins_at, lambda: found.append(mailed_again(at)))
+    at_step(monkeypatch, week_retention)(begins_at, lambda: found.append(mailed_again(at)))
     close_old_weeks(at, NOW)
     assert found == [[]]
     close_old_weeks(at, NOW)
@@ -191,7 +190,7 @@ def test_two_at_once_close_it_once(
     at: Settings, monkeypatch: pytest.MonkeyPatch, begins_at: str
 ) -> None:
     second = []
-    at_step(monkeypatch, retention)(begins_at, lambda: second.append(close_old_weeks(at, NOW)))
+    at_step(monkeypatch, week_retention)(begins_at, lambda: second.append(close_old_weeks(at, NOW)))
     assert close_old_weeks(at, NOW).weeks == [str(OLD)]
     assert "is already running" in second[0].postponed[str(OLD)]
     assert is_closed(at)
@@ -352,8 +351,8 @@ class History:
                 ledger.write([LedgerEntry(client, DeliveryState.SENT)])
 
     def maintain(self, _week: IsoWeek) -> None:
-        erase_old_audiences(self.at, NOW)
         with suppress(Killed):
+            erase_old_audiences(self.at, NOW)
             close_old_weeks(self.at, NOW)
 
     def restore(self, _week: IsoWeek) -> None:
@@ -379,7 +378,7 @@ def test_in_random_histories_nobody_is_mailed_twice(
         weeks = [IsoWeek(2024, number) for number in range(30, 34)]
         history = History(kafka, chance, weeks, tmp_path / "backup")
         history.begin()
-        monkeypatch.setattr(retention, "step", step)
+        monkeypatch.setattr(week_retention, "step", step)
         for _ in range(25):
             history.go_on()
     assert max(history.mailed.values(), default=1) == 1

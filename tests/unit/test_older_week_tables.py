@@ -14,8 +14,9 @@ from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, frozen_weeks, ledger_guard
+from shardpost.weekly_email.closed_weeks import closed_week
 from shardpost.weekly_email.ledger_guard import LedgerMark
-from shardpost.weekly_email.model.closed_week import STATES, closed_week
+from shardpost.weekly_email.model.ledger import CLOSED_STATES
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, FROZEN_WEEKS, LEDGER_MARKS
 
@@ -51,7 +52,7 @@ WRITTEN = (
     Written(
         CLOSED_WEEKS,
         lambda settings, week: closed_weeks.add(
-            settings, closed_week(week, AT, [dict.fromkeys(STATES, 0)])
+            settings, closed_week(week, AT, [dict.fromkeys(CLOSED_STATES, 0)])
         ),
         lambda settings: len(closed_weeks.list_all(settings)),
     ),

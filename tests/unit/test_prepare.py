@@ -13,10 +13,10 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks, ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
+from shardpost.weekly_email.email_run import prepare
 from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.results import frozen_result
-from shardpost.weekly_email.run import prepare
+from shardpost.weekly_email.run_results import frozen_result
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import look
 

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 

@@ -14,12 +14,12 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic, resolution
+from shardpost.weekly_email import ledger_decisions, ledger_topic
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.resolution import Outcome, Resolution
 from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -69,14 +69,14 @@ def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | N
 
 def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(ready: Settings) -> None:
     wrote(ready, unknown(HERE))
-    assert resolution.resolve(ready, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
+    assert ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
     reason = "resolved as sent by anna: found in the log"
     assert rows(ready, HERE)[-1] == ("sent", "<client1@x>", reason)
 
 
 def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(ready: Settings) -> None:
     wrote(ready, unknown(HERE), unknown(ALSO_HERE))
-    resolution.resolve(ready, as_(Outcome.OPEN, HERE))
+    ledger_decisions.resolve(ready, as_(Outcome.OPEN, HERE))
     assert rows(ready, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
     index = Ledger(ready, WEEK, shard(HERE)).open()
     assert index.states([HERE, ALSO_HERE]) == [None, DeliveryState.UNKNOWN]
@@ -84,14 +84,14 @@ def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(ready: Settin
 
 def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(ready: Settings) -> None:
     wrote(ready, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
-    resolution.resolve(ready, as_(Outcome.SENT, HERE))
+    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
     assert rows(ready, HERE)[-1][:2] == ("sent", "<1@x>")
 
 
 def test_each_client_has_a_decision_on_record_under_its_week(ready: Settings) -> None:
     wrote(ready, unknown(HERE))
     wrote(ready, unknown(THERE))
-    resolution.resolve(ready, as_(Outcome.OPEN, HERE, THERE))
+    ledger_decisions.resolve(ready, as_(Outcome.OPEN, HERE, THERE))
     found = [
         (one.about, one.kind, one.who, one.when, one.why, headers["as"])
         for one, headers in decisions.list_all(ready)
@@ -103,7 +103,7 @@ def test_each_client_has_a_decision_on_record_under_its_week(ready: Settings) ->
 def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka) -> None:
     ready = kafka.settings
     wrote(ready, unknown(HERE))
-    resolution.resolve(ready, as_(Outcome.SENT, HERE))
+    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
     about = f"{WEEK}/{HERE}".encode()
     ledger = TopicPartition(ready.topic("weekly-emails"), shard(HERE))
     decided = TopicPartition(ready.topic("decisions"), partition_of(about, 2))
@@ -124,7 +124,7 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
     wrote(ready, unknown(HERE))
     wrote(ready, LedgerEntry(THERE, state))
     with pytest.raises(ShardpostError, match=f"client5 is {state or 'open'}; nothing was changed"):
-        resolution.resolve(ready, as_(Outcome.SENT, HERE, THERE))
+        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE, THERE))
     assert [row[0] for row in rows(ready, HERE)] == ["unknown"]
     assert list(decisions.list_all(ready)) == []
 
@@ -132,13 +132,13 @@ def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
 def test_a_wrong_name_stops_no_run_of_another_machine(ready: Settings) -> None:
     run = wrote(ready, unknown(HERE))
     with pytest.raises(ShardpostError, match="client3 is open"):
-        resolution.resolve(ready, as_(Outcome.SENT, ALSO_HERE))
+        ledger_decisions.resolve(ready, as_(Outcome.SENT, ALSO_HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
 def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(ready: Settings) -> None:
     run = wrote(ready, unknown(HERE))
-    resolution.resolve(ready, as_(Outcome.SENT, HERE))
+    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
     with pytest.raises(FencedError):
         run.write([LedgerEntry(HERE, None)])
 
@@ -149,7 +149,7 @@ def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(ready: Se
         locked_shards(ready, WEEK, [shard(HERE)]),
         pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
     ):
-        resolution.resolve(ready, as_(Outcome.SENT, HERE))
+        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
@@ -167,5 +167,5 @@ def test_what_was_resolved_before_a_shard_could_not_be_written_is_named(
 
     monkeypatch.setattr(Ledger, "write", taken_over)
     with pytest.raises(ShardpostError, match=r"fenced: .*; resolved before that: client1"):
-        resolution.resolve(ready, as_(Outcome.SENT, HERE, THERE))
+        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE, THERE))
     assert [rows(ready, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]

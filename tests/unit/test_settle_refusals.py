@@ -9,9 +9,9 @@ from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, fold
-from shardpost.weekly_email.model.report import ShardReport
 from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import settle_refusals
 from tests.support.memory_kafka import memory_kafka
 

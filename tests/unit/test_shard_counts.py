@@ -3,8 +3,8 @@
 from collections import Counter
 
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.report import ShardCounts, counts_document
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import ShardCounts, counts_document
 
 
 def test_the_document_has_the_counts_of_each_shard_and_all_unknown_clients() -> None:

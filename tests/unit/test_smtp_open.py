@@ -8,8 +8,8 @@ import pytest
 
 from shardpost.settings import Settings
 from shardpost.weekly_email import smtp
+from shardpost.weekly_email.shard_sender import SmtpConnections
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
-from shardpost.weekly_email.smtp_connections import SmtpConnections
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
 LOGIN = smtplib.SMTPAuthenticationError(535, b"no")

@@ -4,7 +4,7 @@ import pytest
 
 from shardpost.settings import load
 from shardpost.weekly_email.model.limits import SuppressedLimit
-from shardpost.weekly_email.model.report import COLUMNS
+from shardpost.weekly_email.model.week_report import COLUMNS
 
 
 def shard(**counts: int) -> dict[str, int]:

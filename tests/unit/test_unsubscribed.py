@@ -12,15 +12,11 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.ledger import (
-    DeliveryState,
-    LedgerEntry,
-    LedgerIndex,
-    ResendPolicy,
-)
-from shardpost.weekly_email.model.message import EmailContext, Sender
+from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.plan import (
+from shardpost.weekly_email.send_plan import (
     MailToSend,
     NoMail,
     SendPlan,

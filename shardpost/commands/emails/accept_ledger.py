@@ -22,8 +22,8 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     Whoever it does not know any more is open: the next run mails them, and who had got the e-mail
     gets it twice.
     """
+    from shardpost.weekly_email.ledger_decisions import accept_ledger
     from shardpost.weekly_email.ledger_guard import is_whole
-    from shardpost.weekly_email.resolution import accept_ledger
 
     if not why.strip():
         raise UsageError("--why: expected a reason, found none")

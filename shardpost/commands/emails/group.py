@@ -12,8 +12,8 @@ from shardpost.commands.emails.week import find_week
 from shardpost.commands.options import AS_JSON, Key
 from shardpost.errors import DONE, UsageError
 from shardpost.settings import load
-from shardpost.weekly_email.model.report import STATES
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import STATES
 
 
 @click.group(invoke_without_command=True)

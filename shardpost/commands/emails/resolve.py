@@ -9,8 +9,8 @@ from shardpost.commands.options import AS_JSON, BY, Key, who
 from shardpost.errors import DONE, UsageError
 from shardpost.printable import one_line
 from shardpost.settings import load
+from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.resolution import Outcome, Resolution
 
 
 @click.command("resolve")
@@ -45,7 +45,7 @@ def resolve_command(
     All clients or none: if the delivery to one of them is not unknown, nothing is changed. Refused
     while a run mails one of their shards.
     """
-    from shardpost.weekly_email.resolution import resolve
+    from shardpost.weekly_email.ledger_decisions import resolve
 
     clients = tuple(dict.fromkeys((*named, *more)))
     if not clients:

@@ -13,7 +13,7 @@ from shardpost.printable import one_line
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.status import ListedClient
+    from shardpost.weekly_email.delivery_status import ListedClient
 
 
 def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
@@ -21,7 +21,7 @@ def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
 
     Exit code 3 if they are unknown, or the ledger lost records.
     """
-    from shardpost.weekly_email.status import clients_in_state
+    from shardpost.weekly_email.delivery_status import clients_in_state
 
     listed = clients_in_state(found.settings, found.week, found.audience, found.partitions, state)
     document = state_document(found.week, state, () if found.closed else listed)
@@ -42,7 +42,7 @@ def state_document(week: IsoWeek, state: str, listed: "Iterable[ListedClient]") 
     The cause, and the reason, of who was mailed is null.
     """
     from shardpost.weekly_email.model.ledger import DeliveryState
-    from shardpost.weekly_email.model.report import cause_of
+    from shardpost.weekly_email.model.week_report import cause_of
 
     groups: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for one in listed:

@@ -12,14 +12,14 @@ from shardpost.printable import one_line
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.audiences import EarlyAudience
+    from shardpost.weekly_email.delivery_status import EarlyAudience
     from shardpost.weekly_email.model.week import FrozenWeek
 
 
 def print_week(found: FoundWeek, *, as_json: bool) -> int:
     """Print the counts of each shard, or that there was no run; return the exit code."""
-    from shardpost.weekly_email.model.report import ShardStatus, gone_document, status_document
-    from shardpost.weekly_email.status import status_by_shard
+    from shardpost.weekly_email.delivery_status import status_by_shard
+    from shardpost.weekly_email.model.week_report import ShardStatus, gone_document, status_document
 
     if found.closed is not None:
         document = status_document(found.week, map(ShardStatus, found.closed.shards))
@@ -72,7 +72,7 @@ def _why(found: FoundWeek, client: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _why_open(found: FoundWeek, client: str, reason: str) -> str:
-    from shardpost.weekly_email.audiences import NOT_MAILED, why_open
+    from shardpost.weekly_email.delivery_status import NOT_MAILED, why_open
 
     audience, week = found.audience, found.week
     if audience is None:

@@ -12,8 +12,8 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.audiences import WeekAudience
-    from shardpost.weekly_email.model.closed_week import ClosedWeek
+    from shardpost.weekly_email.closed_weeks import ClosedWeek
+    from shardpost.weekly_email.delivery_status import WeekAudience
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
     """Return the week as of now."""
     from shardpost.kafka.offsets import partition_counts
     from shardpost.weekly_email import closed_weeks
-    from shardpost.weekly_email.audiences import audience_of
+    from shardpost.weekly_email.delivery_status import audience_of
 
     topic = settings.topic("weekly-emails")
     partitions = partition_counts(settings, [topic])[topic]
@@ -56,7 +56,7 @@ def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
 
 def has_run(found: FoundWeek) -> bool:
     """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
-    from shardpost.weekly_email.status import status_by_shard
+    from shardpost.weekly_email.delivery_status import status_by_shard
 
     if found.audience is not None or found.closed is not None:
         return True

@@ -7,11 +7,11 @@ from shardpost.settings import Settings
 from shardpost.watch.model.found import Found
 from shardpost.watch.model.rules import EMAILS_FAILED, EMAILS_UNKNOWN
 from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.ledger_guard import is_being_sent
 from shardpost.weekly_email.model.limits import too_many, totals
-from shardpost.weekly_email.model.report import status_document
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.status import status_by_shard
+from shardpost.weekly_email.model.week_report import status_document
 
 WEEKS = 2
 MOST_NAMED = 5

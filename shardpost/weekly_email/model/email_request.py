@@ -1,24 +1,84 @@
-"""What a run of the weekly e-mail is asked for: week, mode and shards.
+"""What a run of the weekly e-mail is asked for, and what all e-mails of the run have in common.
 
-Shards as people write them: `0-3`, `2`, `0,2,5-7`; and groups of them, one task each.
-
-What one run of the job `weekly_email` is asked to do.
-
-A week that can be mailed: what every mode of the job starts from.
+Shards as people write them: `0-3`, `2`, `0,2,5-7`; and groups of them, one task each. A prepared
+week is what every mode of the job starts from. DAGs and plugins import this file: it needs no
+pandas and no templates.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from email.utils import parseaddr
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import quote
 
+from shardpost.addresses import UnusableAddress, check_address
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError
-from shardpost.weekly_email.model.ledger import ResendPolicy
-from shardpost.weekly_email.model.message import EmailContext, Sender
+from shardpost.printable import single_line
+from shardpost.weekly_email.model.ledger import ResendPolicy, message_id
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+
+# Characters of a name in a header or a log line.
+LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Who sends the e-mails: name, address, where to unsubscribe, and the id of the list."""
+
+    name: str
+    address: str
+    unsubscribe_url: str
+    list_id: str
+
+    @classmethod
+    def of(cls, *, mail_from: str, unsubscribe_url: str, list_id: str) -> "Sender":
+        """Check the settings that e-mails are written with; UsageError names the wrong one."""
+        name, text = parseaddr(mail_from)
+        address = check_address(text)
+        if isinstance(address, UnusableAddress):
+            raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {address.reason}")
+        if address.needs_utf8:
+            raise UsageError(
+                f"setting SHARDPOST_MAIL_FROM={mail_from!r}: expected an ASCII address"
+            )
+        return cls(single_line(name, LONGEST_NAME), address.text, unsubscribe_url, list_id)
+
+
+@dataclass(frozen=True)
+class EmailContext:
+    """What all e-mails of a run have in common; `country` is whose stock counts."""
+
+    week: IsoWeek
+    as_of: datetime
+    country: str
+    sender: Sender
+
+    @property
+    def domain(self) -> str:
+        """The domain of the sender, in which Message-ID and List-Id are made."""
+        return self.sender.address.rpartition("@")[2]
+
+    def message_id(self, client: str) -> str:
+        """Return the Message-ID of the client's e-mail."""
+        return message_id(self.sender.list_id, self.week, client, self.domain)
+
+    @property
+    def as_of_text(self) -> str:
+        """When the positions were held, in words."""
+        if self.as_of == self.week.end:
+            last = self.as_of - timedelta(days=1)
+            return f"At the end of week {self.week} ({last:%A %Y-%m-%d}, 24:00 UTC)"
+        return f"In week {self.week}, as of {self.as_of:%A %Y-%m-%d %H:%M} UTC,"
+
+    def unsubscribe_url(self, client: str) -> str:
+        """Return the client's own URL to unsubscribe, percent-encoded."""
+        url = self.sender.unsubscribe_url.replace("{week}", str(self.week))
+        return url.replace("{client}", quote(client, safe=""))
+
 
 _SPAN = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
@@ -55,7 +115,7 @@ def _shard_span(text: str, part: str) -> tuple[int, int]:
 
 
 def shard_text(shards: Sequence[int]) -> str:
-    """Return ascending shards in the form that `parse` reads: [0, 1, 2, 5] is `0-2,5`."""
+    """Return ascending shards in the form that `parse_shards` reads: [0, 1, 2, 5] is `0-2,5`."""
     spans: list[list[int]] = []
     for shard in shards:
         if spans and spans[-1][1] == shard - 1:

@@ -4,26 +4,20 @@ The topic `weekly-emails` holds it: key `<week>/<client>`, value {"State", "Mess
 and "Resends" if there were any. The last record of a key counts; none, or a tombstone, means that
 the client is open: not mailed yet.
 
-What the ledger says of every client of a shard in one week, in a few bytes per client.
-
-When a delivery is unknown: the ledger says `sending`, and nothing after it.
-
-The ledger says `sending` before SMTP speaks, and the outcome afterwards. A run that ends in between
-leaves the first without the second: whether the mail was delivered is unknown.
+Of a closed week the ledger says so, in a record of each of its partitions. Its key is the week
+alone, which is no client's; Kafka keeps it for as long as the topic is there.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from shardpost.weekly_email.model.single_line import single_line
+from shardpost.errors import ShardpostError
+from shardpost.printable import single_line
 
 # How often a mail whose delivery is unknown may be sent again, per client and week.
 MOST_RESENDS = 1
@@ -171,112 +165,34 @@ class ResendPolicy:
                 return False
 
 
-DIGEST = 16
-STATES: tuple[DeliveryState | None, ...] = (None, *DeliveryState)
-_CODES = {state: code for code, state in enumerate(STATES)}
+CLOSED_STATES = (
+    DeliveryState.SENT,
+    DeliveryState.FAILED,
+    DeliveryState.UNKNOWN,
+    DeliveryState.SUPPRESSED,
+)
+ClosedCounts = Mapping[DeliveryState, int]
 
 
-@dataclass
-class LedgerIndex:
-    """Sorted digests of the client ids, and their states.
-
-    `delivery_unknown`: the last entry of each client in the state `sending` or `unknown`, by name;
-    `resends`: of the clients whose mail was sent again, by name, how often. With `has_erased`, some
-    clients are in it by their `erased_id`.
-    """
-
-    digests: NDArray[np.bytes_]
-    codes: NDArray[np.uint8]
-    delivery_unknown: dict[str, LedgerEntry]
-    resends: dict[str, int]
-    has_erased: bool = False
-
-    @classmethod
-    def fold(cls, entries: Iterable[LedgerEntry]) -> "LedgerIndex":
-        """Fold the ledger's entries, oldest first: the last of each client counts."""
-        digests, codes = bytearray(), bytearray()
-        delivery_unknown: dict[str, LedgerEntry] = {}
-        resends: dict[str, int] = {}
-        has_erased = False
-        for entry in entries:
-            has_erased = has_erased or entry.client.startswith(ERASED)
-            digests += _digest(entry.client)
-            codes.append(_CODES[entry.state])
-            delivery_unknown.pop(entry.client, None)
-            resends.pop(entry.client, None)
-            if entry.resends:
-                resends[entry.client] = entry.resends
-            if entry.state in (DeliveryState.SENDING, DeliveryState.UNKNOWN):
-                delivery_unknown[entry.client] = entry
-        last = _last(_array(bytes(digests)), np.frombuffer(bytes(codes), np.uint8))
-        return cls(*last, delivery_unknown, resends, has_erased)
-
-    def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
-        """Return the state of each client, also of one that was erased; None is open."""
-        found = self._states(clients)
-        if not self.has_erased:
-            return found
-        erased = self._states([erased_id(client) for client in clients])
-        return [one if one is not None else other for one, other in zip(found, erased, strict=True)]
-
-    def resent(self, client: str) -> int:
-        """Return how often a client's mail was sent again."""
-        return self.resends.get(client) or self.resends.get(erased_id(client), 0)
-
-    def unknown(self, client: str) -> LedgerEntry:
-        """Return the last entry of a client whose delivery is unknown; KeyError of any other."""
-        own = client if client in self.delivery_unknown else erased_id(client)
-        return self.delivery_unknown[own]
-
-    def _states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
-        wanted = _array(b"".join(map(_digest, clients)))
-        if not len(self.digests):
-            return [None] * len(wanted)
-        at = np.searchsorted(self.digests, wanted).clip(max=len(self.digests) - 1)
-        codes = np.where(self.digests[at] == wanted, self.codes[at], 0)
-        return [STATES[code] for code in codes.tolist()]
-
-    def counts(self) -> Counter[DeliveryState]:
-        """Return how many clients are in each state; the open ones are not counted."""
-        found = np.bincount(self.codes, minlength=len(STATES)).tolist()
-        return Counter({state: found[code] for state, code in _CODES.items() if state is not None})
-
-    def change(self, before: DeliveryState, after: DeliveryState) -> None:
-        """Put all clients that are in one state into another."""
-        self.codes[self.codes == _CODES[before]] = _CODES[after]
+class WeekClosedError(ShardpostError):
+    """The week is closed: nobody is mailed."""
 
 
-def _digest(client: str) -> bytes:
-    return blake2b(ledger_id(client).encode(), digest_size=DIGEST).digest()
+def closed_key(week: object) -> bytes:
+    """Return the key of the record that closes a week."""
+    return str(week).encode()
 
 
-def _array(digests: bytes) -> NDArray[np.bytes_]:
-    # numpy ignores trailing zeros when it compares these; at one fixed length that is equality.
-    return np.frombuffer(digests, dtype=f"S{DIGEST}")
+def closed_value(counts: ClosedCounts, at: datetime) -> bytes:
+    """Return its value: when, and how many clients of the shard were in which state."""
+    found = {str(state): counts.get(state, 0) for state in CLOSED_STATES}
+    return json.dumps({"State": "closed", "At": at.isoformat(), "Counts": found}).encode()
 
 
-def _last(
-    digests: NDArray[np.bytes_], codes: NDArray[np.uint8]
-) -> tuple[NDArray[np.bytes_], NDArray[np.uint8]]:
-    """Sort by digest and keep the last of equal ones."""
-    order = np.argsort(digests, kind="stable")
-    digests, codes = digests[order], codes[order]
-    last = np.ones(len(digests), dtype=bool)
-    last[:-1] = digests[1:] != digests[:-1]
-    return digests[last], codes[last]
-
-
-REASON = "the run that was sending it ended before it wrote the outcome"
-
-
-def sending_to_unknown(ledger_index: LedgerIndex) -> list[LedgerEntry]:
-    """Turn every `sending` of an index into `unknown`; return the entries that say so.
-
-    To be called when no run can be sending any more, or by one that only reads.
-    """
-    ledger_index.change(DeliveryState.SENDING, DeliveryState.UNKNOWN)
-    return [
-        LedgerEntry(client, DeliveryState.UNKNOWN, entry.message_id, REASON, entry.resends)
-        for client, entry in ledger_index.delivery_unknown.items()
-        if entry.state is DeliveryState.SENDING
-    ]
+def closed_counts(value: bytes | None) -> dict[DeliveryState, int]:
+    """Return the counts of such a value; zeros of one that cannot be read, which closes as well."""
+    try:
+        found = json.loads(value or b"")["Counts"]
+        return {state: int(found[state]) for state in CLOSED_STATES}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return dict.fromkeys(CLOSED_STATES, 0)

@@ -1,22 +1,14 @@
-"""How many clients of a week may have got no mail before a person has to look.
-
-How many clients of a week may be in a state before a person has to look.
-
-How many clients of a week may have failed before a person has to look.
-
-How many clients of a week may be suppressed before a person has to look.
+"""How many clients of a week may have failed, or be suppressed, before a person has to look.
 
 A producer's fault that deletes all records of `clients`, or writes that nobody is subscribed, looks
 at each single client like one that has unsubscribed.
-
-What of a week's counts a person has to look at.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shardpost.weekly_email.model.report import STATES, Cause, causes_in, causes_text
+from shardpost.weekly_email.model.week_report import STATES, Cause, causes_in, causes_text
 
 
 @dataclass(frozen=True)

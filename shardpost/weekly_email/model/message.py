@@ -1,90 +1,178 @@
-"""One client's weekly e-mail, and what all e-mails of a run have in common.
-
-What all e-mails of a run have in common: week, sender, and where to unsubscribe.
-
-One client's weekly e-mail as bytes, the same for the same input.
+"""One client's weekly e-mail as bytes, the same for the same input, and its tables of positions.
 
 Written by hand and not with email.message, which takes a millisecond a mail. Bodies are
 quoted-printable; what comes from records goes through `single_line` first, so that no header can be
 injected.
+
+pandas costs milliseconds a frame, so one frame serves a batch of clients: cells are formatted and
+totals added up for the whole batch, and what is left for each client is joining its lines.
 """
 
 from binascii import b2a_qp
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from decimal import Decimal, InvalidOperation, localcontext
 from email.header import Header
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime
 from email.utils import quote as quote_phrase
 from functools import lru_cache
+from html import escape
 from importlib.resources import files
-from urllib.parse import quote
+from itertools import pairwise
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from jinja2 import Environment, FunctionLoader, Template, select_autoescape
 
-from shardpost.addresses import Address, UnusableAddress, check_address
-from shardpost.errors import ShardpostError, UsageError
-from shardpost.weekly_email.model.holdings import Holdings
-from shardpost.weekly_email.model.ledger import message_id
-from shardpost.weekly_email.model.single_line import single_line
-from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.errors import ShardpostError
+from shardpost.printable import single_line
+from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
+from shardpost.weekly_email.model.member import Recipient
 
-# Characters of a name in a header or a log line.
-LONGEST_NAME = 100
+POSITION_COLUMNS = {
+    "position": "Position",
+    "ticker": "Ticker",
+    "amount": "Amount",
+    "exchange": "Exchange",
+}
+TOTAL_COLUMNS = {"exchange": "Exchange", "positions": "Positions", "total": "Amount"}
+NUMBERS = frozenset({"amount", "positions", "total"})
 
-
-@dataclass(frozen=True)
-class Sender:
-    """Who sends the e-mails: name, address, where to unsubscribe, and the id of the list."""
-
-    name: str
-    address: str
-    unsubscribe_url: str
-    list_id: str
-
-    @classmethod
-    def of(cls, *, mail_from: str, unsubscribe_url: str, list_id: str) -> "Sender":
-        """Check the settings that e-mails are written with; UsageError names the wrong one."""
-        name, text = parseaddr(mail_from)
-        address = check_address(text)
-        if isinstance(address, UnusableAddress):
-            raise UsageError(f"setting SHARDPOST_MAIL_FROM={mail_from!r}: {address.reason}")
-        if address.needs_utf8:
-            raise UsageError(
-                f"setting SHARDPOST_MAIL_FROM={mail_from!r}: expected an ASCII address"
-            )
-        return cls(single_line(name, LONGEST_NAME), address.text, unsubscribe_url, list_id)
+# Longer cells are cut: a position id may be as long as Kafka allows.
+LONGEST_CELL = 60
+# Amounts with digits further than this from the point are shown, and not added up.
+MAGNITUDE = 100
+NOT_ADDED = "not added up"
 
 
 @dataclass(frozen=True)
-class EmailContext:
-    """What all e-mails of a run have in common; `country` is whose stock counts."""
+class Holdings:
+    """One client's positions and totals: a text table each, and the rows of an HTML table each."""
 
-    week: IsoWeek
-    as_of: datetime
-    country: str
-    sender: Sender
+    positions: int
+    text_table: str
+    html_rows: str
+    text_totals: str
+    html_totals: str
 
-    @property
-    def domain(self) -> str:
-        """The domain of the sender, in which Message-ID and List-Id are made."""
-        return self.sender.address.rpartition("@")[2]
 
-    def message_id(self, client: str) -> str:
-        """Return the Message-ID of the client's e-mail."""
-        return message_id(self.sender.list_id, self.week, client, self.domain)
+def holdings_of_batch(positions: pa.ListArray) -> list[Holdings]:
+    """Return the holdings of each client of a batch.
 
-    @property
-    def as_of_text(self) -> str:
-        """When the positions were held, in words."""
-        if self.as_of == self.week.end:
-            last = self.as_of - timedelta(days=1)
-            return f"At the end of week {self.week} ({last:%A %Y-%m-%d}, 24:00 UTC)"
-        return f"In week {self.week}, as of {self.as_of:%A %Y-%m-%d %H:%M} UTC,"
+    `positions`: per client a list of structs (position, ticker, amount, exchange), all text, in the
+    order in which they are to be shown.
+    """
+    frame = _frame(positions)
+    clients = len(positions)
+    shown = _shown(frame, POSITION_COLUMNS)
+    totals = _totals(frame)
+    table, totals_table = (
+        _tables(shown, POSITION_COLUMNS, clients),
+        _tables(totals, TOTAL_COLUMNS, clients),
+    )
+    counts = np.bincount(frame["owner"], minlength=clients).tolist()
+    return [
+        Holdings(count, *one, *both)
+        for count, one, both in zip(counts, table, totals_table, strict=True)
+    ]
 
-    def unsubscribe_url(self, client: str) -> str:
-        """Return the client's own URL to unsubscribe, percent-encoded."""
-        url = self.sender.unsubscribe_url.replace("{week}", str(self.week))
-        return url.replace("{client}", quote(client, safe=""))
+
+def _frame(positions: pa.ListArray) -> pd.DataFrame:
+    flat = pc.list_flatten(positions)
+    columns = {
+        name: pc.struct_field(flat, name).to_pandas().fillna("") for name in POSITION_COLUMNS
+    }
+    owner = pc.list_parent_indices(positions).to_numpy()
+    return pd.DataFrame({"owner": owner, **columns}).astype(dict.fromkeys(POSITION_COLUMNS, object))
+
+
+def _shown(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
+    return frame.assign(
+        **{name: [single_line(cell, LONGEST_CELL) for cell in frame[name]] for name in columns}
+    )
+
+
+def _totals(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return (owner, exchange, positions, total), by owner and exchange."""
+    numbers = [_number(amount) for amount in frame["amount"]]
+    known = [number is not None for number in numbers]
+    filled = [number if number is not None else Decimal(0) for number in numbers]
+    keyed = frame.assign(number=pd.Series(filled, dtype=object), known=pd.Series(known, dtype=bool))
+    with localcontext() as context:
+        context.prec = 3 * MAGNITUDE
+        grouped = keyed.groupby(["owner", "exchange"], sort=True)
+        sums = grouped.agg(
+            positions=("known", "size"), number=("number", "sum"), known=("known", "all")
+        ).reset_index()
+    sums["total"] = [
+        _plain(number) if known else NOT_ADDED
+        for number, known in zip(sums["number"], sums["known"], strict=True)
+    ]
+    sums["positions"] = sums["positions"].astype(str)
+    return _shown(sums, TOTAL_COLUMNS)
+
+
+def _number(amount: str) -> Decimal | None:
+    """Return an amount that can be added up exactly, or None."""
+    try:
+        number = Decimal(amount)
+    except InvalidOperation:
+        return None
+    if not number.is_finite():
+        return None
+    exponent = number.as_tuple().exponent
+    fits = number.adjusted() <= MAGNITUDE and isinstance(exponent, int) and exponent >= -MAGNITUDE
+    return number if fits else None
+
+
+def _plain(number: Decimal) -> str:
+    return format(number, "f") if abs(number.adjusted()) <= LONGEST_CELL // 2 else str(number)
+
+
+def _tables(frame: pd.DataFrame, columns: dict[str, str], clients: int) -> list[tuple[str, str]]:
+    """Return per client the text table with its heading, and the rows of the HTML table."""
+    owner = frame["owner"]
+    widths = {
+        name: pd.Series([len(cell) for cell in frame[name]], dtype=int)
+        .groupby(owner)
+        .max()
+        .reindex(range(clients), fill_value=0)
+        .clip(lower=len(title))
+        for name, title in columns.items()
+    }
+    lines = _lines({name: frame[name].tolist() for name in columns}, widths, owner)
+    everybody = pd.Series(range(clients), dtype=int)
+    heads = _lines({name: [title] * clients for name, title in columns.items()}, widths, everybody)
+    html = _html({name: frame[name].tolist() for name in columns})
+    ends = np.searchsorted(owner.to_numpy(), np.arange(clients + 1)).tolist()
+    return [
+        ("\n".join([heads[client], *lines[start:end]]), "\n".join(html[start:end]))
+        for client, (start, end) in enumerate(pairwise(ends))
+    ]
+
+
+def _lines(
+    cells: dict[str, list[str]], widths: dict[str, "pd.Series[int]"], owner: "pd.Series[int]"
+) -> list[str]:
+    padded = []
+    for name, column in cells.items():
+        width = widths[name].to_numpy()[owner.to_numpy()].astype(int).tolist()
+        pad = str.rjust if name in NUMBERS else str.ljust
+        padded.append([pad(cell, size) for cell, size in zip(column, width, strict=True)])
+    return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+
+
+def _html(cells: dict[str, list[str]]) -> list[str]:
+    columns = [
+        [
+            f'<td align="right">{escape(c)}</td>' if name in NUMBERS else f"<td>{escape(c)}</td>"
+            for c in column
+        ]
+        for name, column in cells.items()
+    ]
+    return [f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True)]
 
 
 # RFC 5322, 2.1.1: no line may be longer, without its CRLF.
@@ -93,15 +181,6 @@ LONGEST_LINE = 998
 
 class ComposeError(ShardpostError):
     """This e-mail cannot be written; the others can."""
-
-
-@dataclass(frozen=True)
-class Recipient:
-    """To whom one e-mail goes."""
-
-    client: str
-    name: str
-    address: Address
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,7 @@
-"""The outcome of a mail, and when it is tried again.
-
-What became of one e-mail that was handed to the mail server.
-
-The retries of the weekly e-mail: how often, after which wait, and what ends a client's turn.
+"""The outcome of an attempt to send an e-mail, when it is tried again, and how many go a second.
 
 One backoff serves both SMTP connections that cannot be opened and mails that are answered 4xx:
 attempt n fails, then attempt n + 1 follows after `first_delay` · `factor`^(n - 1) seconds.
-
-The rate limit: at most so many mails per second.
 """
 
 import math

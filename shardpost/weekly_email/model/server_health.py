@@ -1,19 +1,12 @@
 """Whether the mail server works: what a shard does where it fails, and not single mails.
 
-When the share of bad answers is too large: a server that fails, and not single mails.
+The alarm is a one-sided CUSUM (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954):
+no window of the last so many answers, so that it works for three mails as for three million.
 
-A one-sided CUSUM (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954): no window of
-the last so many answers, so that it works for three mails as for three million.
-
-When the mail server itself fails, and not single mails, so that the shard has to stop.
-
-Missing replies and lost connections are counted here, refusals in refusals.py.
-
-Refused mails: `failed` is final only once it is known that the mail server works.
-
-A server that refuses everything, or half of a load balancer that does, looks at each single mail
-like a bad address. So a refusal is provisional at first: the client stays as it was, until enough
-other mails were accepted.
+Missing replies and lost connections stop a shard by `CircuitBreaker`, refusals by `Refusals`. A
+server that refuses everything, or half of a load balancer that does, looks at each single mail like
+a bad address. So a refusal is provisional at first: the client stays as it was, until enough other
+mails were accepted. Only then `failed` is final.
 """
 
 import json

@@ -1,10 +1,6 @@
 """An ISO week, what it is once its audience is frozen, and how old it is.
 
-ISO weeks: `2026-W47` is Monday 00:00 UTC up to the next Monday 00:00 UTC.
-
-A week whose audience is frozen.
-
-How old a week is: by a clock that may be wrong, so never by the clock alone.
+`2026-W47` is Monday 00:00 UTC up to the next Monday 00:00 UTC.
 
 A clock that jumps ahead makes everything old at once. So ages are measured up to the clock's time,
 but at most some weeks after the last weeks that were mailed.

@@ -1,10 +1,7 @@
-"""The audience of a week as a frame: computed from a snapshot and frozen, or as it was frozen.
+"""The audience of a week as a frame: computed from a snapshot, or as it was frozen.
 
-The Spark session of the weekly e-mail: as many shards in parallel as the settings allow.
-
-The members of a week's audience, as a frame: computed from a snapshot, or as it was frozen.
-
-The freeze: a week's audience is written once and for good.
+A freeze writes it once and for good. The session has as many shards in parallel as the settings
+allow.
 """
 
 import logging
@@ -22,7 +19,7 @@ from shardpost.spark import session
 from shardpost.spark.delta_files import paths, read_files, write
 from shardpost.spark.kafka_partitioning import partition_of
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.audiences import is_of_week
+from shardpost.weekly_email.audience_files import is_of_week
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek
@@ -89,7 +86,7 @@ def frozen_audience(spark: SparkSession, settings: Settings, frozen: FrozenWeek)
 log = logging.getLogger(__name__)
 
 # Versions are kept for good, one a week, since the row of each week names its own. The files of old
-# weeks go by `old_audiences.py`, and never by Delta's own clean-up.
+# weeks go by `week_retention.py`, and never by Delta's own clean-up.
 FOR_GOOD_DAYS = 36_500
 
 

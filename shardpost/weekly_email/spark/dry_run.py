@@ -1,8 +1,6 @@
-"""The dry run on Spark: each task lists what a run of now would do to the clients of its shard.
+"""The dry run on Spark: list what a run of now would do to each client, and change nothing.
 
-The dry run on Spark: each task lists what a run of now would do to the clients of its shard.
-
-The dry run: list what a run of now would do to each client, and change nothing.
+Each task lists the clients of its shard.
 """
 
 import json
@@ -23,11 +21,17 @@ from shardpost.delta.arrow_schema import arrow_schema_of
 from shardpost.settings import Settings
 from shardpost.spark.kafka_partitioning import partition_of
 from shardpost.weekly_email import frozen_weeks, ledger_topic
-from shardpost.weekly_email.dry_run import DryRunList, ListedLine, ShardLines, summary, text_lines
+from shardpost.weekly_email.dry_run_lists import (
+    DryRunList,
+    ListedLine,
+    ShardLines,
+    summary,
+    text_lines,
+)
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
-from shardpost.weekly_email.model.ledger import LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.plan import BATCH
+from shardpost.weekly_email.send_plan import BATCH
 from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark import audience
 from shardpost.weekly_email.spark.audience import frozen_audience, members

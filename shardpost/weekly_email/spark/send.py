@@ -1,10 +1,7 @@
 """Sending on Spark: one task per shard, each with its own ledger and connections.
 
-An error of Spark's, many lines long, as the one line that a person needs.
-
-One Spark partition, and so one task, per shard of the weekly e-mail.
-
-Sending on Spark: one task per shard, each with its own ledger and connections.
+One Spark partition holds the clients of one shard. An error of Spark's, many lines long, becomes
+the one line that a person needs.
 """
 
 import re
@@ -26,9 +23,9 @@ from shardpost.delta.arrow_schema import arrow_schema_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import PreparedWeek
-from shardpost.weekly_email.model.report import ShardReport
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.plan import BATCH
+from shardpost.weekly_email.model.week_report import ShardReport
+from shardpost.weekly_email.send_plan import BATCH
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
 from shardpost.weekly_email.spark import audience
 from shardpost.weekly_email.spark.audience import members

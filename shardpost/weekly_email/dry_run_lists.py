@@ -1,10 +1,7 @@
-"""The dry run: what a run of now would do to each client, as lists.
+"""What a run of now would do to each client, as lists: the plan that sends, without sending.
 
-What a run of now would do to each client: the plan that sends, followed without sending.
-
-The lines of a dry run's lists for one shard: each client in its list, as JSON.
-
-A dry run's lists as text, for a person: read from their files, line by line.
+The lines of a shard's lists are JSON. A person gets them as text, which is read from their files
+line by line.
 """
 
 import json
@@ -18,8 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from shardpost.printable import one_line
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex
-from shardpost.weekly_email.plan import MailToSend, NoMail, SendPlan, StaysOpen, Step
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, StaysOpen, Step
 
 
 class DryRunList(StrEnum):

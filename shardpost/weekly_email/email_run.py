@@ -1,13 +1,6 @@
 """The run of the weekly e-mail: freeze who holds as of the week's end, then mail each client once.
 
-From a request to a week that can be mailed: the checks, and the freeze of its audience.
-
-The mode that sends: each open client of the run's shards gets its e-mail.
-
-The weekly e-mail: freeze who holds as of the week's end, then mail each client exactly once.
-
-One request, one of four modes: leave a scheduled week out (skipped_week.py), freeze only
-(freeze_result.py), dry run (dry_run.py), send (send.py).
+One request, one of four modes: skip the week, freeze only, dry run, send.
 """
 
 import logging
@@ -19,24 +12,23 @@ from shardpost.errors import DONE, ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.audiences import EarlyAudience
 from shardpost.weekly_email.checks import check
+from shardpost.weekly_email.delivery_status import EarlyAudience, status_by_shard
 from shardpost.weekly_email.ledger_guard import locked_shards, mark_end, mark_start
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
-from shardpost.weekly_email.model.report import ShardReport, ShardStatus
-from shardpost.weekly_email.plan import Unsubscribed
-from shardpost.weekly_email.results import (
+from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus
+from shardpost.weekly_email.run_results import (
     document_of,
     exit_code_of,
     frozen_result,
     skipped_result,
     why_skip,
 )
+from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
 from shardpost.weekly_email.spark.audience import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run
 from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
-from shardpost.weekly_email.status import status_by_shard
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:

@@ -1,13 +1,7 @@
-"""What a person decides about deliveries that are unknown, and about a ledger that lost records.
-
-A person's decision about deliveries that are unknown.
-
-A person's decision about unknown deliveries, written into the ledger.
+"""What a person decides about the ledger, written into it: unknown deliveries, and records it lost.
 
 As a run does it, each shard is locked and fenced first, and then read: a live run makes this
 refuse, and one that was thought to be dead has no further effect.
-
-A person's decision to mail a week by a ledger that has lost records, as it is now.
 """
 
 from collections import defaultdict
@@ -15,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
@@ -28,57 +21,10 @@ from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import closed_weeks, ledger_guard, ledger_topic
 from shardpost.weekly_email.ledger_guard import LedgerMark, locked_shards, require_ledger
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, LedgerIndex
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.resolution import Resolution
 from shardpost.weekly_email.model.week import IsoWeek
-
-# Clients that an error names.
-MOST_NAMED = 20
-
-
-class Outcome(StrEnum):
-    """What a person found out about a delivery."""
-
-    SENT = "sent"  # the client got it
-    OPEN = "open"  # it did not: the next run mails it
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """The decision: of which week and clients, what, by whom, why and when."""
-
-    week: IsoWeek
-    clients: tuple[str, ...]
-    outcome: Outcome
-    who: str
-    why: str
-    when: datetime
-
-    def entry(self, unknown: LedgerEntry) -> LedgerEntry:
-        """Return the ledger's next entry of a client, after the one that left it unknown."""
-        state = DeliveryState.SENT if self.outcome is Outcome.SENT else None
-        reason = f"resolved as {self.outcome} by {self.who}: {self.why}"
-        return LedgerEntry(unknown.client, state, unknown.message_id, reason)
-
-    def decision(self, client: str) -> Decision:
-        """Return the record of the decision about one client."""
-        about = LedgerEntry(client, None).key(self.week)
-        return Decision(about, Kind.RESOLVED, self.who, self.when, self.why)
-
-    def require_unknown(self, states: Mapping[str, DeliveryState | None]) -> None:
-        """Refuse the whole decision if a client is in another state; None is open."""
-        others = [
-            f"{client} is {state or 'open'}"
-            for client, state in states.items()
-            if state not in (DeliveryState.UNKNOWN, DeliveryState.SENDING)
-        ]
-        if others:
-            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
-            raise ShardpostError(
-                f"{self.week}: expected clients whose delivery is unknown, found"
-                f" {', '.join(others[:MOST_NAMED])}{more}; nothing was changed:"
-                f" `shardpost emails --week {self.week}` lists those that are"
-            )
-
 
 Shards = Mapping[int, Sequence[str]]
 

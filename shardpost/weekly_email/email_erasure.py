@@ -1,17 +1,14 @@
 """The erasure of one client from the audiences and from the ledger.
 
-One client in the audiences: its rows leave the files of all weeks that are kept.
-
-The steps, each of which may be the last before a crash; the next run goes on:
+Its rows leave the files of all weeks that are kept. The steps, each of which may be the last before
+a crash; the next run goes on:
 
 1. files without the client, and a version of `audiences` that has them in place of the others;
 2. the row of each of these weeks names that version;
 3. the files that no week needs leave the disk.
 
-One client in the ledger: what it says of it is put under a hash of the client.
-
-That a mail was sent must stay: else the client could be mailed again. Its id, and reasons, which
-often have its address, must not.
+What the ledger says of it is put under a hash of the client. That a mail was sent must stay: else
+the client could be mailed again. Its id, and reasons, which often have its address, must not.
 """
 
 import re
@@ -34,7 +31,7 @@ from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.weekly_email import frozen_weeks, ledger_topic
-from shardpost.weekly_email.audiences import (
+from shardpost.weekly_email.audience_files import (
     audience_folders,
     files_have_client,
     is_of_week,

@@ -1,10 +1,21 @@
-"""A member of a week's audience, and whether it can be mailed."""
+"""A member of a week's audience: to whom its e-mail goes, or why it gets none.
+
+Its contact is that of the freeze, its subscription that of the sending.
+"""
 
 from dataclasses import dataclass, replace
 
 from shardpost.addresses import Address, UnusableAddress, check_address
 from shardpost.weekly_email.model.ledger import DeliveryState
-from shardpost.weekly_email.model.message import Recipient
+
+
+@dataclass(frozen=True)
+class Recipient:
+    """To whom one e-mail goes."""
+
+    client: str
+    name: str
+    address: Address
 
 
 @dataclass(frozen=True)

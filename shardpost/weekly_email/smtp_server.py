@@ -1,12 +1,20 @@
-"""Opening one connection to the mail server: TLS, EHLO, login; one attempt."""
+"""The mail server that the settings name: who may send mails through it, and how to connect to it.
+
+A connection takes TLS, EHLO and login: one attempt. The example sender, and a login in clear text,
+are for a server on this machine only.
+"""
 
 import smtplib
 import socket
 import ssl
 from functools import lru_cache
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
+from shardpost.errors import UsageError
+from shardpost.printable import single_line
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.single_line import single_line
+from shardpost.weekly_email.model.email_request import Sender
 
 # Retries do not help against these, and retried passwords lock accounts.
 NOT_RETRYABLE = (
@@ -80,3 +88,63 @@ def _greet(smtp: smtplib.SMTP) -> None:
 def _own_name() -> str:
     name = socket.getfqdn()
     return name if "." in name else "[127.0.0.1]"
+
+
+# Nobody receives mail there, and nobody can unsubscribe (RFC 2606).
+EXAMPLES = ("example", "example.com", "example.net", "example.org", "invalid")
+
+
+def require_real_sender(sender: Sender, host: str) -> None:
+    """Refuse the example sender or the example URL to unsubscribe at a server that is remote."""
+    if is_local(host):
+        return
+    if _is_example(sender.address.rpartition("@")[2]):
+        raise UsageError(
+            f"setting SHARDPOST_MAIL_FROM: {sender.address} is an example, and the mail server"
+            f" {host} is a real one: set the address that the e-mails are from"
+        )
+    if _is_example(urlsplit(sender.unsubscribe_url).hostname or ""):
+        raise UsageError(
+            f"setting SHARDPOST_UNSUBSCRIBE_URL: {sender.unsubscribe_url} is an example, and the"
+            f" mail server {host} is a real one: nobody could unsubscribe"
+        )
+
+
+def require_private_login(*, user: str | None, tls: str, plain_login: str, host: str) -> None:
+    """Refuse to send a password over the network as it is, unless the settings allow it."""
+    if user is not None and tls == "none" and plain_login == "refuse" and not is_local(host):
+        raise UsageError(
+            f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to {host} in clear"
+            " text: expected starttls or tls, or SHARDPOST_SMTP_PLAIN_LOGIN=allow"
+        )
+
+
+def is_local(host: str) -> bool:
+    """Tell whether a host is this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_example(domain: str) -> bool:
+    return any(f".{domain.lower()}".endswith(f".{example}") for example in EXAMPLES)
+
+
+def sender_of(settings: Settings) -> Sender:
+    """Return who sends the e-mails; UsageError names a setting that they cannot be sent with."""
+    sender = Sender.of(
+        mail_from=settings.mail_from,
+        unsubscribe_url=settings.unsubscribe_url,
+        list_id=settings.mail_list_id,
+    )
+    require_real_sender(sender, settings.mail_server)
+    require_private_login(
+        user=settings.smtp_user,
+        tls=settings.smtp_tls,
+        plain_login=settings.smtp_plain_login,
+        host=settings.mail_server,
+    )
+    return sender

@@ -1,16 +1,13 @@
 """The end of old weeks: their audience is erased, their records leave the ledger.
 
-Old audiences are erased: names, addresses and holdings of weeks that were mailed long ago.
-
-The steps, each of which may be the last before a crash; the next run goes on:
+An audience has names, addresses and holdings. The steps of its erasure, each of which may be the
+last before a crash; the next run goes on:
 
 1. the week's row says that its audience is erased: from then on nobody reads it, and the week can
    neither be frozen nor mailed again;
 2. a version of `audiences` without its files;
 3. the files leave the disk, with those that crashed freezes of the week left;
 4. the log of `audiences` loses the bounds of names and addresses that older releases wrote.
-
-Old weeks are closed: their records leave the ledger, and nobody is ever mailed of them again.
 
 A ledger without records says that nobody was mailed. So first each shard gets a record that closes
 the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
@@ -38,11 +35,18 @@ from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import audiences, closed_weeks, frozen_weeks, ledger_guard, ledger_topic
+from shardpost.weekly_email import (
+    audience_files,
+    closed_weeks,
+    frozen_weeks,
+    ledger_guard,
+    ledger_topic,
+)
+from shardpost.weekly_email.closed_weeks import closed_week
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.closed_week import STATES, closed_value, closed_week
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerIndex, sending_to_unknown
+from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
+from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
 
@@ -123,7 +127,7 @@ def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
 def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenWeek]) -> set[str]:
     """Return the old weeks of which a freeze left files, and that nobody froze since."""
     frozen = {one.week for one in weeks}
-    left = {folder.week for folder in audiences.audience_folders(settings)} - frozen
+    left = {folder.week for folder in audience_files.audience_folders(settings)} - frozen
     found = set()
     for week in left:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
@@ -149,7 +153,7 @@ def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAud
 
 def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences) -> None:
     """Remove these weeks from the table, its files from the disk, and bounds from its log."""
-    folders = [one for one in audiences.audience_folders(settings) if one.week in weeks]
+    folders = [one for one in audience_files.audience_folders(settings) if one.week in weeks]
     result.files = sum(folder.files for folder in folders)
     result.bytes = sum(folder.bytes for folder in folders)
     if result.dry_run:
@@ -157,11 +161,11 @@ def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences)
     step("commit")
     version = frozen_weeks.audience_version(settings)
     names = table_log.sizes(settings, AUDIENCES, version)
-    removed = [name for name in names if audiences.week_of(name) in weeks]
+    removed = [name for name in names if audience_files.week_of(name) in weeks]
     table_log.commit(settings, AUDIENCES, version, (), removed)
     step("remove files")
     for folder in folders:
-        audiences.remove_folders(settings, folder)
+        audience_files.remove_folders(settings, folder)
     step("reduce log")
     result.log_files = log_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
     step("erased")
@@ -201,8 +205,8 @@ class ClosedWeeks:
 def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False) -> ClosedWeeks:
     """Close the weeks whose last run was more than SHARDPOST_LEDGER_DAYS ago.
 
-    A week is closed when its audience was erased (`old_audiences.py`), which goes before; one that
-    is being mailed is postponed.
+    A week is closed when its audience was erased, which goes before; one that is being mailed is
+    postponed.
     """
     result = ClosedWeeks(dry_run)
     with table_errors():
@@ -285,7 +289,7 @@ def _close_shard(
         index = LedgerIndex.fold(ledger_topic.read(settings, week, shard, wait=True))
         sending_to_unknown(index)
         found = index.counts()
-        counts = {state: found[state] for state in STATES}
+        counts = {state: found[state] for state in CLOSED_STATES}
         value = closed_value(counts, now)
         ledger.write([], [ledger_topic.closed_record(settings, week, shard, value)])
         return counts

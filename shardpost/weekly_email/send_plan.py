@@ -1,6 +1,6 @@
-"""Who has unsubscribed since a run began; asked again while it goes on.
+"""What a shard has to do, as a stream: decisions that need no mail, and mails that are ready.
 
-What a shard has to do, as a stream: decisions that need no mail, and mails that are ready.
+Who has unsubscribed since the run began is asked again while it goes on.
 """
 
 import time
@@ -16,20 +16,22 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders.spark.held_positions import unsubscribed_since
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.audience import UNSUBSCRIBED, Member, NotMailed, recipient_of
-from shardpost.weekly_email.model.holdings import Holdings, of_batch
-from shardpost.weekly_email.model.ledger import (
-    DeliveryState,
-    LedgerEntry,
-    LedgerIndex,
-    ResendPolicy,
+from shardpost.weekly_email.model.email_request import EmailContext
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.member import (
+    UNSUBSCRIBED,
+    Member,
+    NotMailed,
+    Recipient,
+    recipient_of,
 )
 from shardpost.weekly_email.model.message import (
     ComposeError,
-    EmailContext,
+    Holdings,
     Mail,
-    Recipient,
     compose,
+    holdings_of_batch,
 )
 
 
@@ -200,7 +202,9 @@ class SendPlan:
         ]
         recipients = [recipient_of(member) for member in members]
         mailed = [i for i, to in enumerate(recipients) if isinstance(to, Recipient)]
-        holdings = iter(of_batch(rows.column("positions").take(pa.array(mailed, pa.int64()))))
+        holdings = iter(
+            holdings_of_batch(rows.column("positions").take(pa.array(mailed, pa.int64())))
+        )
         for i, member, to in zip(chosen, members, recipients, strict=True):
             if isinstance(to, Recipient):
                 held = next(holdings)

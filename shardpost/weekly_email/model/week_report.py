@@ -1,13 +1,7 @@
-"""What became of a week's e-mail: counts by shard, and causes.
-
-Why clients are in a state: reasons in which one cause is one text, whoever the client is.
+"""What became of a week's e-mail: counts by shard, and why clients got none.
 
 A mail server repeats the address in its reply, and adds ids and times of its own. `cause_of` takes
 out what differs from client to client, so that 500 refusals for one cause are one group.
-
-How many clients of a shard are in which state of a week's e-mail.
-
-What became of a week's e-mail: counts by shard, and why clients got none.
 """
 
 import re
@@ -156,7 +150,7 @@ class ShardReport(ShardCounts):
     """The counts of a shard when its run ended; `error` is what stopped it, or None.
 
     `accepted` and `refused` count the mails of this run; `provisional` are refusals that the
-    answers of all shards decide about (model/refusals.py), as JSON.
+    answers of all shards decide about (model/server_health.py), as JSON.
     """
 
     error: str | None = None
