@@ -32,8 +32,7 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import seq_of
 from shardpost.holders.model.view_tables import POSITION_EVENTS, RETRY_NAMES, SHARE_HOLDERS, VIEW
-from shardpost.holders.spark.compaction_run import HoldersRun
-from shardpost.holders.spark.holder_updates import fold_layers
+from shardpost.holders.spark.table_writer import HoldersRun, fold_layers
 from shardpost.holders.table_commits import restore_table
 from shardpost.kafka import offsets
 from shardpost.kafka.partitioning import partition_of

@@ -26,7 +26,7 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import erasure as holders_erasure
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError, exclusive
-from shardpost.rebuilds import erasure as tables_beside
+from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.steps import step
@@ -226,7 +226,7 @@ def _topics_of_letters(settings: Settings) -> set[str]:
 
 def _rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
     of_letters = letters.rows_with_contact(settings, _topics_of_letters(settings), client)
-    found = tables_beside.rows_with_contact(settings, client)
+    found = tables_beside.rows_beside_with_contact(settings, client)
     found |= holders_erasure.rows_with_contact(settings, client)
     return found | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
@@ -240,7 +240,7 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
     try:
         with rebuilding(settings, wait=settings.lock_wait):
             step("tables beside")
-            result.tables |= tables_beside.erase_contact(settings, request.client)
+            result.tables |= tables_beside.erase_contact_beside(settings, request.client)
             step("tables")
             result.tables |= holders_erasure.erase_contact(settings, request.client, request.when)
         step("letters")

@@ -67,7 +67,7 @@ class Snapshot:
     `looked_at` is when the inputs were found to hold no more than `end_offsets`, NEVER if they were
     not. `incomplete` is the look after that, if it found records that could not be read.
     `folded` is {name: snapshot} of the tables whose files are folded up to that snapshot only
-    (layers.py); those of all others have all of this one.
+    (view_tables.py); those of all others have all of this one.
     `erased_in` is the number of the snapshot in which a client was erased for the last time, as
     far as is known: earlier versions of the tables with contacts (`Table.contacts`) have its own.
     `history_from` is the time from which on the histories have all, None if they always do: of the

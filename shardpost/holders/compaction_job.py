@@ -20,9 +20,9 @@ def _all_records(settings: Settings) -> int:
 
 
 def _if_nothing_new(settings: Settings, _arguments: Sequence[str]) -> JobResult | None:
-    from shardpost.holders import nothing_new
+    from shardpost.holders import results
 
-    return nothing_new.result_if_nothing_new(settings, COMPACT_POSITIONS.name)
+    return results.result_if_nothing_new(settings, COMPACT_POSITIONS.name)
 
 
 COMPACT_POSITIONS = JobSpec(

@@ -1,24 +1,18 @@
 """Histories without what is superseded and old, as an ordinary snapshot; no JVM.
 
-Which records of a history can go by their age: those that a later one superseded before it.
-
 Of the records before a horizon, the latest of each key stays, a tombstone too. So what the history
 tells as of the horizon, or of any later time, is what it told before. What stays besides: rejected
 records and all retries, since letters and reconciliations ask for them; origins that retries may
 name; and records that are not folded into the table of latest records yet.
 
-The records of a history that can go, as marks in its files; no JVM.
+What can go is found without a lock, since files never change and what is superseded stays so: then,
+under the lock of the compaction, only those files are written anew that have such records and are
+still there. A large history takes several snapshots, between which the lock is free: what is left
+to the next one only keeps too much.
 
 The files that may have records before the horizon are read once. In memory are a byte for each of
 their records, and about RECORDS_AT_ONCE of these at a time (or all of one key); more than that wait
 in temporary files in the home.
-
-Histories without what is superseded and old, as an ordinary snapshot; no JVM.
-
-What can go is found without a lock, since files never change and what is superseded stays so
-(superseded_records.py): then, under the lock of the compaction, only those files are written anew
-that have such records and are still there. A large history takes several snapshots, between which
-the lock is free: what is left to the next one only keeps too much.
 """
 
 import time
@@ -204,7 +198,7 @@ class Pruning:
         yield from self.files.items()
 
 
-def find(
+def find_superseded(
     settings: Settings, snapshot: Snapshot, at: datetime, origins: Mapping[TopicName, Origins]
 ) -> Pruning:
     """Return what goes of a snapshot; `origins` are those of letters, (partition, offset)."""

@@ -7,7 +7,7 @@ number. So a stopped run that wakes up later cannot overwrite newer values; and 
 killed between two transactions had written is written again, since each record is a client's whole
 list.
 
-Where a partition does not hold what was published (published_partitions.py), all its holders are
+Where a partition does not hold what was published (share_holders_topic.py), all its holders are
 published again, and null for the clients that it has and the tables have not.
 """
 
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardpost.delta.query import at_snapshot, query
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
-from shardpost.holders.holder_records import HolderRecords
 from shardpost.holders.model.published import Published, SnapshotRun
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
-from shardpost.holders.published_partitions import (
-    GROUP,
+from shardpost.holders.share_holders_topic import (
+    PUBLISH_GROUP,
+    HolderRecords,
     PublishedPartition,
     keys_with_values,
     published_partition,
@@ -139,7 +139,7 @@ def _publish_shard(publishing: _Publishing, partition: TopicPartition) -> tuple[
     """Publish one partition; return how many records, and how many lists were too large."""
     settings, snapshot = publishing.settings, publishing.snapshot
     writer = _writer(publishing, partition)
-    with closing(clients.consumer(settings, GROUP)) as reader, closing(writer):
+    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader, closing(writer):
         writer.open()
         # Read after that: a newer run commits its snapshot before it publishes it.
         runs = runs_of(settings, snapshot)

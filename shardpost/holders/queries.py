@@ -1,10 +1,7 @@
 """What people ask of one snapshot, without a JVM: who is known, who holds, and why.
 
-Which clients and positions a snapshot knows at all: those of which a record was read; no JVM.
-
-Who holds at one snapshot: from share_holders, or as of a time from history; no JVM.
-
-The records that `explain` replays: those of one client's positions, from history; no JVM.
+Known are clients and positions of which a record was read. Who holds is in share_holders, or as of
+a time follows from history. `explain` replays the records of one client's positions.
 """
 
 from dataclasses import dataclass
@@ -59,7 +56,7 @@ def _has(settings: Settings, snapshot: Snapshot, table: Table, column: str, valu
     return bool(query(settings, sql, at_snapshot(snapshot, table)).num_rows)
 
 
-# client -> ids of the positions that count, in the order of model/position_id_order.py
+# client -> ids of the positions that count, in the order of model/as_of.py
 Holders = dict[str, list[str]]
 
 _LATEST = """

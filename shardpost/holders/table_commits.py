@@ -1,15 +1,13 @@
-"""What a crashed run left is undone; a snapshot is committed with the content of the last one.
-
-Undoing what a crashed compaction left: tables are restored to the last snapshot's versions.
+"""Undoing what a crashed run left, and committing a snapshot whose files are written anew; no JVM.
 
 A run writes all tables before it commits the snapshot that names their versions. A table whose
-newest version is another one was written by a run that did not come to its commit.
+newest version is another one was written by a run that did not come to its commit: it is restored
+to the last snapshot's version.
 
-A snapshot with the content of the last one, but for files that are written anew; no JVM.
-
-By the protocol of a compaction, whose lock the caller holds: what an interrupted run left is undone
-first, then files and tables are written, and at last the row in `snapshots` makes all of it
-visible. A run that is killed has changed nothing that anybody reads.
+A rewritten snapshot has the content of the last one, but for some files. By the protocol of a
+compaction, whose lock the caller holds: what an interrupted run left is undone first, then files
+and tables are written, and at last the row in `snapshots` makes all of it visible. A run that is
+killed has changed nothing that anybody reads.
 """
 
 import logging

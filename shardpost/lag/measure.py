@@ -17,9 +17,9 @@ from shardpost.dead_letters import letters_table_offsets
 from shardpost.delta import snapshots
 from shardpost.delta.table_errors import table_errors
 from shardpost.errors import ShardpostError
-from shardpost.holders.published_partitions import GROUP as PUBLISHED
 from shardpost.holders.rejected_letters import GROUP as REJECTED
-from shardpost.holders.results import GROUP as COMPACTION
+from shardpost.holders.results import COMPACTION_GROUP as COMPACTION
+from shardpost.holders.share_holders_topic import PUBLISH_GROUP as PUBLISHED
 from shardpost.kafka.clients import FIRST_ANSWER_SECONDS, admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.group_coordinators import OFFSETS_TOPIC
@@ -35,7 +35,7 @@ from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
-# Groups whose numbers are no offsets (published_partitions.py, rejected_letters.py).
+# Groups whose numbers are no offsets (share_holders_topic.py, rejected_letters.py).
 _NOTES = (PUBLISHED, f"{REJECTED}-")
 
 

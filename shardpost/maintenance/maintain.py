@@ -90,7 +90,7 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
         at = _certain(settings, now) - timedelta(days=settings.history_days)
         of_letters = {name: origins(settings, settings.topic(name)) for name in PRUNED}
         step("find old records")
-        found = pruned_histories.find(settings, newest, at, of_letters)
+        found = pruned_histories.find_superseded(settings, newest, at, of_letters)
         if not found.rows:
             return result
         result.history_from, result.rows, result.bytes = at, found.rows, found.bytes

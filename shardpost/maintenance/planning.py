@@ -31,7 +31,7 @@ from shardpost.delta.stored_file import StoredFile
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.holders.published_partitions import noted_snapshots
+from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.maintenance import stored_tables
 from shardpost.maintenance.model import needed_files
 from shardpost.maintenance.model.needed_files import (

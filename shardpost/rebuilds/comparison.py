@@ -1,9 +1,8 @@
 """The SQL by which two views are compared key by key, and what it finds; no JVM.
 
-Comparing what is not positions and holders: contacts, countries of exchanges, rejected records.
-
-Contacts are counted, and samples say which columns differ, not what is in them: a sample gets into
-logs, where no erasure finds it.
+Here for all but positions and holders: contacts, countries of exchanges, rejected records. Contacts
+are counted, and samples say which columns differ, not what is in them: a sample gets into logs,
+where no erasure finds it.
 """
 
 from collections.abc import Mapping

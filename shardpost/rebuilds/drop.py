@@ -1,12 +1,11 @@
-"""Giving up the tables beside those in use, on record, and removing them from the disk.
+"""What leaves the tables beside those in use: all of them, or the contact of a client; no JVM.
 
-What was decided about a rebuild, on record in the topic `decisions`, as `rebuild/<number>`.
-
-Giving up the tables beside those in use, and removing them from the disk.
-
-Giving up the tables of a rebuild that are not in use, as somebody decided, on record.
+Giving the tables up is on record in the topic `decisions`, as `rebuild/<number>`, as a swap is;
+then they are removed from the disk. A contact leaves them, too: otherwise a swap or a rollback
+would bring it back. There the caller holds the lock of rebuilds.
 """
 
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -15,10 +14,13 @@ from datetime import UTC, datetime
 from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.delta import snapshots, stored_files
+from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.erasure import find_contact
+from shardpost.holders.model.view_tables import OF_CONTACTS, VIEW
+from shardpost.holders.table_commits import restore_table
 from shardpost.kafka.transactions import Transactions
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
@@ -173,3 +175,53 @@ def give_up(
         record_drop(settings, found, by, why)
 
     return drop(settings, number, even_in_use=even_in_use, decide=decide)
+
+
+def rows_beside_with_contact(settings: Settings, client: str) -> dict[str, int]:
+    """Return {folder: rows} of tables beside those in use that have the contact."""
+    beside = _beside(settings)
+    return find_contact(settings, beside[1], client, _own(beside[0]))[1] if beside else {}
+
+
+def erase_contact_beside(settings: Settings, client: str) -> dict[str, int]:
+    """Store the tables beside those in use without the contact; return the rows that had it.
+
+    ShardpostError while they are built: that goes on by the files of its snapshot, as they are.
+    """
+    found = _beside(settings)
+    if found is None:
+        return {}
+    rebuild, beside = found
+    own = _own(rebuild)
+    if own and rebuild.state is State.BUILDING:
+        raise ShardpostError(
+            f"rebuild {rebuild.number} is being built of snapshot {rebuild.pinned}, which may have"
+            " its contact: go on with it by `shardpost rebuild start` and the same options, or"
+            " `shardpost rebuild drop`; then erase again"
+        )
+    rewrites, counts = find_contact(settings, beside, client, own)
+    if not rewrites:
+        return {}
+    versions, run = dict(beside.tables), str(uuid.uuid4())
+    for table, files in rewrites.items():
+        version = restore_table(settings, table, beside)
+        there = beside.located(table)
+        versions[table.name] = commit_files(settings, there, version, files, run)
+    made = replace(beside, tables=versions, erased_in=beside.number)
+    step("commit tables beside")
+    is_former = beside is rebuild.former
+    store.update(
+        settings, replace(rebuild, former=made) if is_former else replace(rebuild, candidate=made)
+    )
+    return counts
+
+
+def _beside(settings: Settings) -> tuple[Rebuild, Snapshot] | None:
+    rebuild, newest = store.current(settings), snapshots.newest(settings)
+    beside = rebuild.beside(newest) if rebuild and newest else None
+    return (rebuild, beside) if rebuild and beside else None
+
+
+def _own(rebuild: Rebuild) -> Collection[Table]:
+    """Return its tables with contacts; those that it shares are erased with those in use."""
+    return [table for table in OF_CONTACTS if table.name in rebuild.tables]

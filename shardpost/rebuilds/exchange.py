@@ -1,16 +1,15 @@
-"""Records that only the tables which come into use reject: each becomes a dead letter, too.
-
-Letters are made of what was rejected since the snapshot up to which they were sent
-(holders/rejected_letters.py). So rows of such records get the number of the snapshot of the swap.
-What a table rejected while it was in use has its letters already: they are sent before each swap.
-
-Swapping the tables beside with those in use: one commit of the table `snapshots`.
+"""Swapping the tables beside with those in use: one commit of the table `snapshots`.
 
 Both ways, a swap and a rollback, are the same. Under the lock of the compaction, and with tables
 beside that are topped up to the newest snapshot: whose list differs is given the number of the next
 snapshot, so that only they are published; the row of the rebuild is told where the tables in use
 are left; then the snapshot is committed that names the other folders. A run that is killed before
 that has changed nothing that anybody reads.
+
+Records that only the tables which come into use reject become dead letters, too. Letters are made
+of what was rejected since the snapshot up to which they were sent (holders/rejected_letters.py). So
+rows of such records get the number of the snapshot of the swap. What a table rejected while it was
+in use has its letters already: they are sent before each swap.
 """
 
 import logging

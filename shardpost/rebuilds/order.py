@@ -1,5 +1,7 @@
 """The order that makes the job `rebuild_tables`: its action, tables and bounds, as arguments.
 
+The order that makes the job `rebuild_tables`: its action, tables and bounds, as arguments.
+
 The Spark job `rebuild_tables`, as commands and DAGs submit it, and its arguments.
 
 The arguments of the job `rebuild_tables`, and the order that they make.

@@ -25,9 +25,9 @@ def _records(settings: Settings) -> int:
 
 
 def _if_no_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
-    from shardpost.rebuilds.without_spark import result
+    from shardpost.rebuilds.run import result_without_spark
 
-    return result(settings, arguments)
+    return result_without_spark(settings, arguments)
 
 
 REBUILD_TABLES = JobSpec(

@@ -1,13 +1,14 @@
-"""Beginning a rebuild, or going on with one that was killed.
+"""What a run of the job `rebuild_tables` does, each action under the locks that it needs.
 
-What a run of the job `rebuild_tables` does, each action under the locks that it needs.
+It begins a rebuild, or goes on with one that was killed. Tables that are topped up are swapped at
+once, without Spark.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from shardpost.decisions.decision import SHARDPOST
 from shardpost.delta import snapshots
@@ -26,7 +27,7 @@ from shardpost.rebuilds.model.rebuild import (
     folder_of,
     new_folders,
 )
-from shardpost.rebuilds.order import Action, Order
+from shardpost.rebuilds.order import Action, Order, order_of_arguments
 from shardpost.rebuilds.sides import compare, unknown_former
 from shardpost.rebuilds.store import compacting, rebuilding
 from shardpost.settings import Settings
@@ -293,3 +294,18 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
         "progress": vars(rebuild.progress),
         "missing": list(rebuild.missing),
     }
+
+
+def result_without_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
+    """Do what the job's arguments say, and return its result; None if that needs Spark."""
+    order = order_of_arguments(arguments)
+    if order.action is Action.START:
+        return None
+    try:
+        return run(order, settings, SparkWork(_needs_spark, _needs_spark))
+    except NeedsSparkError:
+        return None
+
+
+def _needs_spark(*_: object) -> NoReturn:
+    raise NeedsSparkError("there are records to be added")

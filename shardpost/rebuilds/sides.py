@@ -1,10 +1,6 @@
 """The two sides of a rebuild, compared key by key at the same offsets; no JVM.
 
-Comparing two sets of tables key by key, without a JVM.
-
 Both are committed views, whose files never change: so it does not matter what comes meanwhile.
-
-The two sides of a rebuild at the same offsets; no JVM.
 """
 
 from collections.abc import Iterable

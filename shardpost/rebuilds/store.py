@@ -1,9 +1,7 @@
-"""The locks of rebuilds: one run at a time writes tables beside those in use.
-
-The rows of the table `rebuilds`; no JVM.
+"""The rows of the table `rebuilds`, and the locks of those who write its tables; no JVM.
 
 A row is the commit point of tables that are beside those in use: a file that no row and no snapshot
-names was written by a run that was killed.
+names was written by a run that was killed. One run at a time writes tables beside those in use.
 """
 
 import json

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from shardpost.embedded import broker
-from shardpost.holders import published_partitions, rejected_letters
+from shardpost.holders import rejected_letters, share_holders_topic
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.listed_offsets import beginnings
@@ -124,7 +124,7 @@ def test_records_that_were_deleted_unread_are_lost(quick: Settings) -> None:
 def test_notes_of_our_writers_are_no_positions(quick: Settings) -> None:
     create(quick, {"lag-notes": KEPT})
     put(quick, ("lag-notes", "k", "x"))
-    names = (published_partitions.GROUP, rejected_letters.group_of("an-id"))
+    names = (share_holders_topic.PUBLISH_GROUP, rejected_letters.group_of("an-id"))
     commit(quick, *((name, at("lag-notes"), 5) for name in names))
     for name in names:
         found = row(quick, name)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.holders.pruned_histories import find, prune
+from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.settings import Settings
 from tests.support.compacting import agree, run, starter
 from tests.support.reference import Fold, Raw, closed, position, produce
@@ -30,7 +30,7 @@ def test_compactions_and_reconciliations_go_on_after_a_pruning(
 
     compacted(*(position(f"p{n % 5}", f"c{n % 3}", "NASDAQ") for n in range(30)), closed("p4"))
     compacted(position("p0", "c9", "NASDAQ"))
-    found = find(settings, snapshots.current(settings), LATER, {})
+    found = find_superseded(settings, snapshots.current(settings), LATER, {})
     assert found.rows["position_events"] >= 25
     made = prune(settings, found, datetime.now(UTC))
     assert made is not None

@@ -31,8 +31,7 @@ from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import run as carry_out
 from shardpost.rebuilds.run import topped_up
 from shardpost.rebuilds.sides import compared
-from shardpost.rebuilds.spark import beside, build, histories
-from shardpost.rebuilds.spark import top_up as top_up_module
+from shardpost.rebuilds.spark import build, histories, top_up
 from shardpost.settings import Settings
 from tests.support.compacting import agree, held
 from tests.support.job_process import Job
@@ -132,7 +131,7 @@ def test_any_history_with_rebuilds_between_runs_equals_the_fold_of_the_rules_in_
     for number, (records, actions) in enumerate(history):
         stream.send(records)
         with pytest.MonkeyPatch.context() as patch:  # now the plans for many records, now for few
-            patch.setattr(top_up_module, "MAX_LISTED_RECORDS", 200_000 * (number % 2))
+            patch.setattr(top_up, "MAX_LISTED_RECORDS", 200_000 * (number % 2))
             if number % 3:  # now histories are copied, now compared first, now decoded again
                 patch.setattr(build, "decoder_id", lambda: "another")
             if number % 3 == 2:
@@ -275,7 +274,7 @@ def test_only_the_parts_from_the_first_that_changed_are_decoded_again(
     settings = stream.settings
     stream.send([position("4", "client1", "NASDAQ")])  # a file of its own
     compacted(settings)
-    monkeypatch.setattr(beside, "RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr(histories, "RECORDS_AT_ONCE", 1)
     mended(monkeypatch)
     before = history(settings)
     start(settings)
@@ -367,7 +366,7 @@ def test_from_kafka_what_it_holds_no_more_is_named(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = stream.settings
-    monkeypatch.setattr(beside, "RECORDS_AT_ONCE", 3)
+    monkeypatch.setattr(histories, "RECORDS_AT_ONCE", 3)
     monkeypatch.setattr("shardpost.rebuilds.spark.histories.RECORDS_AT_ONCE", 3)
     assert start(settings, source=Source.KAFKA)["missing"] == []
     assert diff(settings).is_none

@@ -16,7 +16,7 @@ from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compacted_topics import TombstonesLostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
-from shardpost.holders.spark.reconciliation import highest_read, without
+from shardpost.holders.spark.latest import highest_read, without
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import partition_counts

@@ -24,7 +24,7 @@ from shardpost.holders.model.view_tables import (
 )
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
-from shardpost.rebuilds import erasure as rebuilds_erasure
+from shardpost.rebuilds import drop as rebuilds_erasure
 from shardpost.rebuilds import store
 from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.model.rebuild import NAMES

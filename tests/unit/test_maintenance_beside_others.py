@@ -20,7 +20,7 @@ from shardpost.delta.query import path_of, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.published_partitions import noted_snapshots
+from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings

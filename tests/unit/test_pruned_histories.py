@@ -22,7 +22,7 @@ from shardpost.holders import pruned_histories, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.as_of import holders, position_sort_key
 from shardpost.holders.model.view_tables import POSITION_EVENTS
-from shardpost.holders.pruned_histories import find, prune
+from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
@@ -55,7 +55,7 @@ def hour(number: int) -> datetime:
 
 
 def pruned(at: Settings, horizon: datetime) -> Snapshot | None:
-    found = find(at, snapshots.current(at), horizon, {})
+    found = find_superseded(at, snapshots.current(at), horizon, {})
     return prune(at, found, NOW) if found.rows else None
 
 
@@ -109,7 +109,7 @@ def test_of_each_key_the_latest_before_the_horizon_stays_and_all_after_it(
     world: AppendedHistories,
 ) -> None:
     before = paths(world)
-    found = find(world.settings, snapshots.current(world.settings), hour(5), {})
+    found = find_superseded(world.settings, snapshots.current(world.settings), hour(5), {})
     assert found.rows == {"position_events": 2}
     assert 0 < found.bytes < 10_000
     made = prune(world.settings, found, NOW)
@@ -138,7 +138,7 @@ def test_rejected_records_retries_origins_of_letters_and_the_layer_stay(
     layer = frozenset({"positions"})
     world.compact(Batch([origin, origin], unfolded=layer))
     newest = snapshots.current(world.settings)
-    assert find(world.settings, newest, hour(5), {"positions": {(0, 0)}}).rows == {
+    assert find_superseded(world.settings, newest, hour(5), {"positions": {(0, 0)}}).rows == {
         "position_events": 1
     }
     pruned(world.settings, hour(5))
@@ -205,7 +205,7 @@ def test_a_full_disk_changes_nothing(
 def test_beside_a_compaction_it_waits_and_what_is_found_stays_true(
     world: AppendedHistories,
 ) -> None:
-    found = find(world.settings, snapshots.current(world.settings), hour(5), {})
+    found = find_superseded(world.settings, snapshots.current(world.settings), hour(5), {})
     with (
         exclusive(world.settings, COMPACT_POSITIONS.name, "x"),
         pytest.raises(LockedError),
@@ -247,7 +247,7 @@ def test_a_large_history_is_pruned_in_steps_between_which_compactions_get_the_lo
     assert [*numbers, made.number] == [5, 6, 7, 8, 9, 10]
     assert [seq for _, seq in keys(world)] == [1, 3, 5, 6, 8, 9, 10, 11]
     monkeypatch.undo()
-    assert find(world.settings, made, hour(5), {}).rows == {}
+    assert find_superseded(world.settings, made, hour(5), {}).rows == {}
 
 
 def test_what_was_pruned_stays_so_where_a_compaction_then_takes_too_long(
@@ -278,12 +278,12 @@ def test_files_without_records_before_the_horizon_are_not_read(
         return parts(at, table, path, *columns)
 
     monkeypatch.setattr(parquet_files, "parts", noting)
-    find(world.settings, snapshots.current(world.settings), hour(9), {})
+    find_superseded(world.settings, snapshots.current(world.settings), hour(9), {})
     assert len(read) == 2
     assert len(paths(world)) == 4
     read.clear()
     monkeypatch.setattr(pruned_histories, "RECORDS_AT_ONCE", 1)
-    find(world.settings, snapshots.current(world.settings), hour(9), {})
+    find_superseded(world.settings, snapshots.current(world.settings), hour(9), {})
     assert len(read) == 2  # once, however many parts there are
 
 

@@ -1,8 +1,4 @@
-"""The order of position ids in a holder's list: all-digit ids by number, then the rest.
-
-The same order as Spark columns, for the table and the mails, is ../spark/position_id_order.py.
-
-Whose stock counts as of T, as SQL that Spark and DataFusion both read.
+"""Whose stock counts as of T, as SQL for Spark and DataFusion; and the order of position ids.
 
 As of T (docs/compaction.md): of the records with a timestamp before T the latest per key wins
 (record_order.py), whatever order the timestamps have. Where the latest record of a key is before T,
@@ -10,6 +6,9 @@ it is that one: only keys that changed since T are folded again, from history.
 An exchange had its first known country also before its first record.
 
 The caller provides the tables of RELATIONS under their own names, at the versions of one snapshot.
+
+Position ids in a holder's list: all-digit ids by number, then the rest. The same order as Spark
+columns, for the table and the mails, is in ../spark/held_positions.py.
 """
 
 from datetime import datetime

@@ -1,8 +1,6 @@
 """What a record of an input is: its kind, and the JSON fields of its value.
 
-The kinds of records in a history, as the column `kind` has them.
-
-The JSON fields of the inputs: names, types, and the columns of the tables that they become.
+With spark/decoding.py this decides how a record is decoded: decoder_id.py names both.
 """
 
 from dataclasses import dataclass

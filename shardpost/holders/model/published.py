@@ -1,15 +1,7 @@
-"""What a run leaves in Kafka, and its counts.
-
-For which snapshot something was done, such that restored tables are recognised.
+"""What a run leaves in Kafka: how far it published, and which letters it sent; and its counts.
 
 Tables that were restored from a copy give the numbers after it again: to other snapshots, which
 other runs make. So what is noted in Kafka has the run beside the number.
-
-What a partition of `share-holders` was published at, as it is committed with its records.
-
-The places of rejected records, and ranges of them that one transaction can hold.
-
-What one compaction did, in numbers.
 """
 
 import json

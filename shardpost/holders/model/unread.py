@@ -1,4 +1,6 @@
-"""What a run is to read: from where, up to where, and what it finds unread.
+"""What a run is to read: from the ends of the last snapshot to the ends as they are now.
+
+What a run is to read: from where, up to where, and what it finds unread.
 
 Which offsets a run reads: from the ends of the last snapshot to the ends as they are now.
 

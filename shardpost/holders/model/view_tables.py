@@ -1,25 +1,17 @@
-"""The Delta tables of one view: names, columns and layout, declared once.
-
-When the layer over a table's files is folded in, which rewrites them.
-
-What the rows of a table are where its files are folded up to an earlier snapshot only.
-
-As SQL that Spark and DataFusion both read (shardpost/delta/table.py says what the names in braces
-are). The layer over a table of latest records is its topic's history; that over the holders are the
-rows that were appended since. Files of which the statistics say that they have nothing of the layer
-are not read for it.
-
-Unchanged rows are those of an anti join. Of an outer join, DataFusion (deltalake 1.6.6) pushes the
-condition that its other side is null to a column of that name on the side that has rows.
-
-The Delta tables of one view: names, columns and layout, declared once.
-
-The files of the tables of latest records and of holders may be folded up to an earlier snapshot
-than the one that is read (layers.py).
+"""The Delta tables of one view: names, columns, layout and layers, declared once.
 
 Columns that come from Kafka: `partition`, `offset`, `timestamp` (the record's, in milliseconds).
 `seq` orders the records of one key (record_order.py). `snapshot` is the number of the snapshot
 whose run wrote the row. All tables of VIEW have their commit point in the table `snapshots`.
+
+The files of the tables of latest records and of holders may be folded up to an earlier snapshot
+than the one that is read: what the rows are then is SQL that Spark and DataFusion both read
+(shardpost/delta/table.py says what the names in braces are). The layer over a table of latest
+records is its topic's history; that over the holders are the rows that were appended since. Files
+of which the statistics say that they have nothing of the layer are not read for it.
+
+Unchanged rows are those of an anti join. Of an outer join, DataFusion (deltalake 1.6.6) pushes the
+condition that its other side is null to a column of that name on the side that has rows.
 """
 
 from collections.abc import Sequence
@@ -203,7 +195,7 @@ INPUTS: dict[TopicName, InputTables] = {
     "exchanges": InputTables(EXCHANGE_EVENTS, EXCHANGES, EXCHANGE_FIELDS),
 }
 
-# client -> ids of its positions that count, in the order of position_id_order.py; a client that
+# client -> ids of its positions that count, in the order of as_of.py; a client that
 # holds none any more keeps an empty list. `shard` is the client's partition in the topic
 # share-holders.
 _HOLDER: Columns = (

@@ -1,17 +1,10 @@
-"""One compaction: read exactly what is new, write every table, commit, publish.
+"""One compaction: catch up with the input topics, commit one snapshot, publish the changes.
 
-One compaction: from offset ranges to new versions of all tables, and their snapshot.
-
-Each input, side by side: read and decode, append to its history, latest per key, what that
-changes; in a run that reconciles, then close what the topic does not hold any more. Then the
-holders, by what changed of the positions; then the counts; then tables are folded whose layer has
-become large.
-
-Catch up with the input topics, commit one snapshot, publish the changes of the holders.
-
-Read: exactly the offsets after the last snapshot, retries too. Transform: decode, fold, adder and
-subtractor. Write: every table, then the row in `snapshots` that makes all of it visible, then the
-difference to `share-holders`, and rejected records to `dead-letters`.
+Read: exactly the offsets after the last snapshot, retries too. Transform: each input, side by side:
+decode, append to its history, latest per key, what that changes; then the holders, by what changed
+of the positions; then the counts; then tables are folded whose layer has become large. Write: every
+table, then the row in `snapshots` that makes all of it visible, then the difference to
+`share-holders`, and rejected records to `dead-letters`.
 
 A reconciliation does the same, and closes what the inputs do not hold any more: tombstones were
 lost, or a topic was recreated.
@@ -32,24 +25,23 @@ from pyspark.sql import SparkSession
 from shardpost import __version__, locks
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders import inputs, nothing_new
+from shardpost.holders import inputs, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
-from shardpost.holders.nothing_new import explain_outage, report_look, with_attention
-from shardpost.holders.results import publish_results
+from shardpost.holders.results import explain_outage, publish_results, report_look, with_attention
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
+from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import read_corrections
-from shardpost.holders.spark.holder_updates import fold_layers, update_holders
 from shardpost.holders.spark.latest import Changes
-from shardpost.holders.spark.rejected_records import report_uncertain
-from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.holders.spark.table_writer import TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import (
     TopicUpdate,
     keep_rejected,
     reconciled,
+    report_uncertain,
     uncertain_keys,
     update_topic,
 )
@@ -229,8 +221,8 @@ def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
 
 def _compact(settings: Settings, reconcile: bool) -> JobResult:
     look, unread = inputs.look(settings, reconcile=reconcile)
-    if nothing_new.is_nothing_new(settings, look, unread):
-        return nothing_new.keep_snapshot(settings, look, unread)
+    if results.is_nothing_new(settings, look, unread):
+        return results.keep_snapshot(settings, look, unread)
     report_look(look, unread)
     step("read")
     latest, done = build_snapshot(settings, look, unread)

@@ -1,27 +1,31 @@
-"""What all steps of one compaction share.
+"""What all steps of one compaction share: the run, and what the last tables have of its keys.
 
-Sums over frames.
-
-What the steps that update holders, and fold layers, need of the run that they are part of.
-
-What all steps of one compaction share.
+Of a few keys that is read without Spark: to look for ten thousand keys in ten million rows takes
+DataFusion half a second, and Spark, whose code is not compiled yet in a short run, ten times that.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost.delta import query
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.layers import LayeredVersion, Version, layered
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.sql import text_literal
+from shardpost.delta.table import Table
+from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.model.unread import Unread
-from shardpost.holders.model.view_tables import INPUTS, InputTables
-from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
+from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
-from shardpost.spark import kafka_source
+from shardpost.spark import delta_files, kafka_source
+from shardpost.spark.delta_files import columns_of
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.topic_names import TopicName
 
@@ -34,38 +38,6 @@ def totals(frame: DataFrame, *expressions: str) -> list[int]:
 
 def _sum(expression: str) -> Column:
     return F.coalesce(F.sum(F.expr(expression)), F.lit(0))
-
-
-class HoldersRun(Protocol):
-    """A run after the snapshot `last`, None of empty tables; it makes that of `number`.
-
-    `country` is whose stock counts from this run on, `shards` are the partitions of
-    `share-holders`; with `broadcast_keys` it is about a few keys.
-    """
-
-    @property
-    def settings(self) -> Settings: ...  # noqa: D102 - above
-
-    @property
-    def spark(self) -> SparkSession: ...  # noqa: D102
-
-    @property
-    def tables(self) -> TableWriter: ...  # noqa: D102
-
-    @property
-    def last(self) -> Snapshot | None: ...  # noqa: D102
-
-    @property
-    def number(self) -> int: ...  # noqa: D102
-
-    @property
-    def country(self) -> str: ...  # noqa: D102
-
-    @property
-    def shards(self) -> int: ...  # noqa: D102
-
-    @property
-    def broadcast_keys(self) -> bool: ...  # noqa: D102
 
 
 # Up to so many new records, their keys are broadcast rather than tables shuffled.
@@ -152,3 +124,85 @@ class CompactionRun:
         cores = self.spark.sparkContext.defaultParallelism
         partitions = cores if self.broadcast_keys else 4 * cores
         self.spark.conf.set("spark.sql.shuffle.partitions", partitions)
+
+
+# Of the tables of latest records: by these it is judged what a new record changes.
+JUDGED_BY = ("key", "seq", "retry_offset", "is_open", "client", "exchange")
+# So many clients are listed in one query, and so much of what is known of them is held in memory
+# here; of more, Spark reads it.
+MAX_LISTED = 20_000
+MAX_BYTES = 64 << 20
+
+
+def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> DataFrame:
+    """Return what is known of the keys of `latest`, one row each: columns of JUDGED_BY.
+
+    All of `latest` is in the history as records of this run.
+    """
+    table, history = tables.latest, tables.history
+    columns = [name for name in columns_of(table) if name in JUDGED_BY]
+    if run.last is None:
+        return delta_files.read_files(run.spark, table, ()).select(*columns)
+    at, there = _version_at(run.last, table), run.last.located(table)
+    if not run.broadcast_keys:
+        found = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
+        return found.select(*columns)
+    keys = (
+        f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
+        f" AND r.kind <> {text_literal(RecordKind.REJECTED)}"
+    )
+    versions: dict[Table, Version] = {
+        run.tables.located(history): run.tables.versions[history.name],
+        there: replace(at, keys=keys),
+    }
+    sql = f"SELECT {', '.join(columns)} FROM {table.name}"  # noqa: S608 - names of ours
+    return frame_of(run, table, query.query(run.settings, sql, versions))
+
+
+def known_holders(run: HoldersRun, touched: DataFrame, *, few: bool) -> DataFrame:
+    """Return (client, positions) that are known of the touched clients.
+
+    `touched` has each once, in its column `client`; with `few` they are counted.
+    """
+    clients, columns = touched.select("client"), ("client", "positions")
+    if run.last is None:
+        return delta_files.read_files(run.spark, SHARE_HOLDERS, ()).select(*columns)
+    at = _version_at(run.last, SHARE_HOLDERS)
+    if few and (found := _listed_holders(run, at, clients)) is not None:
+        return frame_of(run, SHARE_HOLDERS, found)
+    there = run.last.located(SHARE_HOLDERS)
+    known = delta_files.read_keys(run.spark, run.settings, there, at, clients)
+    return known.select(*columns)
+
+
+def _listed_holders(run: HoldersRun, at: LayeredVersion, clients: DataFrame) -> pa.Table | None:
+    """Return (client, positions) of clients; None if they are too many, or have too much."""
+    listed = [row["client"] for row in clients.limit(MAX_LISTED + 1).collect()]
+    if len(listed) > MAX_LISTED:
+        return None
+    none: pa.Table = arrow_schema(SHARE_HOLDERS).empty_table().select(["client", "positions"])
+    if not listed:
+        return none
+    values = ", ".join(f"({text_literal(client)})" for client in listed)
+    keys = f"SELECT v.column1 AS client FROM (VALUES {values}) v"  # noqa: S608 - literals
+    batches, size = [], 0
+    sql = "SELECT client, positions FROM share_holders"
+    there = run.tables.located(SHARE_HOLDERS)
+    for batch in query.stream(run.settings, sql, {there: replace(at, keys=keys)}):
+        size += batch.nbytes
+        if size > MAX_BYTES:
+            return None
+        batches.append(batch)
+    return pa.Table.from_batches(batches) if batches else none
+
+
+def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
+    """Return the version of a table in a form that keys can be given to."""
+    return layered(table, last.tables, last.folded_up_to(table.name))
+
+
+def frame_of(run: HoldersRun, table: Table, found: pa.Table) -> DataFrame:
+    """Return rows as a frame; DataFusion's types of texts and lists are others than Spark's."""
+    schema = arrow_schema(table)
+    fields = pa.schema([schema.field(name) for name in found.column_names])
+    return run.spark.createDataFrame(found.cast(fields))

@@ -1,8 +1,7 @@
-"""The order of position ids (holders/model/position_id_order.py) as Spark columns.
+"""What a KTable does, as transforms, and by it the table of holders, updated by what changed.
 
-What a KTable does, as transforms: latest per key, adder and subtractor per client.
+Latest per key, then adder and subtractor per client. Frames, in the terms of model/view_tables.py:
 
-Frames, in the terms of model/tables.py:
 - changes: one row per key whose latest record is new: the columns of the table of latest records,
   and `old_…` for some of what the table had;
 - deltas: (client, position, delta), with delta +1 where a client came to hold a position, and -1
@@ -11,26 +10,27 @@ Frames, in the terms of model/tables.py:
 With `broadcast_keys` the keys of new records, and what is known of them, are broadcast.
 """
 
+import logging
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
 
+from shardpost.delta.layers import Version
+from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.table import Table
+from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
-
-
-def order_of(position: Column) -> list[Column]:
-    """Return the columns to sort by, before the id itself: kind, length, digits.
-
-    All-digit ids come first, by number however long it is; the rest by code point.
-    """
-    is_number = position.rlike(r"\A[0-9]+\z")
-    digits = F.when(is_number, F.ltrim(position, F.lit("0"))).otherwise("")
-    return [
-        F.when(is_number, 0).otherwise(1).alias("kind"),
-        F.length(digits).alias("length"),
-        digits.alias("digits"),
-    ]
-
+from shardpost.holders.spark.compaction_run import known_holders, totals
+from shardpost.holders.spark.held_positions import order_of
+from shardpost.holders.spark.table_writer import HoldersRun
+from shardpost.settings import Settings
+from shardpost.spark import kafka_partitioning
+from shardpost.steps import step
 
 # Below the partition, in one number with it.
 OFFSET_BITS = 48
@@ -155,7 +155,7 @@ def updated_holders(touched: DataFrame, known: DataFrame, *, broadcast_keys: boo
 
 
 def sorted_ids(ids: Column) -> Column:
-    """Return the ids in the order of holders/model/position_id_order.py."""
+    """Return the ids in the order of holders/model/as_of.py."""
     keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
     # Not array_sort, which calls a comparator for every two elements.
     return F.sort_array(keyed).getField("id")
@@ -186,3 +186,99 @@ def _old(name: str) -> str:
 
 def _other_columns(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name != "key"]
+
+
+log = logging.getLogger(__name__)
+
+
+class HoldersChange(NamedTuple):
+    """How many more clients hold than before, and how many more positions they hold."""
+
+    holders: int = 0
+    held: int = 0
+
+
+@dataclass(frozen=True)
+class _CountingExchanges:
+    """The exchanges whose stock counted before this run, and counts now."""
+
+    before: set[str]
+    now: set[str]
+
+    @property
+    def changed(self) -> set[str]:
+        return self.before ^ self.now
+
+
+def update_holders(run: HoldersRun, changed: DataFrame | None) -> HoldersChange:
+    """Write the holders whose list changes; `changed` are the `fold.changes` of positions, if any.
+
+    The histories of positions and exchanges are up to date by then.
+    """
+    exchanges = _counting_exchanges(run)
+    deltas = _deltas_of_run(run, changed, exchanges)
+    if not deltas:
+        return HoldersChange()
+    step("share_holders")
+    # The country of one exchange may concern any number of clients.
+    broadcast_keys = run.broadcast_keys and not exchanges.changed
+    return _write_holders(run, reduce(DataFrame.union, deltas), broadcast_keys=broadcast_keys)
+
+
+def _counting_exchanges(run: HoldersRun) -> _CountingExchanges:
+    last, settings = run.last, run.settings
+    now = {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)}
+    return _CountingExchanges(
+        _in_country(settings, at_snapshot(last, t.EXCHANGES), last.country) if last else set(),
+        _in_country(settings, now, run.country),
+    )
+
+
+def _in_country(settings: Settings, at: dict[Table, Version], country: str) -> set[str]:
+    """Return the exchanges in that country, by their table at a version."""
+    sql = "SELECT key, country FROM exchanges WHERE is_open"
+    found = rows(settings, sql, at)
+    return {row["key"] for row in found if row["country"] == country}
+
+
+def _deltas_of_run(
+    run: HoldersRun, changed: DataFrame | None, exchanges: _CountingExchanges
+) -> list[DataFrame]:
+    before, now = exchanges.before, exchanges.now
+    deltas = [] if changed is None else [deltas_of_changes(changed, before, now)]
+    if exchanges.changed:
+        on_changed = F.col("exchange").isin(*exchanges.changed)
+        positions = run.tables.read(t.POSITIONS).where(on_changed)
+        if changed is not None:
+            positions = positions.join(changed, "key", "left_anti")
+        deltas.append(deltas_of_exchanges(positions, before, now))
+    return deltas
+
+
+def _write_holders(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) -> HoldersChange:
+    touched, table = per_client(deltas), t.SHARE_HOLDERS
+    if run.tables.is_empty(table):  # read back what was written rather than persist it
+        first = touched.withColumn("positions", sorted_ids(F.col("added")))
+        written = run.tables.write_first(
+            table, _as_holder_rows(run, first), coalesce=broadcast_keys
+        )
+        [held] = totals(run.tables.rows_of(written), "size(positions)")
+        return HoldersChange(written.non_null("client"), held)
+    touched = touched.persist(StorageLevel.MEMORY_AND_DISK)
+    known = known_holders(run, touched, few=broadcast_keys)
+    updated = updated_holders(touched, known, broadcast_keys=broadcast_keys)
+    updated = updated.persist(StorageLevel.MEMORY_AND_DISK)
+    holders, held = totals(
+        updated,
+        "cast(size(positions) > 0 as int) - cast(old_count > 0 as int)",
+        "size(positions) - old_count",
+    )
+    run.tables.append(table, _as_holder_rows(run, updated), coalesce=broadcast_keys)
+    return HoldersChange(holders, held)
+
+
+def _as_holder_rows(run: HoldersRun, holders: DataFrame) -> DataFrame:
+    """Return holders as rows of their table."""
+    shard = kafka_partitioning.partition_of(run.spark, F.col("client"), run.shards)
+    snapshot = F.lit(run.number).cast("bigint")
+    return holders.select("client", "positions", snapshot.alias("snapshot"), shard.alias("shard"))

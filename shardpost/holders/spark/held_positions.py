@@ -2,7 +2,8 @@
 
 And, without a JVM, only who holds and can be reached.
 
-This is all that other features may import from the holders.
+This is all that other features may import from the holders. The order of position ids is that of
+model/as_of.py, as Spark columns.
 """
 
 from collections.abc import Iterator
@@ -17,9 +18,23 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.sql import text_literal
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
 from shardpost.holders.model.view_tables import CLIENTS
-from shardpost.holders.spark.fold import order_of
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import read
+
+
+def order_of(position: Column) -> list[Column]:
+    """Return the columns to sort by, before the id itself: kind, length, digits.
+
+    All-digit ids come first, by number however long it is; the rest by code point.
+    """
+    is_number = position.rlike(r"\A[0-9]+\z")
+    digits = F.when(is_number, F.ltrim(position, F.lit("0"))).otherwise("")
+    return [
+        F.when(is_number, 0).otherwise(1).alias("kind"),
+        F.length(digits).alias("length"),
+        digits.alias("digits"),
+    ]
+
 
 # Fields of each element of `positions`.
 POSITION_FIELDS = ("position", "ticker", "amount", "exchange")

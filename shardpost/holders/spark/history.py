@@ -1,15 +1,12 @@
 """New records of an input, decoded and appended to its history; retries by their origin.
 
-The order of the records of a key (model/record_order.py) as a Spark column.
+Retries are found among all records of the retry topics. A retry says in its headers
+(dead_letters/model/letters.py) where its origin is. In the order of the key it has the coordinates
+of its origin, and the `seq` that the history has of it; its own coordinates are in the columns
+RETRY_NAMES. There are few retries: they are read into a frame of their own, apart from the records
+of the inputs.
 
-Retries of records of the inputs, found among all records of the retry topics.
-
-A retry says in its headers (dead_letters/model/letters.py) where its origin is. In the order of the
-key it has the coordinates of its origin, and the `seq` that the history has of it; its own
-coordinates are in the columns RETRY_NAMES. There are few retries: they are read into a frame of
-their own, apart from the records of the inputs.
-
-New records of an input, decoded and appended to its history.
+The order of the records of a key is that of model/record_order.py, as a Spark column.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -1,116 +1,38 @@
-"""The latest record of each key of an input, and what it changes.
+"""The latest record of each key of an input, what it changes, and closing what the input lost.
 
-What the last snapshot's tables have of the keys that a run is about.
+A reconciliation closes what was superseded, and nobody read by what. Of a topic that is only
+compacted, the last record of each key stays, but for old tombstones. So if the highest record of a
+key that was read, decodable or not, is not in the topic any more, then the key was deleted since,
+or has a record that is yet to be read. All that the topic has up to the ends of the run is in the
+history by now: so only what came after the ends is left to be looked at.
 
-Of a few keys that is read without Spark: to look for ten thousand keys in ten million rows takes
-DataFusion half a second, and Spark, whose code is not compiled yet in a short run, ten times that.
-
-The latest record of each key of an input: of its new records, and what they change.
+The key is closed in the place of that record, above all corrections of it, and below whatever comes
+later (model/record_order.py). An undecodable record that is still there keeps what its key had. A
+topic that was recreated has none of the records that were read before.
 """
 
+import logging
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta import query
-from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.layers import LayeredVersion, Version, layered
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.sql import text_literal
 from shardpost.delta.table import Table
 from shardpost.holders.model.fields import RecordKind
-from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
-from shardpost.holders.model.view_tables import SHARE_HOLDERS, InputTables
+from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, layout_of
+from shardpost.holders.model.unread import ranges_to_read
+from shardpost.holders.model.view_tables import InputTables
 from shardpost.holders.spark import fold
-from shardpost.holders.spark.compaction_run import CompactionRun, HoldersRun, totals
+from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, known_latest, totals
+from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import Appended
-from shardpost.spark import delta_files
-from shardpost.spark.delta_files import columns_of
-
-# Of the tables of latest records: by these it is judged what a new record changes.
-JUDGED_BY = ("key", "seq", "retry_offset", "is_open", "client", "exchange")
-# So many clients are listed in one query, and so much of what is known of them is held in memory
-# here; of more, Spark reads it.
-MAX_LISTED = 20_000
-MAX_BYTES = 64 << 20
-
-
-def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> DataFrame:
-    """Return what is known of the keys of `latest`, one row each: columns of JUDGED_BY.
-
-    All of `latest` is in the history as records of this run.
-    """
-    table, history = tables.latest, tables.history
-    columns = [name for name in columns_of(table) if name in JUDGED_BY]
-    if run.last is None:
-        return delta_files.read_files(run.spark, table, ()).select(*columns)
-    at, there = _version_at(run.last, table), run.last.located(table)
-    if not run.broadcast_keys:
-        found = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
-        return found.select(*columns)
-    keys = (
-        f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
-        f" AND r.kind <> {text_literal(RecordKind.REJECTED)}"
-    )
-    versions: dict[Table, Version] = {
-        run.tables.located(history): run.tables.versions[history.name],
-        there: replace(at, keys=keys),
-    }
-    sql = f"SELECT {', '.join(columns)} FROM {table.name}"  # noqa: S608 - names of ours
-    return frame_of(run, table, query.query(run.settings, sql, versions))
-
-
-def known_holders(run: HoldersRun, touched: DataFrame, *, few: bool) -> DataFrame:
-    """Return (client, positions) that are known of the touched clients.
-
-    `touched` has each once, in its column `client`; with `few` they are counted.
-    """
-    clients, columns = touched.select("client"), ("client", "positions")
-    if run.last is None:
-        return delta_files.read_files(run.spark, SHARE_HOLDERS, ()).select(*columns)
-    at = _version_at(run.last, SHARE_HOLDERS)
-    if few and (found := _listed_holders(run, at, clients)) is not None:
-        return frame_of(run, SHARE_HOLDERS, found)
-    there = run.last.located(SHARE_HOLDERS)
-    known = delta_files.read_keys(run.spark, run.settings, there, at, clients)
-    return known.select(*columns)
-
-
-def _listed_holders(run: HoldersRun, at: LayeredVersion, clients: DataFrame) -> pa.Table | None:
-    """Return (client, positions) of clients; None if they are too many, or have too much."""
-    listed = [row["client"] for row in clients.limit(MAX_LISTED + 1).collect()]
-    if len(listed) > MAX_LISTED:
-        return None
-    none: pa.Table = arrow_schema(SHARE_HOLDERS).empty_table().select(["client", "positions"])
-    if not listed:
-        return none
-    values = ", ".join(f"({text_literal(client)})" for client in listed)
-    keys = f"SELECT v.column1 AS client FROM (VALUES {values}) v"  # noqa: S608 - literals
-    batches, size = [], 0
-    sql = "SELECT client, positions FROM share_holders"
-    there = run.tables.located(SHARE_HOLDERS)
-    for batch in query.stream(run.settings, sql, {there: replace(at, keys=keys)}):
-        size += batch.nbytes
-        if size > MAX_BYTES:
-            return None
-        batches.append(batch)
-    return pa.Table.from_batches(batches) if batches else none
-
-
-def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
-    """Return the version of a table in a form that keys can be given to."""
-    return layered(table, last.tables, last.folded_up_to(table.name))
-
-
-def frame_of(run: HoldersRun, table: Table, found: pa.Table) -> DataFrame:
-    """Return rows as a frame; DataFusion's types of texts and lists are others than Spark's."""
-    schema = arrow_schema(table)
-    fields = pa.schema([schema.field(name) for name in found.column_names])
-    return run.spark.createDataFrame(found.cast(fields))
-
+from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import Coordinates
+from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.printable import one_line
+from shardpost.spark.delta_files import columns_of, read_files
+from shardpost.steps import step
 
 # Up to so many new records of a topic, the coordinates of the latest ones are broadcast: some 30
 # bytes each, in the driver's memory too.
@@ -195,3 +117,132 @@ def closed_latest(
 def _changes(rows: DataFrame) -> Changes:
     opened, retries = totals(rows, _OPENED, _RETRIES)
     return Changes(rows, opened, retries)
+
+
+log = logging.getLogger(__name__)
+
+# So many are named one by one; the table rejected_records has all.
+MAX_NAMED = 1000
+
+
+def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
+    """Log up to MAX_NAMED records that are not in the topic any more, and the number of all.
+
+    `closing` are the rows of a history that close their keys.
+    """
+    some = closing.select("partition", "offset", "key").orderBy("partition", "offset")
+    for partition, offset, key in some.limit(MAX_NAMED).collect():
+        at = Coordinates(topic, partition, offset)
+        log.warning("%s: not in the topic any more: key %s is closed", at, one_line(key))
+    log.warning("%s: %d keys closed, whose records are not in the topic any more", topic, count)
+
+
+_RECORD = ("key", "partition", "offset", "timestamp", "seq")
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The changes of a run that closed keys, and how many these are."""
+
+    changes: Changes
+    count: int
+
+
+def close_superseded(
+    run: CompactionRun, source: InputTopic, changes: Changes | None
+) -> Closed | None:
+    """Close the keys of an input whose highest record is gone; None if there is none.
+
+    `changes` are those of the run's other records.
+    """
+    step(f"{source.name} reconciliation")
+    lowest = layout_of(run.generation(source)).base
+    gone = without(_highest(run, source), _visible(run, source), lowest)
+    gone = gone.persist(StorageLevel.MEMORY_AND_DISK)
+    if gone.count() and (newer := _after(run, source)):  # asked for when all else was read
+        gone = gone.join(_keys(run, source, newer), "key", "left_anti")
+    step(f"{source.name} closing")
+    history, latest = source.tables.history, source.tables.latest
+    written = run.tables.append(history, _closing(run, source, gone), coalesce=True)
+    if not written.rows:
+        return None
+    closing = run.tables.rows_of(written)
+    report_reconciled(source.topic, written.rows, closing)
+    closed = fold.as_rows(closing, columns_of(latest))
+    return Closed(closed_latest(run, source.tables, changes, closed), written.rows)
+
+
+def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:
+    """Return the highest record that was read of each key that is open, or may be opened.
+
+    Columns: _RECORD. `latest` and `history` are the tables of an input. A key may be opened by a
+    correction of an undecodable record above what is known of it, or of the one that a correction
+    is in the place of.
+    """
+    can_open = F.col("is_open") | F.col("retry_offset").isNotNull()
+    known = latest.select(*_RECORD, can_open.alias("can_open"), F.lit(True).alias("is_known"))
+    is_original = F.col("retry_offset").isNull() & (F.col("key") != "")
+    undecodable = history.where(is_original & (F.col("kind") == RecordKind.REJECTED.value))
+    rejected = undecodable.select(
+        *_RECORD, F.lit(True).alias("can_open"), F.lit(False).alias("is_known")
+    )
+    both = known.unionByName(rejected)
+    highest = F.max_by(F.struct(*both.columns), F.struct("seq", "is_known")).alias("highest")
+    found = both.groupBy("key").agg(highest).select("highest.*")
+    return found.where("can_open").select(*_RECORD)
+
+
+def without(highest: DataFrame, visible: DataFrame, lowest: int) -> DataFrame:
+    """Return the rows of `highest` that are not visible: (key, partition, offset).
+
+    `lowest` is the lowest seq of a record that can be.
+    """
+    is_same = highest["seq"] >= F.lit(lowest).cast("bigint")
+    for name in ("key", "partition", "offset"):
+        is_same &= highest[name] == visible[name]
+    return highest.join(visible, is_same, "left_anti")
+
+
+def _highest(run: CompactionRun, source: InputTopic) -> DataFrame:
+    tables = source.tables
+    return highest_read(run.tables.read(tables.latest), run.tables.read(tables.history))
+
+
+def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
+    ranges = run.unread.visible_of_topic(source.topic)
+    if not ranges:
+        return _empty(run, source.tables.history).select("key", "partition", "offset")
+    found = run.records_of(ranges)
+    return found.select(F.col("key").cast("string").alias("key"), "partition", "offset")
+
+
+def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
+    """Return what came to the topic after the ends of the run, in new partitions too."""
+    counts = offsets.partition_counts(run.settings, [source.topic])
+    found = offsets.watermarks(run.settings, counts, committed=True)
+    return ranges_to_read(run.unread.ends, found)
+
+
+def _keys(run: CompactionRun, source: InputTopic, ranges: list[OffsetRange]) -> DataFrame:
+    """Return the keys of decodable records: an undecodable one says nothing of its key."""
+    found = decoded(run.records_of(ranges), source.tables.fields)
+    return found.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
+
+
+def _closing(run: CompactionRun, source: InputTopic, gone: DataFrame) -> DataFrame:
+    """Return the rows of the history that close those keys."""
+    reconciliation = run.unread.reconciliation
+    assert reconciliation is not None  # noqa: S101 - else nothing is closed
+    closes_at = F.lit(reconciliation.closes_at[source.topic])
+    rows = gone.withColumns(
+        {
+            "timestamp": F.greatest("timestamp", closes_at),
+            "kind": F.lit(RecordKind.RECONCILED.value),
+            "snapshot": F.lit(run.number).cast("bigint"),
+        }
+    )
+    return _empty(run, source.tables.history).unionByName(rows, allowMissingColumns=True)
+
+
+def _empty(run: CompactionRun, table: Table) -> DataFrame:
+    return read_files(run.spark, table, ())

@@ -1,22 +1,27 @@
 """The tables under one commit point, as one run writes them.
 
-Each write is for exactly one version, and fails if another run has written that one.
+Each write is for exactly one version, and fails if another run has written that one. Layers that
+have become large are folded into the files of their tables.
 """
 
 import itertools
+import logging
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.layers import Version, layered
+from shardpost.delta.layers import LayeredVersion, Version, layered
+from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.view_tables import VIEW
+from shardpost.holders.model.view_tables import VIEW, FoldingRule
 from shardpost.holders.table_commits import restore_table
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
+from shardpost.steps import step
 
 LAYERED = tuple(table for table in VIEW if table.layer)
 
@@ -169,3 +174,77 @@ class TableWriter:
         for other in LAYERED:
             if other.layer and other.layer.source == table:
                 self._folded[other.name] = min(self._folded[other.name], self._before)
+
+
+class HoldersRun(Protocol):
+    """A run after the snapshot `last`, None of empty tables; it makes that of `number`.
+
+    `country` is whose stock counts from this run on, `shards` are the partitions of
+    `share-holders`; with `broadcast_keys` it is about a few keys.
+    """
+
+    @property
+    def settings(self) -> Settings: ...  # noqa: D102 - above
+
+    @property
+    def spark(self) -> SparkSession: ...  # noqa: D102
+
+    @property
+    def tables(self) -> TableWriter: ...  # noqa: D102
+
+    @property
+    def last(self) -> Snapshot | None: ...  # noqa: D102
+
+    @property
+    def number(self) -> int: ...  # noqa: D102
+
+    @property
+    def country(self) -> str: ...  # noqa: D102
+
+    @property
+    def shards(self) -> int: ...  # noqa: D102
+
+    @property
+    def broadcast_keys(self) -> bool: ...  # noqa: D102
+
+
+log = logging.getLogger(__name__)
+
+
+def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
+    """Rewrite the tables whose layer is due to be folded in, as this run sees them.
+
+    Of all tables, or of those with a name in `own`.
+    """
+    rule = _folding_rule(run.settings)
+    for table in LAYERED:
+        if own is not None and table.name not in own:
+            continue
+        version = run.tables.at(table)
+        if not isinstance(version, LayeredVersion):
+            continue
+        records, stored = _sizes(run.settings, run.tables.located(table), version)
+        runs = run.number - version.folded
+        if rule.is_due(records=records, rows=stored, runs=runs):
+            step(f"{table.name} fold")
+            said = (table.name, records, runs, stored)
+            log.info("%s: folding %d records of %d runs into %d rows", *said)
+            run.tables.fold(table)
+
+
+def _sizes(settings: Settings, table: Table, version: LayeredVersion) -> tuple[int, int]:
+    """Return how many records the layer has, and how many rows the files."""
+    source = table.layer_source
+    records = _count(settings, source, version.source, f"snapshot > {version.folded}")
+    if source == table:
+        return records, _count(settings, table, version.version, f"snapshot <= {version.folded}")
+    return records, _count(settings, table, version.version, "true")
+
+
+def _count(settings: Settings, table: Table, version: int, condition: str) -> int:
+    sql = f"SELECT COUNT(*) AS n FROM {table.name} WHERE {condition}"  # noqa: S608 - ours
+    return int(rows(settings, sql, {table: version})[0]["n"])
+
+
+def _folding_rule(settings: Settings) -> FoldingRule:
+    return FoldingRule(settings.fold_share, settings.fold_records, settings.fold_runs)

@@ -1,17 +1,16 @@
-"""One input brought up to date, and the keys of which a good record may be lost.
+"""One input brought up to date: its history, then its table of latest records.
 
-One input brought up to date: its history, then its table of latest records.
-
-Keys of which a good record may be lost, since an undecodable one came behind it.
-
-Kafka's cleaner deletes any record that a later one of its key supersedes, as soon as both are older
-than min.compaction.lag.ms. It does not look at values: a tombstone is gone long before
-delete.retention.ms if an undecodable record came behind it. Nothing but a hole shows that.
+Records that changed nothing are reported in the log by their coordinates. So are uncertain keys: of
+them a good record may be lost, since an undecodable one came behind it. Kafka's cleaner deletes any
+record that a later one of its key supersedes, as soon as both are older than min.compaction.lag.ms.
+It does not look at values: a tombstone is gone long before delete.retention.ms if an undecodable
+record came behind it. Nothing but a hole shows that.
 
 A key is uncertain if all its new records are undecodable, one of them has a hole below it, and the
 cleaner may have been there. It has not if a record stands below that is superseded below, too.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,6 +23,7 @@ from pyspark.storagelevel import StorageLevel
 from shardpost.holders.model import view_tables
 from shardpost.holders.model.compacted_topics import LastLook, UncertainKeys
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.history import (
     Appended,
@@ -32,21 +32,72 @@ from shardpost.holders.spark.history import (
     append_originals,
 )
 from shardpost.holders.spark.latest import (
+    MAX_NAMED,
     Changes,
     changed_latest,
+    close_superseded,
     latest_of_originals,
     latest_with_corrections,
 )
-from shardpost.holders.spark.reconciliation import close_superseded
-from shardpost.holders.spark.rejected_records import (
-    MAX_NAMED,
-    rejected_of,
-    report_rejected,
-    report_without_effect,
-)
 from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.offset_ranges import OffsetRange, total_size
+from shardpost.printable import one_line
 from shardpost.steps import step
+
+log = logging.getLogger(__name__)
+
+
+def rejected_of(history: DataFrame, topic: str) -> DataFrame:
+    """Return the undecodable records among rows of a topic's history, as rows of their table."""
+    columns = ("timestamp", "value", "headers", "reason", "snapshot")
+    return history.where(F.col("kind") == RecordKind.REJECTED.value).select(
+        F.coalesce("retry_topic", F.lit(topic)).alias("topic"),
+        F.coalesce("retry_partition", "partition").alias("partition"),
+        F.coalesce("retry_offset", "offset").alias("offset"),
+        *(F.col("raw_key").alias("key"), *columns),
+    )
+
+
+def report_rejected(topic: str, count: int, rejected: DataFrame) -> None:
+    """Log up to MAX_NAMED rejected records with their reasons, and the number of all."""
+    some = rejected.select("topic", "partition", "offset", "reason")
+    for *found, reason in some.orderBy("topic", "partition", "offset").limit(MAX_NAMED).collect():
+        log.warning("%s: %s", Coordinates(*found), one_line(reason))
+    unnamed = f", {count - MAX_NAMED} of them not named here" if count > MAX_NAMED else ""
+    log.warning(
+        "%s: %d records rejected%s; they are kept whole in the table rejected_records",
+        *(topic, count, unnamed),
+    )
+
+
+def report_without_effect(topic: str, count: int, retried: DataFrame, changed: DataFrame) -> None:
+    """Log up to MAX_NAMED decodable retries that are not the latest of their key, and the number.
+
+    `retried` are rows of a history; `changed` are `fold.changes`.
+    """
+    same = ["key", "partition", "offset", "retry_offset"]
+    applied = changed.where(F.col("retry_offset").isNotNull()).select(*same)
+    decodable = retried.where(F.col("kind") != RecordKind.REJECTED.value)
+    others = decodable.join(F.broadcast(applied), same, "left_anti")
+    named = others.select(*RETRY_NAMES, "partition", "offset").orderBy(*RETRY_NAMES)
+    for *retry, partition, offset in named.limit(MAX_NAMED).collect():
+        origin = Coordinates(topic, partition, offset)
+        log.warning("%s: corrects %s without effect", Coordinates(*retry), origin)
+    log.warning("%s: %d corrections without effect: a later record counts", topic, count)
+
+
+def report_uncertain(topic: str, found: UncertainKeys) -> None:
+    """Log up to MAX_NAMED keys whose good records may be lost, and the number of all."""
+    for key in found.keys:
+        log.warning(
+            "%s: key %s is left as it is: good records of it may be lost", topic, one_line(key)
+        )
+    log.warning(
+        "%s: %d keys may have lost good records, behind which undecodable ones came; write new"
+        " records of them where they are wrong",
+        *(topic, found.count),
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""What two sets of tables differ in, at the same offsets.
+"""What two sets of tables differ in, at the same offsets, and what a person is asked before a swap.
+
+What two sets of tables differ in, at the same offsets.
 
 What a person is asked before rebuilt tables are swapped, in Markdown.
 """

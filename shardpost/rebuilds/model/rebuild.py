@@ -1,4 +1,6 @@
-"""The table of rebuilds.
+"""A rebuild: tables computed anew beside those in use, until they are swapped or dropped.
+
+The table of rebuilds.
 
 A rebuild: tables computed anew beside those in use, until they are swapped or dropped.
 """

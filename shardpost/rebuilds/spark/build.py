@@ -28,19 +28,21 @@ from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.holders.spark.latest import MAX_BROADCAST_COORDINATES
-from shardpost.holders.spark.rejected_records import rejected_of
 from shardpost.holders.spark.table_writer import TableWriter
+from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
-from shardpost.rebuilds.spark.beside import Unit, file_groups, writer_beside
 from shardpost.rebuilds.spark.histories import (
     KafkaHistories,
+    Unit,
     decoded_again,
+    file_groups,
     held_now,
     is_decoded_alike,
     not_held,
 )
+from shardpost.rebuilds.spark.top_up import writer_beside
 from shardpost.settings import Settings
 from shardpost.spark import client_source, kafka_partitioning, kafka_source, session
 from shardpost.spark.delta_files import columns_of, paths, read_files

@@ -1,13 +1,14 @@
 """The histories of a rebuild: decoded again from the raw records, or read from Kafka.
 
-Records whose contact was erased: the topics may still have it, tables made of them may not.
+From Kafka they are read up to the ends of the pinned snapshot. Records whose contact was erased may
+still be in the topics; tables made of them may not have it.
 
-Rows of a history, decoded again from the raw records that they have.
-
-Histories of a rebuild that are read from Kafka, up to the ends of its pinned snapshot.
+The units of work are each done as a whole, in an order that never changes. What one has made is
+committed with the row of the rebuild: so a run that goes on after another one was killed skips the
+units that are done.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import and_
@@ -15,6 +16,7 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardpost.delta import table_log
 from shardpost.delta.erased_rows import ERASED
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
@@ -29,11 +31,37 @@ from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.kafka import offsets
 from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, total_size
 from shardpost.kafka.topic_ids import require_same_topics, topic_ids
-from shardpost.rebuilds.spark.beside import RECORDS_AT_ONCE, Unit
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 from shardpost.spark.delta_files import columns_of
 from shardpost.spark.kafka_source import ReadRanges
+
+# A unit has about so many records: some ten seconds of work.
+RECORDS_AT_ONCE = 2_000_000
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What it is called in the log, how many records it has, and what does it."""
+
+    name: str
+    records: int
+    work: Callable[[], None]
+
+
+def file_groups(settings: Settings, table: Table, version: int) -> Iterator[tuple[list[str], int]]:
+    """Yield (paths, records) of groups of a version's files, always the same ones."""
+    paths: list[str] = []
+    records = 0
+    for path, count in sorted(table_log.rows(settings, table, version).items()):
+        paths.append(path)
+        records += count
+        if records >= RECORDS_AT_ONCE:
+            yield paths, records
+            paths, records = [], 0
+    if paths:
+        yield paths, records
+
 
 _PLACE = ("partition", "offset")
 

@@ -3,18 +3,18 @@
 New records are decoded as those of a rebuild are, by the code that runs. What they change follows
 from the same expression of "positions now" that every reader has, before and after.
 
-A compaction beside a rebuild: the country stays, and new tables are topped up afterwards.
+So it is after each compaction beside a rebuild, during which the country stays as it is.
 """
 
 import logging
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -27,24 +27,83 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
+from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.spark.compaction import compact
-from shardpost.holders.spark.compaction_run import totals
+from shardpost.holders.spark.compaction_run import frame_of, totals
 from shardpost.holders.spark.decoder_id import decoder_with
-from shardpost.holders.spark.holder_updates import fold_layers, update_holders
-from shardpost.holders.spark.latest import frame_of
-from shardpost.holders.spark.rejected_records import rejected_of
+from shardpost.holders.spark.fold import update_holders
+from shardpost.holders.spark.table_writer import LAYERED, TableWriter, fold_layers
+from shardpost.holders.spark.topic_update import rejected_of
+from shardpost.holders.table_commits import restore_table
 from shardpost.locks import LockedError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import SparkWork, topped_up
-from shardpost.rebuilds.spark.beside import BesideRun, writer_beside
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, session
 from shardpost.spark.job_spec import JobResult
 from shardpost.steps import step
+
+
+@dataclass(frozen=True)
+class BesideRun:
+    """A run that brings the tables `last`, beside those in use, to where `at` has the latter.
+
+    Its own tables are written; all others it shares with those in use.
+    """
+
+    settings: Settings
+    tables: TableWriter
+    last: Snapshot | None
+    at: Snapshot
+    country: str
+    broadcast_keys: bool
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.tables.spark
+
+    @property
+    def number(self) -> int:
+        """The number of the snapshot that has the same records."""
+        return self.at.number
+
+    @property
+    def shards(self) -> int:
+        """The partitions of `share-holders`."""
+        return self.at.shards
+
+
+def writer_beside(
+    spark: SparkSession,
+    settings: Settings,
+    last: Snapshot,
+    at: Snapshot,
+    own: Collection[str],
+    run: str,
+) -> TableWriter:
+    """Return a writer of the tables `own` as `last` has them, for where the snapshot `at` is.
+
+    What an interrupted run left of them is undone. The others are as `at` has them.
+    """
+    versions = {
+        table.name: restore_table(settings, table, last)
+        if table.name in own
+        else at.tables[table.name]
+        for table in VIEW
+    }
+    writer = TableWriter(spark, settings, versions, last, run, number=at.number)
+    for table in VIEW:
+        if table.name not in own:
+            moved = at.tables[table.name] != last.tables.get(table.name)
+            folded = at.folded_up_to(table.name) if table in LAYERED else None
+            writer.share(table, folded, moved=moved)
+    return writer
+
 
 # Up to so many new records, their keys are looked up without Spark.
 MAX_LISTED_RECORDS = 200_000

@@ -1,0 +1,265 @@
+"""The topic `share-holders`: the records made for it, and what its partitions hold.
+
+A record is a client's list, its length where it is too large, or null.
+
+Records are missing, or are others, where the tables were restored from a copy; where Kafka deleted
+some, by `cleanup.policy=delete` or by hand; where it lost the end of a partition; and where another
+program wrote to it. Then all holders of the partition are published again.
+
+What Kafka notes of snapshots (those that were published, and whose letters were sent) is compared
+with the run that made the snapshot: so its row has to stay.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from shardpost.delta.query import at_snapshot, path_of, stream
+from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.holders import rejected_letters
+from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
+from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.kafka import clients, offsets
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import Outgoing, batch_bytes
+from shardpost.printable import one_line
+from shardpost.settings import Settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+log = logging.getLogger(__name__)
+
+# Of one query at a time, however long their lists are: a list may have a million ids.
+ROWS_AT_ONCE = 8
+IDS_AT_ONCE = 50_000
+MAX_NAMED = 1_000
+NAMED_CHARACTERS = 200
+
+
+class HolderRecords:
+    """The records of the holders of one partition that changed after a snapshot.
+
+    Where a list would make a record larger than `largest` (the bytes of its batch), the record has
+    `"Positions":null` and `"Count"`; where not even that fits, for the client's id, there is none.
+    Both are named in the log, and counted in `too_large`. The size is that of the uncompressed
+    record, so that the same list is published the same way whoever compresses it.
+    """
+
+    def __init__(
+        self, settings: Settings, snapshot: Snapshot, partition: TopicPartition, largest: int
+    ) -> None:
+        self._settings, self._snapshot = settings, snapshot
+        self._partition, self._largest = partition, largest
+        self.count = self.too_large = 0
+
+    def since(self, number: int, there: set[bytes]) -> Iterator[Outgoing]:
+        """Yield a record for each holder that changed after the snapshot of that number.
+
+        Then a tombstone for each key of `there` of which the table has no row, where that number
+        is 0 and so all rows were seen; keys that have one are taken out of the set.
+        """
+        for client, ids in self._changed(number):
+            there.discard(client.encode())
+            record = self._whole(client, ids) or self._count_only(client, len(ids))
+            if record is not None:
+                self.count += 1
+                yield record
+        yield from self._tombstones(there)
+
+    def _tombstones(self, keys: set[bytes]) -> Iterator[Outgoing]:
+        for key in sorted(keys):
+            record = self._fitting(key, None)
+            if record is None:  # its limit was lowered since
+                log.warning("%s: a key of %d bytes stays: too large", self._partition, len(key))
+            else:
+                self.count += 1
+                yield record
+
+    def _changed(self, number: int) -> Iterator[tuple[str, pa.Array]]:
+        sql = (
+            "SELECT client, positions FROM share_holders"  # noqa: S608 - numbers
+            f" WHERE shard = {self._partition.partition} AND snapshot > {number}"
+        )
+        at = at_snapshot(self._snapshot, SHARE_HOLDERS)
+        for batch in stream(self._settings, sql, at, rows_at_once=ROWS_AT_ONCE):
+            yield from _rows(batch)
+
+    def _whole(self, client: str, ids: pa.Array) -> Outgoing | None:
+        """Return the record with the whole list; None if it is too large."""
+        if not len(ids):
+            return self._fitting(client.encode(), None)
+        start = f'{{"Client":{_json(client)},"Positions":['.encode()
+        parts, size = [], len(start)
+        for first in range(0, len(ids), IDS_AT_ONCE):
+            part = _json(ids[first : first + IDS_AT_ONCE].to_pylist())[1:-1].encode()
+            size += len(part)
+            if size > self._largest:
+                return None
+            parts.append(part)
+        return self._fitting(client.encode(), start + b",".join(parts) + b"]}")
+
+    def _count_only(self, client: str, count: int) -> Outgoing | None:
+        """Return the record with the length of the list; None if not even that fits."""
+        form = _json({"Client": client, "Positions": None, "Count": count})
+        record = self._fitting(client.encode(), form.encode())
+        self.too_large += 1
+        if self.too_large <= MAX_NAMED:
+            self._log(client, count, "only its Count is published" if record else "not published")
+        return record
+
+    def _fitting(self, key: bytes, value: bytes | None) -> Outgoing | None:
+        """Return the record; None if it is too large."""
+        topic, partition = self._partition
+        record = Outgoing(topic, key, value, [], partition)
+        return record if batch_bytes(record) <= self._largest else None
+
+    def _log(self, client: str, count: int, done: str) -> None:
+        name = client if len(client) <= NAMED_CHARACTERS else f"{client[:NAMED_CHARACTERS]}…"
+        log.warning(
+            "%s: client %s: its list of %d positions is too large for a record of %d bytes: %s",
+            *(self._partition, one_line(name), count, self._largest, done),
+        )
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
+    """Yield each client and its ids, not in Python yet."""
+    lists = batch["positions"]
+    ids = lists.values
+    for client, (start, end) in zip(
+        batch["client"].to_pylist(), pairwise(lists.offsets.to_pylist()), strict=True
+    ):
+        yield client, ids[start:end]
+
+
+def _json(form: object) -> str:
+    return json.dumps(form, ensure_ascii=False, separators=(",", ":"))
+
+
+PUBLISH_GROUP = "shardpost-publish"
+
+
+@dataclass(frozen=True)
+class PublishedPartition:
+    """A partition, what was published to it, and why that is not what it holds; None if it is."""
+
+    partition: TopicPartition
+    published: Published
+    now: Watermarks
+    wrong: str | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no record in it."""
+        return self.now.low >= self.now.high
+
+    def since(self, largest: int) -> int:
+        """Return the number of the snapshot whose later changes are to be published; 0: all."""
+        return 0 if self.wrong else self.published.since(largest)
+
+    def has_all_to_come(self, largest: int) -> bool:
+        """Tell whether all is to be published to it, and it has records already.
+
+        They may be of clients that the tables do not have.
+        """
+        return not self.since(largest) and not self.is_empty
+
+
+def published_partitions(
+    settings: Settings, topic: str, runs: Mapping[int, str]
+) -> list[PublishedPartition]:
+    """Return the partitions of the topic; {number: run} are the snapshots of the tables."""
+    count = offsets.partition_counts(settings, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
+        committed = offsets.committed_metadata(settings, reader, partitions)
+    # After that: what is published meanwhile is taken for that of others, and looked at again.
+    now = offsets.watermarks(settings, {topic: count}, committed=False)[topic]
+    return [
+        _inspected(settings, one, Published.of(committed[one]), now[one.partition], runs)
+        for one in partitions
+    ]
+
+
+def published_partition(
+    settings: Settings, reader: "Consumer", partition: TopicPartition, runs: Mapping[int, str]
+) -> PublishedPartition:
+    """Return one partition, as the consumer's group has it; older writers have to be fenced."""
+    committed = offsets.committed_metadata(settings, reader, [partition])[partition]
+    now = offsets.watermarks_of(settings, partition, committed=False)
+    return _inspected(settings, partition, Published.of(committed), now, runs)
+
+
+def _inspected(
+    settings: Settings,
+    partition: TopicPartition,
+    published: Published,
+    now: tuple[int, int],
+    runs: Mapping[int, str],
+) -> PublishedPartition:
+    marks = Watermarks(*now)
+    wrong = published.what_is_wrong(runs, marks)
+    wrong = wrong or _written_by_others(settings, partition, published, marks)
+    return PublishedPartition(partition, published, marks, wrong)
+
+
+def _written_by_others(
+    settings: Settings, partition: TopicPartition, published: Published, now: Watermarks
+) -> str | None:
+    """Return that there is a committed record after what was published; None if there is not.
+
+    Aborted transactions are no records; most often there is nothing at all, and nothing is read.
+    """
+    if not published.at.number or published.end is None or now.high <= published.end:
+        return None
+    first = next(read_to_end(settings, partition, start=published.end, committed=True), None)
+    if first is None:
+        return None
+    return f"another program has written to it (the record at offset {first.offset()})"
+
+
+def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes]:
+    """Return the keys of a partition whose last committed record is no tombstone.
+
+    The whole partition is read; in memory are only the keys.
+    """
+    found: set[bytes] = set()
+    for message in read_to_end(settings, partition, committed=True):
+        key = message.key()
+        if key is not None:
+            (found.discard if message.value() is None else found.add)(key)
+    return found
+
+
+def noted_snapshots(settings: Settings) -> set[int]:
+    """Return their numbers; ShardpostError if Kafka does not answer."""
+    runs = (*_noted_as_published(settings), *_noted_by_letters(settings))
+    return {run.number for run in runs if run is not None and run.number}
+
+
+def _noted_as_published(settings: Settings) -> list[SnapshotRun | None]:
+    topic = settings.topic("share-holders")
+    count = offsets.partition_counts(settings, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
+        committed = offsets.committed_metadata(settings, reader, partitions)
+    found = [Published.of(committed[one]) for one in partitions]
+    return [run for one in found for run in (one.at, one.partly)]
+
+
+def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
+    tables = str(DeltaTable(path_of(settings, SNAPSHOTS)).metadata().id)
+    group = rejected_letters.group_of(tables)
+    place = TopicPartition(settings.topic("dead-letters"), 0)
+    with closing(clients.consumer(settings, group)) as reader:
+        found = offsets.committed_with_metadata(settings, reader, place)
+    return [] if found is None else [rejected_letters.sent_of(found)]
