@@ -2,7 +2,6 @@
 
 import errno
 import importlib
-import keyword
 import sys
 import traceback
 from contextlib import suppress
@@ -20,31 +19,32 @@ from shardpost.printable import harmless
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
-# Modules of shardpost.commands, each with its `command`; imported only when it is called.
-COMMANDS = (
-    "up",
-    "down",
-    "status",
-    "doctor",
-    "demo",
-    "topics",
-    "compact",
-    "import",
-    "holders",
-    "explain",
-    "snapshots",
-    "tables",
-    "rebuild",
-    "email",
-    "emails",
-    "erase",
-    "letters",
-    "runs",
-    "lag",
-    "alerts",
-    "metrics",
-    "airflow",
-)
+# {command: its module of shardpost.commands}, in the order of `--help`. A module is imported
+# only when one of its commands is called; the command `up` is its `up_command`.
+COMMANDS = {
+    "up": "stack",
+    "down": "stack",
+    "status": "stack",
+    "doctor": "monitoring",
+    "demo": "stack",
+    "topics": "topics",
+    "compact": "positions",
+    "import": "positions",
+    "holders": "holders",
+    "explain": "holders",
+    "snapshots": "holders",
+    "tables": "tables",
+    "rebuild": "rebuild",
+    "email": "email",
+    "emails": "emails",
+    "erase": "tables",
+    "letters": "letters",
+    "runs": "runs",
+    "lag": "lag",
+    "alerts": "monitoring",
+    "metrics": "monitoring",
+    "airflow": "stack",
+}
 
 
 class Commands(click.Group):
@@ -75,14 +75,9 @@ class Commands(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"shardpost.commands.{_module(cmd_name)}")
-        found: click.Command = module.command
+        module = importlib.import_module(f"shardpost.commands.{COMMANDS[cmd_name]}")
+        found: click.Command = getattr(module, f"{cmd_name}_command")
         return found
-
-
-def _module(command: str) -> str:
-    """Return the name of a command's module, which cannot be one of Python's own words."""
-    return f"{command}_positions" if keyword.iskeyword(command) else command
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

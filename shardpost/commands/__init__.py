@@ -1,1 +1,1 @@
-"""One file per command of the command line."""
+"""The commands of the command line, a file for each group."""

@@ -1,7 +1,10 @@
-"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it."""
+"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it.
+
+Its counts are printed by `shardpost emails` as well.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,11 +12,56 @@ from typing import Any
 
 import click
 
-from shardpost.commands.options import AS_JSON
-from shardpost.commands.week_counts import print_counts
+from shardpost.commands.console import AS_JSON
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.printable import one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
+
+
+def print_counts(document: dict[str, Any], *, as_json: bool) -> None:
+    """Print the counts of weekly_email/model/week_report.py's form, as JSON or as a table."""
+    click.echo(json.dumps(document) if as_json else counts_text(document))
+
+
+def counts_text(document: Mapping[str, Any]) -> str:
+    """Return the counts per shard, their sum, and what a person should know of them."""
+    from shardpost.commands.console import text_table
+    from shardpost.weekly_email.model.week_report import COLUMNS
+
+    shards = document["shards"]
+    total = ["all", *(sum(shard[name] for shard in shards) for name in COLUMNS[1:])]
+    rows = [*([shard[name] for name in COLUMNS] for shard in shards), total]
+    table = text_table(COLUMNS, [[str(cell) for cell in row] for row in rows])
+    return "\n".join([table, *_remarks(document)])
+
+
+def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
+    from shardpost.weekly_email.model.week_report import failed_line
+
+    week = document["week"]
+    if failed := failed_line(week, [document]):
+        yield failed
+    if waiting := document.get("without_contact"):
+        yield (
+            f"open: {waiting} without a usable contact, which may come before the week is frozen:"
+            f" `shardpost emails --week {week} --state open` lists them"
+        )
+    if closed := document.get("closed"):
+        yield closed
+    if erased := document.get("audience_erased"):
+        yield (
+            f"the audience of {week}, {erased['clients']} clients, was erased on"
+            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who of them was open is not known any"
+            " more, and nobody can be mailed of that week"
+        )
+    if unknown := document["unknown"]:
+        yield (
+            f"delivery unknown: {', '.join(map(one_line, unknown))}\n"
+            "check the mail server's log, and say what it says by `shardpost emails resolve`;"
+            " `shardpost email --on-unknown resend` sends them again, at most once, with the same"
+            " Message-ID"
+        )
 
 
 @dataclass(frozen=True)
@@ -48,7 +96,7 @@ class EmailOptions:
     help="What to do about unknown deliveries; default: SHARDPOST_ON_UNKNOWN.",
 )
 @AS_JSON
-def command(**given: Any) -> int:
+def email_command(**given: Any) -> int:
     """Send the weekly e-mail of one ISO week: to each client once, whatever happened before.
 
     It is of the newest snapshot and does not compact. Exit code 3: done, and for some clients the
@@ -109,12 +157,12 @@ def _dry_run(arguments: list[str], *, as_json: bool) -> int:
         code, result = submit(load(), WEEKLY_EMAIL, [*arguments, "--recipients", str(lists)])
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return _exit_code(code) or COULD_NOT
-        for text in (_document if as_json else text_lines)(result, lists):
+        for text in (_dry_run_document if as_json else text_lines)(result, lists):
             click.echo(text, nl=False)
     return code
 
 
-def _document(result: dict[str, Any], folder: Path) -> Iterator[str]:
+def _dry_run_document(result: dict[str, Any], folder: Path) -> Iterator[str]:
     """Yield one JSON document piece by piece: lists of a million need not be in memory."""
     from shardpost.weekly_email.dry_run_lists import DryRunList
 

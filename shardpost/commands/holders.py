@@ -1,16 +1,17 @@
-"""`shardpost holders`: who holds stock that counts, from one snapshot."""
+"""What one snapshot says: `shardpost holders`, `explain` and `snapshots`.
+
+Who holds stock that counts, which records put and took a position, and the committed views.
+"""
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.options import AS_JSON, SNAPSHOT, Instant, Key
+from shardpost.commands.console import AS_JSON, SNAPSHOT, Instant, Key, text_table
+from shardpost.delta.snapshot import Snapshot
+from shardpost.holders.model.explain import Transition
 from shardpost.printable import one_line
-
-if TYPE_CHECKING:
-    from shardpost.delta.snapshot import Snapshot
 
 
 @click.command()
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--as-of", "as_of", type=Instant(), metavar="TIME", help="ISO 8601; no zone is UTC.")
 @SNAPSHOT
 @AS_JSON
-def command(
+def holders_command(
     client: str | None, shard: int | None, as_of: datetime | None, number: int | None, as_json: bool
 ) -> int:
     """Print who holds stock that counts: each client with its positions.
@@ -40,7 +41,7 @@ def command(
     if as_json:
         click.echo(json.dumps(found))
     elif unknown is None:
-        click.echo(_in_words(found, client))
+        click.echo(_holders_text(found, client))
     return 0
 
 
@@ -78,11 +79,114 @@ def unknown_client(snapshot: "Snapshot", client: str) -> str:
     return f"client {client} is unknown to snapshot {number}: no record of it or its positions"
 
 
-def _in_words(found: dict[str, list[str]], client: str | None) -> str:
-    from shardpost.commands.text_table import text_table
-
+def _holders_text(found: dict[str, list[str]], client: str | None) -> str:
     if not found:
         return "nobody" if client is None else one_line(f"{client} holds none")
     return text_table(
         ("client", "positions"), [(client, ", ".join(ids)) for client, ids in found.items()]
     )
+
+
+TRANSITIONS_HEADING = ("position", "change", "record", "timestamp", "why")
+
+
+@click.command()
+@click.argument("client", type=Key())
+@click.argument("position", required=False, type=Key())
+@SNAPSHOT
+@AS_JSON
+def explain_command(client: str, position: str | None, number: int | None, as_json: bool) -> int:
+    """Print which records put a position among those that CLIENT holds, and which took it.
+
+    A position of the client that never counted is listed with its latest record, and why.
+    """
+    from shardpost import tables
+
+    snapshot = tables.snapshot(number)
+    found = tables.explain(client, position, snapshot.number)
+    if snapshot.history_from is not None:
+        at = snapshot.history_from
+        said = f"records before {at:%Y-%m-%d %H:%M} UTC that later ones superseded were pruned"
+        click.echo(f"{said} (SHARDPOST_HISTORY_DAYS)", err=True)
+    if not found:
+        click.echo(one_line(_no_record(snapshot, client, position)), err=True)
+    if as_json:
+        click.echo(json.dumps([transition.as_json() for transition in found]))
+    elif found:
+        click.echo(
+            text_table(TRANSITIONS_HEADING, [_transition_row(transition) for transition in found])
+        )
+    return 0
+
+
+def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
+    """Return why there is nothing to explain: what is unknown, or never was the client's."""
+    from shardpost.holders.queries import knows_client, knows_position
+    from shardpost.settings import load
+
+    if not knows_client(load(), snapshot, client):
+        return unknown_client(snapshot, client)
+    if position is not None and not knows_position(load(), snapshot, position):
+        return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
+    what = "any position" if position is None else f"position {position}"
+    return f"no record that was read gave {client} {what}"
+
+
+def _transition_row(transition: Transition) -> tuple[str, ...]:
+    return (
+        transition.position,
+        str(transition.change),
+        str(transition.coordinates),
+        transition.timestamp.isoformat(timespec="milliseconds"),
+        transition.why,
+    )
+
+
+SNAPSHOTS_HEADING = (
+    "snapshot",
+    "committed at",
+    "looked at",
+    "records",
+    "positions",
+    "holders",
+    "rejected",
+)
+
+
+@click.command()
+@AS_JSON
+def snapshots_command(as_json: bool) -> int:
+    """Print the committed views, oldest first.
+
+    `looked at` is when the inputs were found to have no more than this view; `records` is the sum
+    of the end offsets.
+    """
+    from shardpost import tables
+
+    found = tables.snapshots()
+    if as_json:
+        click.echo(json.dumps([snapshot.as_json() for snapshot in found]))
+    else:
+        click.echo(_snapshots_text(found))
+    return 0
+
+
+def _snapshots_text(found: list[Snapshot]) -> str:
+    if not found:
+        return "no snapshot yet: run `shardpost compact`"
+    table = text_table(SNAPSHOTS_HEADING, [_snapshot_row(snapshot) for snapshot in found])
+    if (at := found[-1].history_from) is None:
+        return table
+    return f"{table}\nthe newest has the whole history from {_minute(at)} on"
+
+
+def _snapshot_row(snapshot: Snapshot) -> tuple[str, ...]:
+    read = sum(sum(ends.values()) for ends in snapshot.end_offsets.values())
+    counts = snapshot.counts
+    numbers = (read, counts.positions, counts.holders, counts.rejected)
+    times = (_minute(snapshot.committed_at), _minute(snapshot.looked_at))
+    return (str(snapshot.number), *times, *map(str, numbers))
+
+
+def _minute(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,7 @@
-"""`shardpost lag`: how far readers are behind, and when they lose data."""
+"""`shardpost lag`: how far readers are behind, and when they lose data.
+
+`shardpost lag`: how far readers are behind, and when they lose data.
+"""
 
 import gc
 import json
@@ -8,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.options import AS_JSON
-from shardpost.commands.text_table import text_table
+from shardpost.commands.console import AS_JSON, text_table
 from shardpost.errors import ShardpostError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ HEADING = ("time to loss", "group", "partition", "records", "time behind", "reas
     "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic; repeatable."
 )
 @AS_JSON
-def command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
+def lag_command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
     """Print for every reader and partition what is unread, and when that is lost.
 
     Readers are all consumer groups, the compaction and the table of letters. Exit code 3 if data is
@@ -58,13 +60,13 @@ def command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> int:
 
 
 def _in_words(rows: "Sequence[LagRow]") -> str:
-    losing = [row for row in rows if _is_told(row)]
-    safe = [row for row in rows if not _is_told(row)]
+    losing = [row for row in rows if _is_reported(row)]
+    safe = [row for row in rows if not _is_reported(row)]
     told = [text_table(HEADING, [_cells(row) for row in losing])] if losing else []
     return "\n".join([*told, *_summary(safe)]) or "no reader has committed an offset"
 
 
-def _is_told(row: "LagRow") -> bool:
+def _is_reported(row: "LagRow") -> bool:
     return row.seconds_to_loss is not None or row.end is None
 
 

@@ -1,4 +1,7 @@
-"""`shardpost topics`: the declared topics."""
+"""`shardpost topics`: the declared topics.
+
+`shardpost topics`: the declared topics.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.options import AS_JSON
+from shardpost.commands.console import AS_JSON
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.printable import one_line
 
@@ -15,11 +18,11 @@ if TYPE_CHECKING:
 
 
 @click.group()
-def command() -> None:
+def topics_command() -> None:
     """Create, repair and audit the declared topics."""
 
 
-@command.command("apply")
+@topics_command.command("apply")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @AS_JSON
 def apply_command(dry_run: bool, as_json: bool) -> int:
@@ -38,7 +41,7 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 
 
-@command.command("audit")
+@topics_command.command("audit")
 @AS_JSON
 def audit_command(as_json: bool) -> int:
     """Report every departure from what is declared or safe, with what mends it; change nothing.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardpost import cli
-from shardpost.commands import compact
+from shardpost.commands import positions
 
 RESULT: dict[str, Any] = {
     "snapshot": {"snapshot": 4, "positions": 1_000_002, "holders": 2},
@@ -26,7 +26,7 @@ def test_a_list_that_is_too_large_is_told_and_the_exit_code_is_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     result = RESULT | {"too_large": 1}
-    monkeypatch.setattr(compact, "submit", lambda *_: (3, result))
+    monkeypatch.setattr(positions, "submit", lambda *_: (3, result))
     assert cli.run(["compact", *arguments]) == 3
     out, err = capsys.readouterr()
     assert "1 too large for a record of share-holders" in err
@@ -39,7 +39,7 @@ def test_a_list_that_is_too_large_is_told_and_the_exit_code_is_3(
 def printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], result: dict[str, object]
 ) -> tuple[str, str]:
-    monkeypatch.setattr(compact, "submit", lambda *_: (0, RESULT | result))
+    monkeypatch.setattr(positions, "submit", lambda *_: (0, RESULT | result))
     assert cli.run(["compact"]) == 0
     out, err = capsys.readouterr()
     return out, err
@@ -78,7 +78,7 @@ def test_without_a_result_the_exit_code_is_the_jobs_and_never_0(
     code: int,
     exit_code: int,
 ) -> None:
-    monkeypatch.setattr(compact, "submit", lambda *_: (code, None))
+    monkeypatch.setattr(positions, "submit", lambda *_: (code, None))
     assert cli.run(["compact"]) == exit_code
     assert capsys.readouterr().out == ""
 
@@ -88,7 +88,7 @@ def test_what_needs_a_person_is_told_on_standard_error(
 ) -> None:
     hidden = {"topic": "positions", "partition": 1, "offset": 7, "since": None}
     result = RESULT | {"uncertain": 2, "open_transactions": [hidden]}
-    monkeypatch.setattr(compact, "submit", lambda *_: (3, result))
+    monkeypatch.setattr(positions, "submit", lambda *_: (3, result))
     assert cli.run(["compact", "--reconcile"]) == 3
     err = capsys.readouterr().err
     assert "2 keys may have lost records" in err

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from shardpost.cli import run as shardpost
-from shardpost.commands.emails.state import print_state
-from shardpost.commands.emails.status import print_client, print_week
-from shardpost.commands.emails.week import FoundWeek, find_week
+from shardpost.commands.email_status import (
+    FoundWeek,
+    find_week,
+    print_client,
+    print_state,
+    print_week,
+)
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.model.ledger import DeliveryState

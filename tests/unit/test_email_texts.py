@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardpost.commands.email import _document
-from shardpost.commands.week_counts import counts_text
+from shardpost.commands.email import _dry_run_document, counts_text
 from shardpost.settings import load
 from shardpost.weekly_email.dry_run_lists import DryRunList, text_lines
 from shardpost.weekly_email.model.week import IsoWeek
@@ -64,7 +63,7 @@ def test_the_json_of_a_dry_run_is_one_document_with_all_lists(tmp_path: Path) ->
         (tmp_path / kind).write_text(f'"{kind} 1"\n"{kind} 2"\n')
     (tmp_path / DryRunList.FAILED).write_text("")
     result = dry_run_of("2026-W46")
-    assert json.loads("".join(_document(result, tmp_path))) == {
+    assert json.loads("".join(_dry_run_document(result, tmp_path))) == {
         **result,
         **{kind: [f"{kind} 1", f"{kind} 2"] for kind in map(str, DryRunList)},
         "failed": [],

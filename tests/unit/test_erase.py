@@ -12,8 +12,8 @@ from pyarrow import parquet
 
 from shardpost import erasure
 from shardpost.cli import run as shardpost
-from shardpost.commands import erase as command
-from shardpost.commands.emails import group
+from shardpost.commands import emails
+from shardpost.commands import tables as command
 from shardpost.decisions.decision import Kind
 from shardpost.delta.query import path_of
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
@@ -248,7 +248,7 @@ def test_old_weeks_with_erased_clients_are_erased_and_closed_like_others(at: Set
 def test_the_command_says_what_goes_what_stays_and_what_others_must_do(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (command, group):
+    for module in (command, emails):
         monkeypatch.setattr(module, "load", lambda: at)
     given = ["erase", WHO, "--why", "it asked for it", "--by", "anna"]
     assert shardpost([*given, "--dry-run"]) == 0

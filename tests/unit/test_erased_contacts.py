@@ -11,7 +11,7 @@ import pytest
 
 from shardpost import erasure
 from shardpost.cli import run as shardpost
-from shardpost.commands import erase as command
+from shardpost.commands import tables as command
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS

@@ -12,7 +12,7 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 from shardpost.cli import run as shardpost
-from shardpost.commands.emails import accept_ledger
+from shardpost.commands import emails
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
@@ -234,7 +234,7 @@ def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> 
 def test_a_ledger_that_lost_nothing_is_not_accepted(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(accept_ledger, "load", lambda: kafka.settings)
+    monkeypatch.setattr(emails, "load", lambda: kafka.settings)
     command = ["emails", "accept-ledger", "--week", str(WEEK), "--why", "to be sure"]
     run(kafka.settings)
     assert shardpost(command) == 0

@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import example, given, strategies
 
-from shardpost.commands.options import person
+from shardpost.commands.console import person
 from shardpost.dead_letters.model.letter_format import keys_of, name_of
 from shardpost.printable import harmless, one_line
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from shardpost.cli import run as shardpost
-from shardpost.commands.emails import group
+from shardpost.commands import emails
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -232,7 +232,7 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     erase_old_audiences(at, NOW)
-    monkeypatch.setattr(group, "load", lambda: at)
+    monkeypatch.setattr(emails, "load", lambda: at)
     assert shardpost(["emails", "--week", str(OLD)]) == 0
     said = capsys.readouterr().out
     assert "all    3     0" in said

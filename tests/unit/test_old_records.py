@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.cli import run as shardpost
-from shardpost.commands.tables import maintain as command
+from shardpost.commands import tables as command
 from shardpost.delta import snapshots
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive

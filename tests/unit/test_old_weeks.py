@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.cli import run as shardpost
-from shardpost.commands.emails import accept_ledger, group, resolve
+from shardpost.commands import emails
 from shardpost.delta.query import path_of
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
@@ -237,7 +237,7 @@ def test_a_ledger_that_was_lost_does_not_open_it(
     kafka.broker.create_topic(LEDGER, 3, {"cleanup.policy": "compact"})
     with pytest.raises(WeekClosedError, match=CLOSED):
         check(request(), at)
-    monkeypatch.setattr(accept_ledger, "load", lambda: at)
+    monkeypatch.setattr(emails, "load", lambda: at)
     assert shardpost(["emails", "accept-ledger", "--week", str(OLD), "--why", "x"]) == 1
 
 
@@ -291,19 +291,18 @@ def test_what_is_said_of_the_week(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     close_old_weeks(at, NOW)
-    for module in (group, resolve):
-        monkeypatch.setattr(module, "load", lambda: at)
-    emails = ["emails", "--week", str(OLD)]
-    assert shardpost(emails) == 0
+    monkeypatch.setattr(emails, "load", lambda: at)
+    of_week = ["emails", "--week", str(OLD)]
+    assert shardpost(of_week) == 0
     said = capsys.readouterr().out
     assert "all    3     0       1        0           0" in said
     assert CLOSED in said
-    assert shardpost([*emails, "--json"]) == 0
+    assert shardpost([*of_week, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [shard["sent"] for shard in document["shards"]] == [2, 1]
     assert CLOSED in document["closed"]
     for more in (["--client", "c0"], ["--state", "sent"]):
-        assert shardpost([*emails, *more]) == 0
+        assert shardpost([*of_week, *more]) == 0
         assert CLOSED in capsys.readouterr().out
     named = ["--week", str(OLD), "--client", "c2", "--as", "open", "--why", "x"]
     assert shardpost(["emails", "resolve", *named]) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shardpost import cli
-from shardpost.commands.letters.redrive_or_discard import AGAIN_IN_VAIN
+from shardpost.commands.parked_letters import AGAIN_IN_VAIN
 from shardpost.kafka.clients import producer
 from shardpost.topics.creation import apply_topics
 from tests.support import decisions

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shardpost import cli
-from shardpost.commands.runs import list as runs_list
+from shardpost.commands import runs
 from shardpost.topics.creation import apply_topics
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -21,7 +21,7 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
 def test_an_empty_list_says_that_every_key_is_free(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runs_list, "load", lambda: kafka.settings)
+    monkeypatch.setattr(runs, "load", lambda: kafka.settings)
     assert cli.run(["runs", "list"]) == 0
     assert capsys.readouterr().out == (
         "no key is taken: no run that was requested is waiting or running\n"

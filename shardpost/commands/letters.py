@@ -1,20 +1,23 @@
-"""`shardpost letters list`."""
+"""`shardpost letters`: the dead letters, listed, shown and swept.
+
+What a person decides about parked ones is in parked_letters.py.
+"""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 import click
 
-from shardpost.commands.letters.grouped_options import grouped
-from shardpost.commands.options import AS_JSON, Instant
-from shardpost.commands.text_table import text_table
+from shardpost.commands.console import AS_JSON, Instant, Key, grouped, text_table
+from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.errors import DONE
-from shardpost.printable import one_line
+from shardpost.errors import COULD_NOT, DONE
+from shardpost.printable import harmless, one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # Others are listed that were dealt with in that time: so long `retries` has what became of them.
@@ -85,7 +88,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps([step.as_json() for step in found]))
     else:
-        click.echo(_as_text(found, now) if found else _none_of(every, filters.error))
+        click.echo(_list_text(found, now) if found else _none_of(every, filters.error))
     for offsets in not_visible(settings):
         click.echo(f"not visible yet: {offsets}, behind an open transaction ({SEE})", err=True)
     return DONE
@@ -100,9 +103,9 @@ def _none_of(every: Sequence[Step], error: str | None) -> str:
     return f"none of {len(every)} letters matches; `shardpost letters list` has all"
 
 
-def _as_text(found: Sequence[Step], now: datetime) -> str:
+def _list_text(found: Sequence[Step], now: datetime) -> str:
     rows = []
-    for key, members in groupby(sorted(found, key=_group), _group):
+    for key, members in groupby(sorted(found, key=_group_of), _group_of):
         letters = list(members)
         oldest = min(letters, key=lambda step: step.at)
         rows.append((*key, str(len(letters)), f"{oldest.at:%Y-%m-%d %H:%M:%S} UTC", oldest.id))
@@ -113,5 +116,85 @@ def _as_text(found: Sequence[Step], now: datetime) -> str:
     return f"{text}\n{due} waiting {'letter is' if due == 1 else 'letters are'} due"
 
 
-def _group(step: Step) -> tuple[str, str, str]:
+def _group_of(step: Step) -> tuple[str, str, str]:
     return str(step.state), step.origin_topic or "", step.fingerprint or ""
+
+
+@click.command("show")
+@click.argument("letter_id", type=Key(), metavar="ID")
+@AS_JSON
+def show_command(letter_id: str, as_json: bool) -> int:
+    """Print one letter: its headers, its value, its life so far, and its retries."""
+    from shardpost.dead_letters.letter_details import describe
+    from shardpost.settings import load
+
+    details = describe(load(), letter_id).as_json()
+    click.echo(json.dumps(details) if as_json else _details_text(details))
+    return DONE
+
+
+def _details_text(details: dict[str, Any]) -> str:
+    lines = [f"{details['letter_id']}: {details['state']}, {details['where']}"]
+    lines += [one_line(f"  {name}: {value}") for name, value in details["headers"]]
+    lines.append(_value_text(details))
+    steps = [
+        (step["at"], step["state"], _attempt_text(step["attempt"])) for step in details["life"]
+    ]
+    lines.append(text_table(("at", "state", "attempt"), steps))
+    for retry in details["retries"]:
+        sent = f"sent {retry['at']}, attempt {retry['attempt']}, {retry['where']}"
+        is_same = retry["value"] == details["value"]
+        lines.append(f"{sent}: {'the same value' if is_same else _value_text(retry)}")
+    if details["decisions"]:
+        rows = [(one["when"], one["kind"], one["who"], one["why"]) for one in details["decisions"]]
+        lines.append(text_table(("when", "decision", "who", "why"), rows))
+    return harmless("\n".join(lines))
+
+
+def _value_text(details: dict[str, Any]) -> str:
+    if details["size"] is None:
+        return "value: none"
+    return f"value ({details['size']} bytes): {details['value']}"
+
+
+def _attempt_text(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
+
+
+@click.command("sweep")
+@AS_JSON
+def sweep_command(as_json: bool) -> int:
+    """Send what is due to its retry topic, park what no retry can help, once.
+
+    Exit code 3: somebody has to look: letters were parked, by origin and error; or held: too many
+    of one error (SHARDPOST_RETRY_FLOOD), or too large to be parked; or letters of Kafka Connect or
+    Spring Kafka were gone, or could not be read.
+    """
+    from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
+    from shardpost.settings import load
+    from shardpost.spark.submit import submit
+
+    code, result = submit(load(), SWEEP_DEAD_LETTERS, [])
+    if result is None:
+        return code or COULD_NOT
+    click.echo(json.dumps(result) if as_json else _sweep_text(result))
+    return code
+
+
+def _sweep_text(result: dict[str, Any]) -> str:
+    from shardpost.dead_letters.model.sweep_result import for_a_person
+
+    counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
+    return "\n".join([counts, *for_a_person(result)])
+
+
+@click.group()
+def letters_command() -> None:
+    """Look after dead letters: waiting, retried, parked, redriven, discarded."""
+
+
+for subcommand in (list_command, show_command, sweep_command, redrive_command, discard_command):
+    letters_command.add_command(subcommand)

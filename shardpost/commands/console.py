@@ -1,13 +1,23 @@
-"""Options and parameter types that several commands take."""
+"""What commands take from a terminal and print to it: options, their types, tables of text.
+
+Nothing here imports the settings, so that `--help` stays fast.
+"""
 
 import os
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import datetime
+from functools import wraps
 from getpass import getuser
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
 from shardpost.errors import UsageError
 from shardpost.instants import parse_instant
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class Key(click.ParamType[str]):
@@ -61,3 +71,35 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON d
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."
 )
+
+
+T = TypeVar("T", bound="DataclassInstance")
+
+
+def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, ...], int]], Callable[..., int]]:
+    """Pass the options that are fields of a dataclass as one value, the first argument."""
+    names = [field.name for field in fields(kind)]
+
+    def decorate(function: Callable[Concatenate[T, ...], int]) -> Callable[..., int]:
+        @wraps(function)
+        def command(**options: Any) -> int:
+            value = kind(**{name: options.pop(name) for name in names})
+            return function(value, **options)
+
+        return command
+
+    return decorate
+
+
+def text_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return aligned columns under a heading; characters that are not printable become U+FFFD."""
+    lines = [[_printable(cell) for cell in row] for row in (heading, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in lines
+    )
+
+
+def _printable(cell: str) -> str:
+    return cell if cell.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in cell)

@@ -1,24 +1,29 @@
-"""What `letters redrive` and `letters discard` share: their options, plan, apply, print."""
+"""`shardpost letters redrive` and `discard`: their options, the plan, and its result.
+
+Both print the plan, or carry it out with --apply.
+"""
 
 import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Concatenate
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate
 
 import click
 
-from shardpost.commands.letters.grouped_options import grouped
-from shardpost.commands.options import AS_JSON, BY, Instant, Key, who
-from shardpost.commands.text_table import text_table
-from shardpost.dead_letters.model.redrive_request import RedriveLimits, RedriveRequest, Selection
+from shardpost.commands.console import AS_JSON, BY, Instant, Key, grouped, text_table, who
+from shardpost.dead_letters.model.redrive_request import (
+    VALUE_BYTES,
+    RedriveLimits,
+    RedriveRequest,
+    Selection,
+)
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.printable import harmless, one_line
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.redrive import Redrive, RedrivePlan
-
 
 AGAIN_IN_VAIN = "--again changes nothing: one error has parked none of these letters twice"
 
@@ -71,7 +76,7 @@ RATE = click.option(
     metavar="N",
     help="At most N letters a second.",
 )
-OPTIONS = (
+PARKED_OPTIONS = (
     click.option(
         "--id", "ids", multiple=True, type=Key(), metavar="ID", help="Only this letter; repeatable."
     ),
@@ -93,7 +98,7 @@ OPTIONS = (
 def parked_options(function: Callable[Concatenate[ParkedOptions, ...], int]) -> Callable[..., int]:
     """Give a command the options of ParkedOptions, as one value."""
     command = grouped(ParkedOptions)(function)
-    for option in reversed(OPTIONS):
+    for option in reversed(PARKED_OPTIONS):
         command = option(command)
     return command
 
@@ -119,7 +124,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     if options.is_applied:
         with exclusive(settings, "parking_lot", "`letters redrive` or `discard`"):
             done = _carry_out(redrive, planned)
-    printed = _as_json if options.as_json else _as_text
+    printed = _plan_as_json if options.as_json else _plan_as_text
     click.echo(printed(planned, request, done))
     return NEEDS_ATTENTION if planned.refused_count else DONE
 
@@ -141,7 +146,7 @@ def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
     return result.count
 
 
-def _as_json(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
+def _plan_as_json(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
     samples = planned.samples
     groups = [
         {"origin": origin, "error": error, "letters": count, "such_as": samples[origin, error]}
@@ -159,7 +164,7 @@ def _as_json(planned: "RedrivePlan", request: RedriveRequest, done: int | None) 
     return json.dumps(form)
 
 
-def _as_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
+def _plan_as_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
     rows = [
         (*group, str(count), planned.samples[group])
         for group, count in planned.groups.most_common()
@@ -173,3 +178,47 @@ def _as_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) 
     else:
         lines.append(f"{done} {request.kind}")
     return harmless("\n".join(lines))
+
+
+@click.command("redrive")
+@click.option(
+    "--value", type=click.File("rb"), help="Send the content of this file; with one --id."
+)
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Also letters that one error has parked twice, which are refused without it.",
+)
+@parked_options
+def redrive_command(options: ParkedOptions, value: BinaryIO | None, again: bool) -> int:
+    """Send parked letters back to their retry topic: print the plan, or do it with --apply.
+
+    An exhausted letter has one more attempt; failing that, it is parked again. Exit code 3: done,
+    and some of the selected letters were refused.
+    """
+    if value is not None and len(options.ids) != 1:
+        raise UsageError("--value is for one letter: name it with --id")
+    new_value = _read_value(value) if value is not None else None
+    request = options.request(is_redrive=True, allow_repeated=again, value=new_value)
+    return redrive_or_discard(options, request)
+
+
+def _read_value(file: BinaryIO) -> bytes:
+    try:
+        value = file.read(VALUE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"--value {file.name}: cannot be read: {error.strerror}") from None
+    if len(value) > VALUE_BYTES:
+        size = f"expected at most {VALUE_BYTES} bytes, found more"
+        raise UsageError(f"--value {file.name}: {size}; a letter cannot be larger")
+    return value
+
+
+@click.command("discard")
+@parked_options
+def discard_command(options: ParkedOptions) -> int:
+    """Give parked letters up for good: print the plan, or do it with --apply.
+
+    Exit code 3: done, and some of those named by --id were refused.
+    """
+    return redrive_or_discard(options, options.request(is_redrive=False))

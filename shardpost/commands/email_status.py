@@ -1,0 +1,228 @@
+"""What `shardpost emails` prints: the status of a week, of one client in it, or of one state.
+
+All start from the week's audience and its ledger.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardpost.commands.email import print_counts
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.printable import one_line
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.week import IsoWeek
+
+if TYPE_CHECKING:
+    from shardpost.weekly_email.closed_weeks import ClosedWeek
+    from shardpost.weekly_email.delivery_status import EarlyAudience, ListedClient, WeekAudience
+    from shardpost.weekly_email.model.week import FrozenWeek
+
+
+@dataclass(frozen=True)
+class FoundWeek:
+    """A week, its audience (None if no run has begun it), and the partitions of its ledger.
+
+    `closed` says how it was closed, if it was: then the ledger has nothing of it.
+    """
+
+    settings: Settings
+    week: IsoWeek
+    audience: "WeekAudience"
+    partitions: int
+    closed: "ClosedWeek | None" = None
+
+    def is_whole(self) -> bool:
+        """Tell whether the ledger has all that was written of the week; else warn of what not."""
+        from shardpost.weekly_email.ledger_guard import require_ledger
+
+        try:
+            require_ledger(self.settings, self.week)
+        except ShardpostError as error:
+            click.echo(one_line(f"shardpost: {error}"), err=True)
+            return False
+        return True
+
+
+def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
+    """Return the week as of now."""
+    from shardpost.kafka.offsets import partition_counts
+    from shardpost.weekly_email import closed_weeks
+    from shardpost.weekly_email.delivery_status import audience_of
+
+    topic = settings.topic("weekly-emails")
+    partitions = partition_counts(settings, [topic])[topic]
+    closed = closed_weeks.find(settings, week, now)
+    audience = None if closed else audience_of(settings, week, now)
+    return FoundWeek(settings, week, audience, partitions, closed)
+
+
+def has_run(found: FoundWeek) -> bool:
+    """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
+    from shardpost.weekly_email.delivery_status import status_by_shard
+
+    if found.audience is not None or found.closed is not None:
+        return True
+    shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
+    return any(shard.counts.clients for shard in shards)
+
+
+def no_run(week: IsoWeek) -> str:
+    """Return what is said of a week that no run has begun."""
+    return f"{week}: no run of this week: nobody was mailed"
+
+
+def print_week(found: FoundWeek, *, as_json: bool) -> int:
+    """Print the counts of each shard, or that there was no run; return the exit code."""
+    from shardpost.weekly_email.delivery_status import status_by_shard
+    from shardpost.weekly_email.model.week_report import ShardStatus, gone_document, status_document
+
+    if found.closed is not None:
+        document = status_document(found.week, map(ShardStatus, found.closed.shards))
+        document |= {"has_run": True, "closed": found.closed.in_words}
+        print_counts(document, as_json=as_json)
+        return DONE
+    shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
+    document = status_document(found.week, shards)
+    document |= gone_document(found.audience)
+    document["has_run"] = found.audience is not None or any(one.counts.clients for one in shards)
+    if as_json or document["has_run"]:
+        print_counts(document, as_json=as_json)
+    else:
+        click.echo(no_run(found.week))
+    return NEEDS_ATTENTION if document["unknown"] or not found.is_whole() else DONE
+
+
+def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
+    """Print the ledger of one client, and what follows from it; return the exit code."""
+    from shardpost.kafka.partitioning import partition_of
+    from shardpost.weekly_email.ledger_topic import rows_of
+
+    shard = partition_of(client, found.partitions)
+    rows = [] if found.closed else rows_of(found.settings, found.week, shard, client)
+    why = one_line(_why(found, client, rows))
+    if as_json:
+        click.echo(json.dumps(rows))
+        click.echo(why, err=True)
+    else:
+        for row in rows:
+            click.echo(one_line(f"{row['timestamp']}  {row['state']}{_reason(row)}"))
+        click.echo(why)
+    is_unknown = bool(rows) and rows[-1]["state"] in ("sending", "unknown")
+    return NEEDS_ATTENTION if is_unknown or not found.is_whole() else DONE
+
+
+def _why(found: FoundWeek, client: str, rows: list[dict[str, Any]]) -> str:
+    """Return one sentence: why the client got an e-mail or did not."""
+    if found.closed is not None:
+        return f"{client}: {found.closed.in_words}"
+    last, week = rows[-1] if rows else {"state": "open"}, found.week
+    match last["state"]:
+        case "sent":
+            return f"{client} got the e-mail of {week}: {last['message_id']}{_reason(last)}"
+        case "sending" | "unknown":
+            return f"{client}: delivery of the e-mail of {week} unknown{_reason(last)}"
+        case "failed" | "suppressed" as state:
+            return f"{client} got no e-mail of {week}: {state}{_reason(last)}"
+    return _why_open(found, client, _reason(last))
+
+
+def _why_open(found: FoundWeek, client: str, reason: str) -> str:
+    from shardpost.weekly_email.delivery_status import NOT_MAILED, why_open
+
+    audience, week = found.audience, found.week
+    if audience is None:
+        return f"{client} got no e-mail of {week}: no run of that week, so it has no audience yet"
+    if gone := getattr(audience, "why_no_audience", None):
+        return (
+            f"{client} got no e-mail of {week} that the ledger knows of{reason}; whether it was in"
+            f" that week's audience is not known any more: {gone}"
+        )
+    why = why_open(found.settings, audience, client)
+    if why is None:
+        return (
+            f"{client} got no e-mail of {week}: it was not in that week's audience"
+            f"{_why_no_member(found.settings, audience, client)}"
+        )
+    said = reason if why == NOT_MAILED else f": {why}"
+    return f"{client} has not got the e-mail of {week} yet: it is open{said}"
+
+
+def _why_no_member(settings: Settings, audience: "FrozenWeek | EarlyAudience", client: str) -> str:
+    from shardpost.commands.holders import unknown_client
+    from shardpost.delta import snapshots
+    from shardpost.holders.queries import knows_client
+
+    newest = snapshots.newest(settings)
+    if newest is not None and not knows_client(settings, newest, client):
+        return f": {unknown_client(newest, client)}"
+    return (
+        f", since it held no stock that counts as of {audience.as_of:%Y-%m-%d %H:%M} UTC, by"
+        f" snapshot {audience.snapshot}; `shardpost explain` says what put and took its positions"
+    )
+
+
+def _reason(row: dict[str, Any]) -> str:
+    return f" ({row['reason']})" if row.get("reason") else ""
+
+
+def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
+    """Print the clients that are in a state, grouped by reason; return the exit code.
+
+    Exit code 3 if they are unknown, or the ledger lost records.
+    """
+    from shardpost.weekly_email.delivery_status import clients_in_state
+
+    listed = clients_in_state(found.settings, found.week, found.audience, found.partitions, state)
+    document = state_document(found.week, state, () if found.closed else listed)
+    if as_json:
+        click.echo(json.dumps(document))
+    elif found.closed is not None:
+        click.echo(found.closed.in_words)
+    else:
+        is_known = document["count"] or has_run(found)
+        click.echo(state_text(document) if is_known else no_run(found.week))
+    is_unknown = state == "unknown" and document["count"]
+    return NEEDS_ATTENTION if is_unknown or not found.is_whole() else DONE
+
+
+def state_document(week: IsoWeek, state: str, listed: "Iterable[ListedClient]") -> dict[str, Any]:
+    """Return the clients by cause, the largest group first, each with its own reason.
+
+    The cause, and the reason, of who was mailed is null.
+    """
+    from shardpost.weekly_email.model.ledger import DeliveryState
+    from shardpost.weekly_email.model.week_report import cause_of
+
+    groups: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+    for one in listed:
+        form = {"client": one.client, "shard": one.shard, "reason": one.reason}
+        cause = None if state == DeliveryState.SENT else cause_of(one.reason, one.client)
+        groups[cause].append(form)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0] or ""))
+    return {
+        "week": str(week),
+        "state": state,
+        "count": sum(map(len, groups.values())),
+        "groups": [
+            {"reason": reason, "count": len(clients), "clients": clients}
+            for reason, clients in ordered
+        ],
+    }
+
+
+def state_text(document: dict[str, Any]) -> str:
+    """Return the groups: each reason, and under it a line for each client."""
+    lines = [f"{document['week']}: {document['count']} {document['state']}"]
+    for group in document["groups"]:
+        if group["reason"] is not None:
+            lines.append(f'{group["count"]} with "{group["reason"]}"')
+        for one in group["clients"]:
+            own = f": {one['reason']}" if one["reason"] not in (None, group["reason"]) else ""
+            lines.append(f"  {one['client']}, shard {one['shard']}{own}")
+    return "\n".join(map(one_line, lines))

@@ -1,0 +1,141 @@
+"""`shardpost emails`: the delivery status of a week, and a person's decisions about it.
+
+`resolve` decides deliveries that are unknown; `accept-ledger` takes a ledger that was lost as
+it is now.
+"""
+
+import json
+from datetime import UTC, datetime
+
+import click
+
+from shardpost.commands.console import AS_JSON, BY, Key, who
+from shardpost.commands.email_status import find_week, print_client, print_state, print_week
+from shardpost.errors import DONE, UsageError
+from shardpost.printable import one_line
+from shardpost.settings import load
+from shardpost.weekly_email.model.resolution import Outcome, Resolution
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_report import STATES
+
+
+@click.command("resolve")
+@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+@click.option(
+    "--client", "named", multiple=True, type=Key(), metavar="CLIENT", help="Whose; repeatable."
+)
+@click.argument("more", nargs=-1, type=Key(), metavar="[CLIENT]...")
+@click.option(
+    "--as",
+    "outcome",
+    required=True,
+    type=click.Choice([str(outcome) for outcome in Outcome]),
+    help="`sent`: it was delivered. `open`: it was not; the next run mails it.",
+)
+@click.option(
+    "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
+)
+@BY
+@AS_JSON
+def resolve_command(
+    week: str,
+    named: tuple[str, ...],
+    more: tuple[str, ...],
+    outcome: str,
+    why: str,
+    by: str | None,
+    as_json: bool,
+) -> int:
+    """Decide whether e-mails whose delivery is unknown were delivered.
+
+    All clients or none: if the delivery to one of them is not unknown, nothing is changed. Refused
+    while a run mails one of their shards.
+    """
+    from shardpost.weekly_email.ledger_decisions import resolve
+
+    clients = tuple(dict.fromkeys((*named, *more)))
+    if not clients:
+        raise UsageError("--client: expected at least one client, found none")
+    if not why.strip():
+        raise UsageError("--why: expected a reason, found none")
+    decided = Resolution(
+        IsoWeek.parse(week), clients, Outcome(outcome), who(by), why, datetime.now(UTC)
+    )
+    shards = resolve(load(), decided)
+    if as_json:
+        rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
+        click.echo(json.dumps({"week": str(decided.week), "resolved": rows}))
+    else:
+        for client in clients:
+            click.echo(one_line(f"{client}: {outcome} (was unknown), shard {shards[client]}"))
+    return DONE
+
+
+@click.command("accept-ledger")
+@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+@click.option(
+    "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
+)
+@BY
+def accept_ledger_command(week: str, why: str, by: str | None) -> int:
+    """Mail a week whose ledger lost records, by what the ledger says now.
+
+    Whoever it does not know any more is open: the next run mails them, and who had got the e-mail
+    gets it twice.
+    """
+    from shardpost.weekly_email.ledger_decisions import accept_ledger
+    from shardpost.weekly_email.ledger_guard import is_whole
+
+    if not why.strip():
+        raise UsageError("--why: expected a reason, found none")
+    iso_week = IsoWeek.parse(week)
+    if is_whole(load(), iso_week):
+        click.echo(
+            f"{iso_week}: its ledger lost nothing that is known of: there is nothing to accept"
+        )
+        return DONE
+    accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))
+    click.echo(f"{iso_week}: its ledger is taken as it is now; whom it does not know is open")
+    return DONE
+
+
+@click.group(invoke_without_command=True)
+@click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
+@click.option("--client", type=Key(), metavar="CLIENT", help="Only this one: its ledger, in order.")
+@click.option(
+    "--state",
+    type=click.Choice(STATES),
+    help="Who is in this state, and why, grouped by reason.",
+)
+@AS_JSON
+@click.pass_context
+def emails_command(
+    ctx: click.Context, week: str | None, client: str | None, state: str | None, as_json: bool
+) -> int:
+    """Print the delivery status of a week, by shard; or why a client got an e-mail or did not.
+
+    `open`: in the audience and not mailed yet. `unknown`: it is not known whether the e-mail was
+    delivered; during a run these are also the few that are being sent right now. Exit code 3 if
+    there are any (`emails resolve` is how a person decides about them), or the ledger lost records.
+    """
+    if (subcommand := ctx.invoked_subcommand) is not None:
+        if as_json or any(given is not None for given in (week, client, state)):
+            raise UsageError(f"options of `emails {subcommand}` follow its name")
+        return DONE
+    if week is None:
+        raise click.UsageError("Missing option '--week'.")
+    if client is not None and state is not None:
+        raise UsageError(
+            "--client and --state: expected one of them, found both; --client says the state of one"
+        )
+    iso_week = IsoWeek.parse(week)
+    found = find_week(load(), iso_week, datetime.now(UTC))
+    if state is not None:
+        return print_state(found, state, as_json=as_json)
+    if client is not None:
+        return print_client(found, client, as_json=as_json)
+    return print_week(found, as_json=as_json)
+
+
+emails_command.add_command(resolve_command)
+emails_command.add_command(accept_ledger_command)

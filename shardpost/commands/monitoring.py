@@ -1,0 +1,91 @@
+"""Whether all is well: `shardpost doctor`, `alerts` and `metrics`.
+
+What is wrong on this machine and how to cure it, whether alerts arrive, and what is measured
+now, for Prometheus.
+"""
+
+import json
+from datetime import UTC, datetime
+
+import click
+
+from shardpost.commands.console import AS_JSON
+from shardpost.doctor.finding import Finding, exit_code
+from shardpost.errors import COULD_NOT, DONE
+from shardpost.printable import one_line
+from shardpost.settings import load
+
+
+@click.command()
+@AS_JSON
+def doctor_command(as_json: bool) -> int:
+    """Check this machine, the settings, Kafka, the tables, the mail server and Airflow.
+
+    Starts nothing and changes nothing. Exit code 3 if something needs attention.
+    """
+    from shardpost.doctor.examination import examine
+
+    found = examine(load, datetime.now(UTC))
+    if as_json:
+        click.echo(json.dumps([one.as_json() for one in found]))
+    else:
+        click.echo(_findings_text(found))
+    return exit_code(found)
+
+
+def _findings_text(found: list[Finding]) -> str:
+    width = max(len(one.check) for one in found)
+    return "\n".join(line for one in found for line in _finding_lines(one, width))
+
+
+def _finding_lines(one: Finding, width: int) -> list[str]:
+    """Return a line with what was found, and below it what was expected, and the cure."""
+    more = {"expected": one.expected, "cure": one.cure}
+    indented = " " * (9 + width)
+    return [
+        f"{one.state:<7}  {one.check:<{width}}  {one_line(one.found)}",
+        *(f"{indented}  {name}: {one_line(text)}" for name, text in more.items() if text),
+    ]
+
+
+NO_CHANNEL = (
+    "no alert channel: alerts are only appended to alerts.log in SHARDPOST_HOME; set"
+    " SHARDPOST_ALERTS to URLs of Apprise, separated by blanks"
+)
+
+
+@click.group()
+def alerts_command() -> None:
+    """Try the alert channels of SHARDPOST_ALERTS."""
+
+
+@alerts_command.command("test")
+@AS_JSON
+def test_command(as_json: bool) -> int:
+    """Send a test alert to every channel, and print what became of it.
+
+    Exit code 1 if a channel did not take it. Secrets of the URLs are not shown.
+    """
+    from shardpost.alerts.channels import channels, send_all
+    from shardpost.alerts.model.alert import Message
+
+    found = channels(load())
+    text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
+    deliveries = send_all(found, Message("Shardpost: test alert", text, is_good=True))
+    if as_json:
+        click.echo(json.dumps([vars(one) for one in deliveries]))
+    else:
+        click.echo("\n".join(map(str, deliveries)) or NO_CHANNEL)
+    return COULD_NOT if any(one.problem for one in deliveries) else DONE
+
+
+@click.command()
+def metrics_command() -> int:
+    """Measure everything once and print it as OpenMetrics.
+
+    What cannot be measured is left out: shardpost_source_up is 0 then.
+    """
+    from shardpost.watch.open_metrics import metrics_text
+
+    click.echo(metrics_text(load(), datetime.now(UTC)), nl=False)
+    return 0

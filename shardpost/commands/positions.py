@@ -1,0 +1,174 @@
+"""`shardpost compact` and `shardpost import`: positions into the tables, and into their topic.
+
+A compaction is as the DAG of the same name runs it; an import compares a full list of positions
+with what is open, and writes the difference.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from shardpost.commands.console import AS_JSON, BY, who
+from shardpost.errors import COULD_NOT
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
+from shardpost.position_import.model.import_ids import require_usable
+from shardpost.position_import.model.plan import notes, summary
+from shardpost.position_import.model.source import ImportRequest
+from shardpost.printable import one_line
+from shardpost.settings import load
+from shardpost.shares import share
+from shardpost.spark.submit import submit
+
+
+@click.command()
+@click.option(
+    "--reconcile",
+    is_flag=True,
+    help="Then read all that the inputs hold, and close what they do not hold any more: where"
+    " tombstones were lost, or a topic was recreated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
+def compact_command(reconcile: bool, as_json: bool) -> int:
+    """Catch up with the input topics, commit one snapshot, publish the changes.
+
+    Exit code 3, and nothing changed, if tombstones or other records may have been lost: reconcile
+    then. Also 3 if it is done, and some of the inputs is behind an open transaction, or a list is
+    too large to be published.
+    """
+    began = datetime.now(UTC)
+    if reconcile:
+        code, result = submit(load(), RECONCILE_POSITIONS, ["--reconcile"])
+    else:
+        code, result = submit(load(), COMPACT_POSITIONS, [])
+    if result is None:
+        return code or COULD_NOT
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(_compaction_text(result, began))
+    for line in _compaction_notes(result):
+        click.echo(line, err=True)
+    return code
+
+
+def _compaction_notes(result: dict[str, Any]) -> Iterator[str]:
+    """Yield what somebody should know; the log above has the details."""
+    if result["rejected"]:
+        yield f"{result['rejected']} records rejected"
+    if result["reconciled"]:
+        yield f"{result['reconciled']} keys closed: not in the topics any more"
+    if result["uncertain"]:
+        yield f"{result['uncertain']} keys may have lost records: see the keys above"
+    if result["too_large"]:
+        yield (
+            f"{result['too_large']} too large for a record of share-holders: see the clients above"
+        )
+    for found in result["open_transactions"]:
+        where = f"{found['topic']}[{found['partition']}]@{found['offset']}"
+        yield f"open transaction at {where}: what is behind it is not read yet"
+
+
+def _compaction_text(result: dict[str, Any], began: datetime) -> str:
+    snapshot = result["snapshot"]
+    line = (
+        f"snapshot {snapshot['snapshot']}{_whose_snapshot(result, began)}:"
+        f" {snapshot['positions']} open positions, {snapshot['holders']} holders,"
+        f" {result['published']} records published"
+    )
+    if not result["rejected"]:
+        return line
+    return f"{line}, {result['rejected']} rejected (`shardpost letters list` has them)"
+
+
+def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
+    """Return what to add to the number of a snapshot that this run has not made."""
+    if result["changed"]:
+        return ""
+    if datetime.fromisoformat(result["snapshot"]["committed_at"]) >= began:
+        return " (made by another run meanwhile; nothing new since)"
+    return " (nothing new)"
+
+
+class Share(click.ParamType[float]):
+    """A share, also as a percentage."""
+
+    name = "share"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the share, from 0 to 1."""
+        try:
+            return share(value)
+        except ValueError as error:
+            self.fail(f"{error}, found {value}", param, ctx)
+
+
+@click.command("import")
+@click.argument("source")
+@click.option("--apply", "is_applied", is_flag=True, help="Write it; else it is only planned.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["csv", "json", "parquet"]),
+    help="Of the files; by default what their names say.",
+)
+@click.option("--table", metavar="NAME", help="The table to read, with a JDBC URL.")
+@click.option("--query", metavar="SQL", help="Or the query whose result is the list.")
+@click.option(
+    "--id", "import_id", metavar="ID", help="Import id; by default that of the list's content."
+)
+@click.option(
+    "--max-closed",
+    type=Share(),
+    metavar="20%",
+    help="Share of the open positions that may close; by default SHARDPOST_IMPORT_MAX_CLOSED.",
+)
+@click.option("--why", metavar="TEXT", help="Reason; recorded on `decisions`.")
+@BY
+@AS_JSON
+def import_command(
+    source: str,
+    is_applied: bool,
+    format_: str | None,
+    table: str | None,
+    query: str | None,
+    import_id: str | None,
+    max_closed: float | None,
+    why: str | None,
+    by: str | None,
+    as_json: bool,
+) -> int:
+    """Compare a full list of positions with what is open, and import it with --apply.
+
+    SOURCE is a CSV, JSON or Parquet file, a folder of such, or a JDBC URL. Only the difference is
+    written to `positions`: what is new or changed, and a tombstone for each open position that the
+    list does not have. Exit code 3, and nothing written: too many positions would close.
+    """
+    settings = load()
+    request = ImportRequest(
+        find_source(source, format_, table, query),
+        datetime.now(UTC),
+        who(by),
+        is_applied,
+        None if import_id is None else require_usable(import_id),
+        max_closed,
+        why,
+    )
+    code, result = submit(settings, IMPORT_POSITIONS, arguments_of(request))
+    if result is None:
+        return code or COULD_NOT
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        for line in summary(result):
+            click.echo(one_line(line))
+        for line in notes(result):
+            click.echo(one_line(line), err=True)
+    if result["refused"]:
+        click.echo(one_line(f"shardpost: refused: {result['refused']}"), err=True)
+    return code

@@ -1,0 +1,235 @@
+"""`shardpost rebuild`: start, diff, swap, rollback, drop and list.
+
+An order of a rebuild is given to its job, and its result is printed in words.
+"""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardpost.commands.console import AS_JSON, BY, Key, who
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
+from shardpost.printable import one_line
+from shardpost.settings import load
+
+if TYPE_CHECKING:
+    from shardpost.rebuilds.order import Order
+
+
+def submit_order(order: "Order") -> tuple[int, dict[str, Any] | None]:
+    """Let the job do what an order says; return its exit code, and its result if it has one."""
+    from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
+    from shardpost.spark.submit import submit
+
+    code, result = submit(load(), REBUILD_TABLES, order.as_arguments())
+    return (code or COULD_NOT if result is None else code), result
+
+
+def carry_out_order(order: "Order", *, as_json: bool) -> int:
+    """Let the job do what an order says, and print its result."""
+    code, result = submit_order(order)
+    if result is None:
+        return code
+    click.echo(json.dumps(result) if as_json else rebuild_text(result))
+    if code == NEEDS_ATTENTION and "refused" in result:
+        click.echo(f"shardpost: {result['refused']}", err=True)
+    return code
+
+
+def rebuild_text(found: dict[str, Any]) -> str:
+    """Return what is known of a rebuild as one line."""
+    line = f"rebuild {found['rebuild']} is {found['state']}: country {found['country']}, from"
+    line += f" {found['source']}, {', '.join(found['tables'].values())}"
+    if found["state"] == "building":
+        progress = found["progress"]
+        line += f"; {progress['records']:,} of {progress['of_records']:,} records"
+    elif found["state"] == "in use":
+        line += f"; for a rollback, the tables as of snapshot {found['snapshot']} are kept"
+    elif found["behind"]:
+        line += f"; {found['behind']} snapshot{'s' * (found['behind'] > 1)} behind"
+    if "published" in found:
+        done = f"{found['published']} records published"
+        if found.get("letters"):
+            done += f", {found['letters']} dead letters"
+        if "committed" in found:
+            differ = f"{found['changed_holders']} lists differ"
+            done = f"snapshot {found['committed']}: {differ}, {done}"
+        line += f"; {done}"
+    for gone in found["missing"]:
+        line += f"\nno longer in Kafka: {gone}"
+    return line
+
+
+@click.command("start")
+@click.option("--country", metavar="CODE", help="Whose stock counts; by default as now.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(["history", "kafka"]),
+    default="history",
+    show_default=True,
+    help="Decode the raw records of the histories again, or read the topics.",
+)
+@click.option(
+    "--tables",
+    metavar="NAMES",
+    help="Names with commas, and with them what is made of these; by default all.",
+)
+@BY
+@AS_JSON
+def start_command(
+    country: str | None, source: str, tables: str | None, by: str | None, as_json: bool
+) -> int:
+    """Compute the tables anew beside those in use, or go on where a run was killed.
+
+    They are computed at the newest snapshot, and topped up after each compaction until they are
+    swapped or dropped. Readers do not see them until then.
+
+    `--tables share_holders` is enough for another country, `--tables positions` for a change of
+    how the latest record of a key is found; a change of decoding needs the histories, so all.
+    """
+    from shardpost.rebuilds.model.rebuild import Source
+    from shardpost.rebuilds.order import Action, Order, tables_of
+
+    if country is not None and not country.strip():
+        raise UsageError("--country: expected a code, found none")
+    if tables is not None and not tables.strip():
+        raise UsageError("--tables: expected names, found none")
+    order = Order(
+        Action.START,
+        who(by),
+        source=Source(source),
+        country=country,
+        tables=tables_of(tables or ""),
+    )
+    return carry_out_order(order, as_json=as_json)
+
+
+@click.command("diff")
+@AS_JSON
+def diff_command(as_json: bool) -> int:
+    """Compare the tables beside with those in use, key by key, at the same offsets.
+
+    What came since is added to the tables beside first. Open positions, holders, contacts,
+    exchanges and rejected records are equal, changed, or only in one; of what differs, some are
+    printed, positions and holders with their records. Of tables that are in use by now, as they
+    were when they were swapped. Exit code 3: something differs.
+    """
+    from shardpost.delta.table_errors import table_errors
+    from shardpost.rebuilds.order import Action, Order
+    from shardpost.rebuilds.sides import compared, needs_top_up
+
+    settings = load()
+    with table_errors():
+        if needs_top_up(settings):
+            code, result = submit_order(Order(Action.TOP_UP, "diff"))
+            if result is None:
+                return code
+        found = compared(settings)
+    if as_json:
+        click.echo(json.dumps(found.as_json()))
+    else:
+        for line in found.lines():
+            click.echo(one_line(line))
+    return DONE if found.is_none else NEEDS_ATTENTION
+
+
+WHY = click.option(
+    "--why", type=Key(), default="", metavar="TEXT", help="Reason; recorded on `decisions`."
+)
+
+
+@click.command("swap")
+@click.option(
+    "--max-changed",
+    metavar="SHARE",
+    help="Only if no more than that share of positions, of holders, of contacts and of exchanges"
+    " differs, such as 1%.",
+)
+@WHY
+@BY
+@AS_JSON
+def swap_command(max_changed: str | None, why: str, by: str | None, as_json: bool) -> int:
+    """Put the rebuilt tables in use, by one commit, and publish whose list differs.
+
+    The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
+    that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
+    """
+    from shardpost.rebuilds.order import Action, Order
+    from shardpost.shares import parse_share
+
+    share = None if max_changed is None else parse_share(max_changed)
+    return carry_out_order(Order(Action.SWAP, who(by), why, max_changed=share), as_json=as_json)
+
+
+@click.command("rollback")
+@WHY
+@BY
+@AS_JSON
+def rollback_command(why: str, by: str | None, as_json: bool) -> int:
+    """Put the tables before the swap in use again, with all that came since, by one commit."""
+    from shardpost.rebuilds.order import Action, Order
+
+    return carry_out_order(Order(Action.ROLLBACK, who(by), why), as_json=as_json)
+
+
+@click.command("drop")
+@WHY
+@BY
+@AS_JSON
+def drop_command(why: str, by: str | None, as_json: bool) -> int:
+    """Give up the tables beside those in use.
+
+    Of a rebuild that was not swapped that are the new tables; of one that is in use the old ones,
+    and there is no rollback any more. What kept snapshots name stays until the maintenance of the
+    tables thins them.
+    """
+    from shardpost.delta.table_errors import table_errors
+    from shardpost.rebuilds.drop import give_up
+
+    with table_errors():
+        rebuild, removed = give_up(load(), who(by), why)
+    if as_json:
+        click.echo(json.dumps({"rebuild": rebuild.number, "removed": removed}))
+    else:
+        gone = ", ".join(removed) or "what snapshots name stays until they are thinned"
+        click.echo(f"rebuild {rebuild.number} is dropped: {gone}")
+    return DONE
+
+
+@click.command("list")
+@AS_JSON
+def list_command(as_json: bool) -> int:
+    """Print all rebuilds: which tables, where they stand, and how far behind they are."""
+    from shardpost.delta import snapshots
+    from shardpost.delta.table_errors import table_errors
+    from shardpost.rebuilds import store
+    from shardpost.rebuilds.run import described
+
+    settings = load()
+    with table_errors():
+        newest, every = snapshots.newest(settings), store.list_rebuilds(settings)
+    found = [described(one, newest) for one in every] if newest else []
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        click.echo("\n".join(map(rebuild_text, found)) or "no rebuild yet")
+    return DONE
+
+
+@click.group()
+def rebuild_command() -> None:
+    """Compute the tables anew beside those in use, compare, swap, and roll back.
+
+    Compactions, e-mails and readers go on meanwhile, on the tables in use.
+    """
+
+
+SUBCOMMANDS = (
+    *(start_command, diff_command, swap_command, rollback_command),
+    *(drop_command, list_command),
+)
+
+for subcommand in SUBCOMMANDS:
+    rebuild_command.add_command(subcommand)

@@ -1,0 +1,193 @@
+"""`shardpost runs`: run requests and the runs that they win.
+
+Request a run and wait for its status; list the commands in force and recent conflicts; dispatch
+by hand, as the DAG dispatch_run_requests does; free a key by hand.
+"""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardpost.commands.console import AS_JSON, BY, Key, text_table, who
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
+from shardpost.run_requests.model.requests import RequestStatus
+from shardpost.settings import Settings, load
+
+if TYPE_CHECKING:
+    from shardpost.run_requests.request_client import RunRow, SentRequest
+
+
+POLL_SECONDS = 0.5
+
+
+@click.command("request")
+@click.argument("key", type=Key())
+@click.option("--dag", required=True, metavar="DAG", help="DAG to run.")
+@click.option(
+    "--conf", "text", default="{}", metavar="JSON", help="Params of the run, as a JSON object."
+)
+@click.option("--wait", is_flag=True, help="Wait for the status of the request, and print it.")
+@BY
+@AS_JSON
+def request_command(
+    key: str, *, dag: str, text: str, wait: bool, by: str | None, as_json: bool
+) -> int:
+    """Request a run under a key, such as weekly_email/2026-W47.
+
+    While a run of that key is active, the same request again changes nothing, and one with another
+    payload is a conflict. With --wait, prints which of these it was; exit code 3 for a conflict or
+    a refusal.
+    """
+    from shardpost.run_requests.request_client import send_request
+
+    settings = load()
+    value = {"Dag": dag, "Conf": _json_object(text), "RequestedBy": who(by)}
+    sent = send_request(settings, key, value)
+    if wait:
+        return _print_status(key, _settled_status(settings, sent), as_json=as_json)
+    _, partition, offset = sent.coordinates
+    result = {"key": key, "partition": partition, "offset": offset}
+    click.echo(json.dumps(result) if as_json else f"requested: {sent.coordinates}")
+    return DONE
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--conf {text!r}: expected a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"--conf {text!r}: expected a JSON object")
+    return found
+
+
+def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
+    """Wait for the settled status; ShardpostError, with what is known, at the deadline."""
+    from shardpost.run_requests.request_client import request_status
+
+    deadline = time.monotonic() + settings.request_wait
+    while (status := request_status(settings, sent)) is None or not status.settled:
+        if time.monotonic() > deadline:
+            so_far = "is not processed yet" if status is None else "has won, its run is not started"
+            raise ShardpostError(
+                f"{sent.coordinates} {so_far} after {settings.request_wait:g} s"
+                " (SHARDPOST_REQUEST_WAIT): the request stays in its topic;"
+                " `shardpost runs dispatch` says what is wrong"
+            )
+        time.sleep(POLL_SECONDS)
+    return status
+
+
+def _print_status(key: str, status: RequestStatus, *, as_json: bool) -> int:
+    click.echo(json.dumps(_status_as_json(key, status)) if as_json else _status_text(key, status))
+    return NEEDS_ATTENTION if status.needs_attention else DONE
+
+
+def _status_as_json(key: str, status: RequestStatus) -> dict[str, str | None]:
+    command = status.command
+    return {
+        "key": key,
+        "fate": status.kind,
+        "dag": command.dag if command else None,
+        "run_id": command.run_id if command else None,
+        "requested_by": command.requested_by if command else None,
+        "since": status.since.isoformat() if status.since else None,
+        "why": status.why,
+    }
+
+
+def _status_text(key: str, status: RequestStatus) -> str:
+    text = f"{status.kind}: {key}"
+    if status.why or status.command is None:
+        return f"{text}: {status.why}"
+    command = status.command
+    return (
+        f"{text}: run {command.run_id} of {command.dag}, requested by {command.requested_by}, since"
+        f" {status.since:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+NO_COMMAND = "no key is taken: no run that was requested is waiting or running"
+HEADING = ("key", "state", "age", "dag", "requested by", "run")
+
+
+@click.command("list")
+@AS_JSON
+def list_command(as_json: bool) -> int:
+    """Print the commands in force, and recent conflicts."""
+    from shardpost.run_requests.request_client import list_runs
+
+    now = datetime.now(UTC)
+    rows = list_runs(load(), now)
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        cells = [_run_cells(row, now) for row in rows]
+        click.echo(text_table(HEADING, cells) if cells else NO_COMMAND)
+    return DONE
+
+
+def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
+    age = _age_text(now - datetime.fromisoformat(row["since"]))
+    requested_by, run_id = row["requested_by"] or "", row["run_id"] or ""
+    return row["key"], row["state"], age, row["dag"] or "", requested_by, run_id
+
+
+def _age_text(age: timedelta) -> str:
+    """Return an age in its two largest units, such as `2 h 5 min`."""
+    minutes, seconds = divmod(max(0, int(age.total_seconds())), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    shown = [f"{number} {unit}" for number, unit in parts if number] or ["0 s"]
+    return " ".join(shown[:2])
+
+
+@click.command("dispatch")
+@AS_JSON
+def dispatch_command(as_json: bool) -> int:
+    """Decide on all requests, and start their runs.
+
+    Frees the keys of ended runs first, as the DAG dispatch_run_requests does.
+
+    Exit code 1 if a command could not be started: it is committed, and the next dispatch starts it.
+    Exit code 3 if Kafka deleted requests before they were read.
+    """
+    from shardpost.embedded.airflow_home import with_login
+    from shardpost.run_requests.dispatch import dispatch
+
+    counts = dispatch(with_login(load()), datetime.now(UTC))
+    click.echo(json.dumps(vars(counts)) if as_json else counts.in_words())
+    return NEEDS_ATTENTION if counts.lost else DONE
+
+
+@click.command("release")
+@click.argument("key", type=Key())
+@click.option("--why", required=True, metavar="TEXT", help="Reason; recorded on `decisions`.")
+@BY
+def release_command(key: str, why: str, by: str | None) -> int:
+    """Free a key whose run never ends.
+
+    Its run in Airflow, if there is one, is left running.
+    """
+    from shardpost.run_requests.dispatch import release
+
+    if not why.strip():
+        raise UsageError("--why: expected a reason, found none")
+    command = release(load(), key, who(by), why, datetime.now(UTC))
+    click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
+    return DONE
+
+
+@click.group()
+def runs_command() -> None:
+    """Request runs of DAGs: of many requests under one key, one runs."""
+
+
+runs_command.add_command(request_command)
+runs_command.add_command(list_command)
+runs_command.add_command(dispatch_command)
+runs_command.add_command(release_command)

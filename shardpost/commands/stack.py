@@ -1,0 +1,97 @@
+"""The embedded stack: `shardpost up`, `down`, `status`, `demo` and `airflow`.
+
+`airflow` is Airflow's own command line, as in `shardpost airflow dags list`.
+"""
+
+import json
+import os
+from datetime import UTC, datetime
+
+import click
+
+from shardpost.commands.console import AS_JSON
+from shardpost.settings import Settings, load
+
+
+@click.command()
+@AS_JSON
+def status_command(as_json: bool) -> int:
+    """Print state and address of broker, mail server and Airflow.
+
+    Exit code 0, whatever is up: `shardpost doctor` is the check.
+    """
+    from shardpost.embedded import stack
+
+    settings = load()
+    found = stack.status(settings)
+    click.echo(json.dumps(found) if as_json else status_text(settings, found))
+    return 0
+
+
+def status_text(settings: Settings, found: dict[str, dict[str, str]]) -> str:
+    """Return a line per service: state, address, login and detail; then the folders."""
+    lines = [f"{name:<8} {_service_text(state)}" for name, state in found.items()]
+    folders = [f"{name:<8} {settings.home / name}" for name in ("mail", "logs")]
+    return "\n".join([*lines, *folders])
+
+
+def _service_text(found: dict[str, str]) -> str:
+    login = f"  (user {found['user']}, password {found['password']})" if "user" in found else ""
+    detail = f"  {found['detail']}" if "detail" in found else ""
+    return f"{found['state']:<10} {found.get('address', '')}{login}{detail}".rstrip()
+
+
+@click.command()
+@click.option("--no-airflow", is_flag=True, help="Start the broker and the mail sink only.")
+def up_command(no_airflow: bool) -> int:
+    """Start the embedded stack.
+
+    Returns when all services are healthy; those that are running already are left alone.
+    """
+    from shardpost.embedded import stack
+
+    settings = load()
+    stack.up(settings, with_airflow=not no_airflow, say=lambda line: click.echo(line, err=True))
+    click.echo(status_text(settings, stack.status(settings)))
+    return 0
+
+
+@click.command()
+def down_command() -> int:
+    """Stop the embedded stack; its data is kept."""
+    from shardpost.embedded import stack
+
+    stack.down(load(), say=lambda line: click.echo(line, err=True))
+    return 0
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Keep its stack running, to explore it.")
+def demo_command(keep: bool) -> int:
+    """Run the whole pipeline on five positions, end to end.
+
+    Uses a fresh stack with a home and ports of its own, so it does not disturb one that is running.
+    """
+    from shardpost.embedded import demo
+
+    demo.run(load(), now=datetime.now(UTC), keep=keep, say=click.echo)
+    return 0
+
+
+# Airflow's command line says at each start that it cannot draw DAGs; nothing here draws them.
+IGNORED_WARNING = "ignore:Could not import graphviz:UserWarning"
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def airflow_command(arguments: tuple[str, ...]) -> None:
+    """Run Airflow's own command line on this stack."""
+    from shardpost.embedded.airflow_home import BIN, process_environment
+
+    airflow = str(BIN / "airflow")
+    warnings = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), IGNORED_WARNING)))
+    environment = process_environment(load()) | {"PYTHONWARNINGS": warnings}
+    os.execve(airflow, [airflow, *arguments], environment)  # noqa: S606

@@ -1,0 +1,127 @@
+"""What is stored: `shardpost tables list` and `maintain`, and `shardpost erase`.
+
+The size of each table and what keeps it; what the DAG maintain_tables does, by hand; one
+client's data erased, on record.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from shardpost.commands.console import AS_JSON, BY, Key, text_table, who
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
+from shardpost.printable import one_line
+from shardpost.settings import load
+
+if TYPE_CHECKING:
+    from shardpost.maintenance.table_sizes import TableSize
+
+
+HEADING = ("table", "rows", "files", "size", "log", "versions", "kept for")
+
+
+@click.command("list")
+@AS_JSON
+def list_command(as_json: bool) -> int:
+    """Print the size of each table, and what keeps it.
+
+    `rows` are those of the newest snapshot, `files` and `size` all that is stored, also for older
+    ones; `versions` are those that are kept.
+    """
+    from shardpost.maintenance.table_sizes import table_sizes
+
+    found = table_sizes(load())
+    if as_json:
+        click.echo(json.dumps([size.as_json() for size in found]))
+    else:
+        click.echo(_sizes_text(found))
+    return 0
+
+
+def _sizes_text(found: "list[TableSize]") -> str:
+    from shardpost.maintenance.model.plan import in_bytes
+
+    if not found:
+        return "no table yet: run `shardpost compact`"
+    rows = [
+        (
+            *(size.table, str(size.rows), str(size.files), in_bytes(size.bytes)),
+            *(in_bytes(size.log_bytes), str(size.versions), size.kept_for),
+        )
+        for size in found
+    ]
+    return text_table(HEADING, rows)
+
+
+@click.command("maintain")
+@click.option("--dry-run", is_flag=True, help="Print what would go, and why; change nothing.")
+@AS_JSON
+def maintain_command(dry_run: bool, as_json: bool) -> int:
+    """Erase old audiences, close old weeks, remove old letters and files that nothing needs.
+
+    SHARDPOST_AUDIENCE_DAYS and SHARDPOST_LEDGER_DAYS say which weeks are old,
+    SHARDPOST_LETTER_DAYS which letters, of those that were dealt with. With
+    SHARDPOST_HISTORY_DAYS, older records that later ones superseded leave the histories.
+
+    All snapshots of two days are kept, then the last of each hour for a week, then the last of each
+    day for SHARDPOST_SNAPSHOT_DAYS; longer, what a frozen week is of. Compactions, e-mails and
+    readers go on meanwhile.
+
+    Exit code 3 if something was kept only because what needs it could not be found out, or is
+    being mailed.
+    """
+    from shardpost.maintenance.maintain import maintain_all
+
+    settings = load()
+    found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps(found.as_json() | {"dry_run": dry_run}))
+    else:
+        click.echo("\n".join(found.lines(settings.snapshot_days)))
+    for error in found.errors:
+        click.echo(error, err=True)
+    return NEEDS_ATTENTION if found.errors else DONE
+
+
+@click.group()
+def tables_command() -> None:
+    """Look after the tables: their sizes, and removing what is no longer kept."""
+
+
+for subcommand in (list_command, maintain_command):
+    tables_command.add_command(subcommand)
+
+
+@click.command()
+@click.argument("client", type=Key())
+@click.option("--why", required=True, metavar="TEXT", help="Reason; recorded on `decisions`.")
+@BY
+@click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
+@AS_JSON
+def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json: bool) -> int:
+    """Erase a client: its contact from tables and audiences, its id from the ledger.
+
+    What stays, what is not erased, and what others must do is printed. The ledger keeps under a
+    hash of the client that it was mailed, so that it is not mailed again. Exit code 3: done, and
+    the tables have its contact (again); 1: something could not be erased, since it is in use.
+    """
+    from shardpost.erasure import ErasureRequest, erase
+
+    if not why.strip():
+        raise UsageError("--why: expected a reason, found none")
+    if not client:
+        raise UsageError("CLIENT: expected a client id, found none")
+    request = ErasureRequest(client, who(by), why, datetime.now(UTC))
+    result = erase(load(), request, dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps(result.as_json()))
+    else:
+        for line in result.lines():
+            click.echo(one_line(line))
+    if result.postponed:
+        parts = ", ".join(result.postponed)
+        click.echo(f"shardpost: not erased: {parts}; run again", err=True)
+        return COULD_NOT
+    return DONE if dry_run or result.is_complete else NEEDS_ATTENTION
