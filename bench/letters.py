@@ -19,8 +19,7 @@ from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.letter_format import ATTEMPT, ID, header_text
 from shardpost.kafka.clients import client_config
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import headers_of
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECLARED, LETTER_TOPICS

@@ -8,7 +8,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.holders.model.unread import ranges_to_read
-from shardpost.kafka import offsets
+from shardpost.kafka import offsets, topic_metadata
 from shardpost.settings import load
 from shardpost.spark import session
 from shardpost.spark.kafka_source import read_ranges
@@ -23,7 +23,7 @@ def records_of(spark: SparkSession, topic: str) -> DataFrame:
     """Return all committed records of a topic."""
     settings = load()
     marks = offsets.watermarks(
-        settings, offsets.partition_counts(settings, [topic]), committed=True
+        settings, topic_metadata.partition_counts(settings, [topic]), committed=True
     )
     return read_ranges(spark, settings, ranges_to_read({}, marks))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardpost.dead_letters.model import letter_parser, letters
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
-from shardpost.kafka.messages import record_of, reread_headers
+from shardpost.kafka.reading import record_of, reread_headers
 from shardpost.retry_settings import RetrySettings
 from shardpost.topics.declared import PASSED_ON_BYTES, STORED_BYTES
 

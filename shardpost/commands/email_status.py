@@ -51,7 +51,7 @@ class FoundWeek:
 
 def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
     """Return the week as of now."""
-    from shardpost.kafka.offsets import partition_counts
+    from shardpost.kafka.topic_metadata import partition_counts
     from shardpost.weekly_email import closed_weeks
     from shardpost.weekly_email.delivery_status import audience_of
 

@@ -41,10 +41,9 @@ from shardpost.dead_letters.record_batches import batches, itself
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
-from shardpost.kafka.partition_leaders import partition_leaders
+from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.kafka.topic_ids import topic_ids
+from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import Consumed, TooLargeError, Transactions
 from shardpost.retry_settings import split_names
 from shardpost.settings import Settings

@@ -22,10 +22,10 @@ from shardpost.dead_letters.model.letters import parking_key
 from shardpost.decisions.decision import Decision, decode
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
-from shardpost.kafka import offsets, reading
+from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
 from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Record
 from shardpost.printable import one_line
 from shardpost.settings import Settings
@@ -102,7 +102,7 @@ def newest_record(settings: Settings, letter_id: str) -> Record | None:
     None if Kafka has no value of it any more.
     """
     lot, store = settings.topic("parking-lot"), settings.topic("dead-letters")
-    counts = offsets.partition_counts(settings, [lot, store])
+    counts = topic_metadata.partition_counts(settings, [lot, store])
     of_its_keys = sorted({partition_of(key, counts[lot]) for key in keys_of(letter_id)})
     partitions = [TopicPartition(lot, number) for number in of_its_keys]
     partitions += [TopicPartition(store, number) for number in range(counts[store])]
@@ -143,7 +143,7 @@ def text_or_base64(raw: str | bytes | None) -> str | None:
 def _decisions(settings: Settings, letter_id: str) -> Iterator[Decision]:
     """Yield the decisions about a letter, in order; their key is that of the parking lot."""
     topic = settings.topic("decisions")
-    count = offsets.partition_counts(settings, [topic])[topic]
+    count = topic_metadata.partition_counts(settings, [topic])[topic]
     for number in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
         partition = TopicPartition(topic, number)
         for message in reading.read_to_end(settings, partition, committed=True):
@@ -161,7 +161,7 @@ def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Itera
     if origin is None or origin.origin_topic is None:
         return
     topic = settings.retry_rules.retry_topic(origin.origin_topic)
-    count = offsets.partition_counts(settings, [topic])[topic]
+    count = topic_metadata.partition_counts(settings, [topic])[topic]
     own_id = origin.key or letter_id
     partition = TopicPartition(topic, partition_of(origin.origin_key or own_id, count))
     for message in reading.read_to_end(settings, partition, committed=True):

@@ -15,7 +15,7 @@ from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.errors import DONE
-from shardpost.kafka import offsets
+from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
@@ -26,13 +26,13 @@ def routes_of(settings: Settings) -> Routes:
     """Return the topics of letters; ShardpostError for one that does not exist."""
     store, parking_lot = settings.topic("dead-letters"), settings.topic("parking-lot")
     topics = sorted({store, parking_lot, *settings.retry_rules.retry_topics})
-    return Routes(store, parking_lot, offsets.partition_counts(settings, topics))
+    return Routes(store, parking_lot, topic_metadata.partition_counts(settings, topics))
 
 
 def partitions_with_records(settings: Settings) -> list[TopicPartition]:
     """Return those with any record, committed or not."""
     store = settings.topic("dead-letters")
-    counts = offsets.partition_counts(settings, [store])
+    counts = topic_metadata.partition_counts(settings, [store])
     watermarks = offsets.watermarks(settings, counts, committed=False)[store]
     return [
         TopicPartition(store, partition)

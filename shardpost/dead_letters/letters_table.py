@@ -28,9 +28,9 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.sql import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
-from shardpost.kafka import offsets, reading
-from shardpost.kafka.messages import record_of
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka import reading, topic_metadata
+from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.reading import record_of
 from shardpost.settings import Settings
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
@@ -210,7 +210,9 @@ def _is_past(generations: Generations) -> str:
 def _steps_in(settings: Settings, range_: OffsetRange) -> Iterator[Step]:
     """Yield the steps of committed records of a range."""
     store = settings.topic("dead-letters")
-    count = offsets.partition_counts(settings, [store])[store] if range_.topic == store else None
+    count = (
+        topic_metadata.partition_counts(settings, [store])[store] if range_.topic == store else None
+    )
     rules = settings.retry_rules
     messages = reading.read_to_end(
         settings, range_.topic_partition, start=range_.first, committed=True

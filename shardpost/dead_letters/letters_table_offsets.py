@@ -21,10 +21,9 @@ from deltalake import DeltaTable
 
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta.query import exists, path_of
-from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, ends
-from shardpost.kafka.topic_ids import topic_ids
+from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition, Watermarks, ends_of
+from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.settings import Settings
 
 # {application: version} of Delta's application transactions
@@ -93,8 +92,8 @@ def not_visible(settings: Settings) -> list[OffsetRange]:
 
     Nobody can read what is there before that transaction ends.
     """
-    high = ends(_watermarks(settings, committed=False))
-    stable = ends(_watermarks(settings, committed=True))  # last: a transaction may end meanwhile
+    high = ends_of(_watermarks(settings, committed=False))
+    stable = ends_of(_watermarks(settings, committed=True))  # last: a transaction may end meanwhile
     found = [
         OffsetRange(topic, partition, stable[topic][partition], end)
         for topic, partitions in high.items()
@@ -108,7 +107,7 @@ def _topics(settings: Settings) -> list[str]:
 
 
 def _watermarks(settings: Settings, *, committed: bool) -> Watermarks:
-    counts = offsets.partition_counts(settings, _topics(settings))
+    counts = topic_metadata.partition_counts(settings, _topics(settings))
     return offsets.watermarks(settings, counts, committed=committed)
 
 

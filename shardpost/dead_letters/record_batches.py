@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.settings import Settings
 

@@ -42,9 +42,8 @@ from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
 from shardpost.kafka.offsets import watermarks_of
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.retry_settings import RetryRules

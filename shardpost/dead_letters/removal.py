@@ -49,9 +49,9 @@ from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.sql import time_literal
 from shardpost.delta.table_errors import table_errors
 from shardpost.delta.table_log import VersionExistsError
-from shardpost.kafka import offsets, reading
+from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
+from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Record
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
@@ -263,7 +263,7 @@ def _keys_of_kept(
 def _names_in_kafka(settings: Settings) -> Iterator[str]:
     """Yield the names of all letters of which Kafka has a record, be it a tombstone."""
     store, lot = settings.topic("dead-letters"), settings.topic("parking-lot")
-    counts = offsets.partition_counts(settings, [store, lot])
+    counts = topic_metadata.partition_counts(settings, [store, lot])
     for topic, count in counts.items():
         for number in range(count):
             for message in reading.read_to_end(settings, TopicPartition(topic, number)):

@@ -27,8 +27,7 @@ from shardpost.dead_letters.sweep_index import DelayedLetter, SweepIndex
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.retry_settings import RetryRules

@@ -5,11 +5,10 @@ from datetime import datetime, timedelta
 
 from shardpost.decisions.decision import Decision, decode
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import headers_of
-from shardpost.kafka.offsets import partition_counts
-from shardpost.kafka.offsets_by_time import first_since
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.offsets import first_offset_since
+from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 
 # How far the time of a record may be before the time that its decision says.
@@ -25,7 +24,7 @@ def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -
 def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions since a time, with their headers, and read none that is far older."""
     for partition in _partitions(settings):
-        start = first_since(settings, partition, oldest - CLOCKS_DIFFER)
+        start = first_offset_since(settings, partition, oldest - CLOCKS_DIFFER)
         for decision, headers in of_partition(settings, partition.partition, start):
             if decision.when >= oldest:
                 yield decision, headers

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
-from shardpost.kafka.offset_ranges import Offsets
+from shardpost.kafka.coordinates import Offsets
 
 # The `looked_at` of a snapshot whose inputs were never found to hold no more, as far as is known.
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
-from shardpost.kafka.offset_ranges import Offsets
+from shardpost.kafka.coordinates import Offsets
 
 _TIMES = ("committed_at", "looked_at", "history_from")
 

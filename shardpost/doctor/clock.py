@@ -10,8 +10,8 @@ from pathlib import Path
 
 from shardpost.doctor.finding import Finding, ok, unknown, warning
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import is_reachable
-from shardpost.kafka.newest_times import newest_time
+from shardpost.kafka.offsets import newest_time
+from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
 
 TOLERANCE = timedelta(seconds=5)

@@ -5,7 +5,7 @@ from datetime import datetime
 from shardpost.doctor.finding import Finding, ok, refused, warning
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
-from shardpost.kafka.offset_ranges import total_size
+from shardpost.kafka.coordinates import total_size
 from shardpost.settings import Settings
 
 

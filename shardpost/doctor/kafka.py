@@ -6,9 +6,8 @@ from datetime import datetime
 from shardpost.doctor import inputs, stores, topics
 from shardpost.doctor.finding import Finding, error, ok, unknown, warning
 from shardpost.kafka.broker_version import broker_version
-from shardpost.kafka.clients import is_reachable
-from shardpost.kafka.memory.broker import is_in_memory
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
+from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
 from shardpost.topics.observation import metadata
 
@@ -40,8 +39,6 @@ def _unreachable(settings: Settings) -> Finding:
 def check_version(settings: Settings) -> Finding:
     """Check that this release is not known to lose the ends of transactions."""
     name = "kafka version"
-    if is_in_memory(settings.bootstrap):
-        return unknown(name, "a broker in memory has none")
     try:
         found = broker_version(settings, settings.kafka_timeout)
     except (OSError, ValueError) as problem:

@@ -10,7 +10,7 @@ from shardpost.embedded import broker_home, ports
 from shardpost.embedded.java import java
 from shardpost.embedded.process import Daemon, log_end, log_hint, wait_until
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import is_reachable
+from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
 
 HEAP = "1g"

@@ -12,7 +12,7 @@ from typing import Protocol
 from shardpost.embedded import airflow, broker, ports, sink
 from shardpost.embedded.java import java
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import is_reachable
+from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.jars import broker_jars, spark_jars

@@ -25,11 +25,11 @@ from shardpost.holders.model.unread import (
     require_readable,
     retries_to_read,
 )
-from shardpost.kafka import offsets
-from shardpost.kafka.offset_ranges import OffsetRange, Offsets, Watermarks, ends, total_size
-from shardpost.kafka.stable_ends import open_transactions, stable_ends
+from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks, ends_of, total_size
+from shardpost.kafka.reading import open_transactions, stable_ends
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_ids import changed_topics, require_same_topics, topic_ids
+from shardpost.kafka.topic_metadata import changed_topics, require_same_topics, topic_ids
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.topics import declared
@@ -68,7 +68,7 @@ def look(
     """
     at = now or datetime.now(UTC)
     holders, last = settings.topic("share-holders"), snapshots.newest(settings)
-    counts = offsets.partition_counts(
+    counts = topic_metadata.partition_counts(
         settings,
         [*_configured(settings), holders],
         if_there=former_retry_topics(settings, last),
@@ -105,7 +105,7 @@ def unread(settings: Settings, look: Look) -> Unread:
     ranges = ranges_to_read(_without(look.read, restarted), of_inputs)
     found = Unread(
         ranges + _retries(look, ids, of_retries),
-        ends({**of_inputs, **of_retries}),
+        ends_of({**of_inputs, **of_retries}),
         ids,
         look.generations({name for name, topic in _inputs(settings) if topic in restarted}),
         compactions,
@@ -128,7 +128,7 @@ def require_same(settings: Settings, found: Unread) -> None:
 def unread_originals(settings: Settings, last: Snapshot | None) -> int:
     """Return how many offsets of the inputs came after that snapshot."""
     topics = input_topics(settings)
-    counts = offsets.partition_counts(settings, topics)
+    counts = topic_metadata.partition_counts(settings, topics)
     found = offsets.watermarks(settings, counts, committed=True)
     ranges = ranges_to_read(last.end_offsets if last else {}, found)
     return total_size(ranges)

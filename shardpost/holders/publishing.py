@@ -33,10 +33,9 @@ from shardpost.holders.share_holders_topic import (
 )
 from shardpost.holders.table_commits import runs_of
 from shardpost.kafka import clients, offsets
-from shardpost.kafka.batches import in_batches, queue_config
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.topic_configs import TopicConfig
-from shardpost.kafka.topic_limits import largest_batch, producer_config, topic_config
+from shardpost.kafka.records import in_batches, queue_config
+from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
 from shardpost.steps import step

@@ -27,11 +27,10 @@ from shardpost.holders.inputs import retry_topics
 from shardpost.holders.model.published import Place, PlaceRange, SnapshotRun, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.holders.table_commits import runs_of
-from shardpost.kafka import clients, offsets
-from shardpost.kafka.batches import queue_config
+from shardpost.kafka import clients, offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Outgoing, Record, batch_bytes
-from shardpost.kafka.topic_limits import largest_batch, producer_config, topic_config
+from shardpost.kafka.records import Outgoing, Record, batch_bytes, queue_config
+from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.settings import Settings
 from shardpost.steps import step
@@ -111,7 +110,7 @@ class _Sending:
     def __init__(self, settings: Settings, snapshot: Snapshot, tables: str) -> None:
         self._settings, self._snapshot, self._tables = settings, snapshot, tables
         self._topic = settings.topic("dead-letters")
-        self._partitions = offsets.partition_counts(settings, [self._topic])[self._topic]
+        self._partitions = topic_metadata.partition_counts(settings, [self._topic])[self._topic]
         self._config = topic_config(settings, self._topic)
         self._retries = frozenset(retry_topics(settings))
 

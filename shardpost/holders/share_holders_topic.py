@@ -27,7 +27,7 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import clients, offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, batch_bytes
@@ -178,7 +178,7 @@ def published_partitions(
     settings: Settings, topic: str, runs: Mapping[int, str]
 ) -> list[PublishedPartition]:
     """Return the partitions of the topic; {number: run} are the snapshots of the tables."""
-    count = offsets.partition_counts(settings, [topic])[topic]
+    count = topic_metadata.partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
         committed = offsets.committed_metadata(settings, reader, partitions)
@@ -248,7 +248,7 @@ def noted_snapshots(settings: Settings) -> set[int]:
 
 def _noted_as_published(settings: Settings) -> list[SnapshotRun | None]:
     topic = settings.topic("share-holders")
-    count = offsets.partition_counts(settings, [topic])[topic]
+    count = topic_metadata.partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
         committed = offsets.committed_metadata(settings, reader, partitions)

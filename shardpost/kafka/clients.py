@@ -1,24 +1,153 @@
-"""Kafka clients, configured as all of Shardpost's are.
+"""Kafka clients, configured as all of Shardpost's are, and how long a silent Kafka is waited for.
 
 All code gets its clients here. Before one is made, a TCP connection to Kafka is tried, so that a
-broker that is gone is said within seconds; a client would retry for a minute. Where the address is
-one of a broker in memory (`memory://…`), they are that one's.
+broker that is gone is said within seconds: Kafka's clients retry for as long as they are told to,
+and cannot tell a broker that is slow from one that is gone; the socket can.
 """
 
-from typing import Any, cast
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.listening import why_nobody_listens
-from shardpost.kafka.memory.admin import MemoryAdmin
-from shardpost.kafka.memory.broker import is_in_memory
-from shardpost.kafka.memory.consumer import MemoryConsumer
-from shardpost.kafka.memory.producer import MemoryProducer
-from shardpost.kafka.memory.transactional_producer import MemoryTransactionalProducer
-from shardpost.kafka.patience import LISTEN_SECONDS, why_gone
 from shardpost.settings import Settings
+
+
+@dataclass(frozen=True)
+class ClientFactories:
+    """What makes the clients of a Kafka, each from its configuration."""
+
+    admin: Callable[[dict[str, Any]], AdminClient]
+    consumer: Callable[[dict[str, Any]], Consumer]
+    producer: Callable[[dict[str, Any]], Producer]
+    transactional_producer: Callable[[dict[str, Any]], Producer]
+
+
+# By the scheme of an address (`SCHEME://host:port`): of brokers that run in this very process, so
+# that there is nothing to connect to. All others have librdkafka's clients.
+IN_PROCESS: dict[str, ClientFactories] = {}
+_LIBRDKAFKA = ClientFactories(AdminClient, Consumer, Producer, Producer)
+
+# A server and why it cannot be connected to; None if it can.
+_Answer = tuple[str, str | None]
+
+
+def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
+    """Return why no server accepts a connection within so many seconds; None if one does.
+
+    `bootstrap` is `host:port`, comma-separated: one that answers is enough.
+    """
+    if _scheme(bootstrap) in IN_PROCESS:
+        return None
+    servers = [server.strip() for server in bootstrap.split(",")]
+    answers: SimpleQueue[_Answer] = SimpleQueue()
+    for server in servers:  # daemons: resolving a name cannot be interrupted
+        Thread(target=_connect, args=(server, seconds, answers), daemon=True).start()
+    reasons = dict.fromkeys(servers, f"no answer within {seconds:g} s")
+    deadline = time.monotonic() + seconds
+    for _ in servers:
+        try:
+            server, reason = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except Empty:
+            break
+        if reason is None:
+            return None
+        reasons[server] = reason
+    return _reasons_in_words(servers, reasons)
+
+
+def _scheme(bootstrap: str) -> str:
+    return bootstrap.partition("://")[0]
+
+
+def _connect(server: str, seconds: float, answers: "SimpleQueue[_Answer]") -> None:
+    host, _, port = server.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+    except TimeoutError:
+        answers.put((server, f"no answer within {seconds:g} s"))
+    except OSError as error:
+        answers.put((server, (error.strerror or str(error)).lower()))
+    else:
+        answers.put((server, None))
+
+
+def _reasons_in_words(servers: Sequence[str], reasons: dict[str, str]) -> str:
+    """Return the reasons; of a single server without its name."""
+    if len(servers) == 1:
+        return reasons[servers[0]]
+    return ", ".join(f"{server}: {reasons[server]}" for server in servers)
+
+
+# Before the first request. The kernel of a machine that lives accepts a connection however busy its
+# broker is; a lost packet is sent again after a second.
+LISTEN_SECONDS = 2.0
+# Kafka that was there before, and where nobody listens for so long, is gone. A broker that restarts
+# is back sooner, and another one of its cluster listens meanwhile.
+GONE_SECONDS = 30.0
+LISTEN_AGAIN_SECONDS = 0.5
+
+_found_listening: set[str] = set()  # addresses
+
+
+def why_gone(address: str) -> str | None:
+    """Return why nobody listens there; None if somebody does.
+
+    After LISTEN_SECONDS; after GONE_SECONDS if this process has found somebody there before.
+    """
+    deadline = time.monotonic() + (GONE_SECONDS if address in _found_listening else 0)
+    while reason := why_nobody_listens(address, LISTEN_SECONDS):
+        if time.monotonic() >= deadline:
+            _found_listening.discard(address)
+            return reason
+        time.sleep(LISTEN_AGAIN_SECONDS)
+    _found_listening.add(address)
+    return None
+
+
+class Patience:
+    """How long to wait for Kafka without any progress: `kafka_timeout`; less if it is gone.
+
+    A cluster that is slow listens all the time, and has the whole time.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._address, self._most = settings.bootstrap, settings.kafka_timeout
+        self.progress()
+
+    def progress(self) -> None:
+        """Begin again: something was answered."""
+        self._began = self._listened = self._asked = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Return for how long there was no progress."""
+        return time.monotonic() - self._began
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether to give up; asks now and then whether anybody listens."""
+        return self.seconds > self._most or self._is_gone()
+
+    def _is_gone(self) -> bool:
+        if time.monotonic() - self._asked < LISTEN_SECONDS:
+            return False
+        reason = why_nobody_listens(self._address, LISTEN_SECONDS)
+        self._asked = time.monotonic()
+        if reason is None:
+            self._listened = self._asked
+        is_gone = self._asked - self._listened > GONE_SECONDS
+        if is_gone:
+            _found_listening.discard(self._address)
+        return is_gone
+
 
 # Of the first request of all: something listens, but may be no Kafka.
 FIRST_ANSWER_SECONDS = 15.0
@@ -48,22 +177,11 @@ def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
 def admin(settings: Settings) -> AdminClient:
     """Return an admin client; KafkaUnreachableError if nobody listens at its addresses."""
     require_listening(settings)
-    config = client_config(settings)
-    if is_in_memory(settings.bootstrap):
-        return cast(AdminClient, MemoryAdmin(config))
-    return AdminClient(config)
+    return _factories(settings).admin(client_config(settings))
 
 
-def is_reachable(settings: Settings, seconds: float) -> bool:
-    """Tell whether Kafka returns its metadata within so many seconds."""
-    address = settings.bootstrap
-    if not is_in_memory(address) and why_nobody_listens(address, min(seconds, LISTEN_SECONDS)):
-        return False
-    try:
-        admin(settings).list_topics(timeout=seconds)
-    except (KafkaException, KafkaUnreachableError):
-        return False
-    return True
+def _factories(settings: Settings) -> ClientFactories:
+    return IN_PROCESS.get(_scheme(settings.bootstrap), _LIBRDKAFKA)
 
 
 def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
@@ -78,10 +196,7 @@ def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
     }
-    config = client_config(settings, **(base | more))
-    if is_in_memory(settings.bootstrap):
-        return cast(Consumer, MemoryConsumer(config))
-    return Consumer(config)
+    return _factories(settings).consumer(client_config(settings, **(base | more)))
 
 
 def producer(settings: Settings) -> Producer:
@@ -91,10 +206,7 @@ def producer(settings: Settings) -> Producer:
     """
     require_listening(settings)
     more = {"partitioner": "murmur2_random", "enable.idempotence": True}
-    config = client_config(settings, **more)
-    if is_in_memory(settings.bootstrap):
-        return cast(Producer, MemoryProducer(config))
-    return Producer(config)
+    return _factories(settings).producer(client_config(settings, **more))
 
 
 def transactional_producer(settings: Settings, transactional_id: str, **more: Any) -> Producer:
@@ -104,10 +216,7 @@ def transactional_producer(settings: Settings, transactional_id: str, **more: An
         "partitioner": "murmur2_random",
         "linger.ms": 5,
     }
-    config = client_config(settings, **(base | more))
-    if is_in_memory(settings.bootstrap):
-        return cast(Producer, MemoryTransactionalProducer(config))
-    return Producer(config)
+    return _factories(settings).transactional_producer(client_config(settings, **(base | more)))
 
 
 def unreachable(settings: Settings, error: Exception) -> KafkaUnreachableError:

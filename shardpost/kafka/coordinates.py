@@ -1,5 +1,12 @@
-"""Where things are in Kafka, as values that print themselves: `positions[3]`, `positions[3]@41`."""
+"""Where things are in Kafka, as values that print themselves: `positions[3]`, `positions[3]@41`.
 
+Partitions, records, offsets and watermarks of partitions, ranges of offsets, and an open
+transaction, which keeps the records behind it from whoever reads committed ones.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 
@@ -31,3 +38,72 @@ class Coordinates(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         """The partition that the record is in."""
         return TopicPartition(self.topic, self.partition)
+
+
+# {topic: {partition: next offset to read}}
+Offsets = Mapping[str, Mapping[int, int]]
+# {topic: {partition: (low watermark, end)}}
+Watermarks = Mapping[str, Mapping[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The offsets first … until - 1 of one partition."""
+
+    topic: str
+    partition: int
+    first: int
+    until: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition}: offsets {self.first} to {self.until - 1}"
+
+    @property
+    def size(self) -> int:
+        """How many offsets there are."""
+        return self.until - self.first
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
+
+def total_size(ranges: Iterable[OffsetRange]) -> int:
+    """Return how many offsets there are in all ranges."""
+    return sum(range_.size for range_ in ranges)
+
+
+def ends_of(marks: Watermarks) -> dict[str, dict[int, int]]:
+    """Return the ends alone."""
+    return {
+        topic: {partition: end for partition, (_, end) in partitions.items()}
+        for topic, partitions in marks.items()
+    }
+
+
+class OpenTransaction(NamedTuple):
+    """Where it begins, and the timestamp of its first record: nothing behind it can be read.
+
+    `since` is None if it has ended while that was asked for.
+    """
+
+    begins: Coordinates
+    since: datetime | None
+
+    def __str__(self) -> str:
+        since = f"{self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since else "just now"
+        return f"{self.begins}, since {since}"
+
+    def as_json(self) -> dict[str, object]:
+        """Return topic, partition, offset and since."""
+        since = self.since.isoformat() if self.since else None
+        return {**self.begins._asdict(), "since": since}
+
+
+def unreached(high: Offsets, stable: Mapping[str, Mapping[int, int]]) -> Iterator[Coordinates]:
+    """Yield each last stable offset that is below the high watermark; {topic: {partition: …}}."""
+    for topic, partitions in high.items():
+        for partition, end in partitions.items():
+            if stable[topic][partition] < end:
+                yield TopicPartition(topic, partition).at(stable[topic][partition])

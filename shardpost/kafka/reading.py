@@ -1,20 +1,78 @@
-"""Reading one partition to its end.
+"""Reading records: a partition to its end, ranges of many at once; and how far that is possible.
 
 The last offset may be a transaction marker, so readers stop by position and never by "last record
-seen".
+seen". Transactions are short as a rule: so `stable_ends` gives the last stable offsets some time
+to reach the high watermarks as they were at first; what comes meanwhile is not waited for.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import gc
+import time
+from collections.abc import Iterator, Mapping
+from operator import methodcaller
+from typing import Any, NamedTuple
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message
 
-from shardpost.kafka.clients import KafkaUnreachableError, consumer, unreachable
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import TRANSIENT_LEADER_ERRORS, watermarks_of
-from shardpost.kafka.patience import Patience
+from shardpost.instants import instant_of
+from shardpost.kafka import offsets
+from shardpost.kafka.clients import KafkaUnreachableError, Patience, consumer, unreachable
+from shardpost.kafka.coordinates import (
+    Coordinates,
+    OffsetRange,
+    Offsets,
+    OpenTransaction,
+    TopicPartition,
+    Watermarks,
+    ends_of,
+    unreached,
+)
+from shardpost.kafka.offsets import watermarks_of
+from shardpost.kafka.records import HEADERS_LEFT_OUT, HEADERS_UNREADABLE, Headers, Record
+from shardpost.kafka.topic_metadata import TRANSIENT_LEADER_ERRORS
 from shardpost.settings import Settings
+
+# Where a name is no UTF-8, the client returns a result and leaves an exception behind. CPython
+# looks for that in calls from C, and not in calls that its interpreter has specialised.
+_headers = methodcaller("headers")
+
+
+def headers_of(message: Message) -> Headers:
+    """Return the headers, in order; one name may stand there more than once.
+
+    Where a name is no UTF-8 the client gives none of them; then one header says so.
+    """
+    try:
+        found = _headers(message)
+    except (SystemError, UnicodeDecodeError):
+        return [(HEADERS_LEFT_OUT, HEADERS_UNREADABLE)]
+    return found if isinstance(found, list) else list((found or {}).items())
+
+
+def reread_headers(message: Message) -> Headers:
+    """Return the headers of a message whose headers may have been asked for before.
+
+    If that failed, the client then gives pairs without a name, and to touch one ends the process.
+    """
+    found = headers_of(message)
+    is_whole = all(len(gc.get_referents(pair)) == len(pair) for pair in found)
+    return found if is_whole else [(HEADERS_LEFT_OUT, HEADERS_UNREADABLE)]
+
+
+def record_of(message: Message, headers: Headers | None = None) -> Record:
+    """Return a message that was read, and is no error, as a record; with its headers if known."""
+    kind, timestamp = message.timestamp()
+    return Record(
+        message.key(),
+        message.value(),
+        headers_of(message) if headers is None else headers,
+        timestamp,
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        kind == TIMESTAMP_LOG_APPEND_TIME,
+    )
+
 
 POLL_SECONDS = 0.5
 BATCH = 10_000
@@ -95,3 +153,133 @@ def _end_reached(message: Message, settings: Settings) -> int:
     if error and error.code() not in TRANSIENT_LEADER_ERRORS:
         raise unreachable(settings, KafkaException(error))
     return 0
+
+
+BULK_POLL_SECONDS = 0.05
+BULK_CLIENT = {
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",  # what is asked for may be deleted meanwhile
+    "fetch.queue.backoff.ms": 10,
+    "fetch.wait.max.ms": 20,
+    # Few records of each are wanted, and all partitions wait in memory at the same time.
+    "max.partition.fetch.bytes": 128 << 10,
+    "queued.max.messages.kbytes": 16 << 10,
+}
+
+
+class BulkReading:
+    """One pass over ranges; `reached` is the offset up to which each was read so far.
+
+    A range ends after `most` records as well. What is not read when the time is over stays so.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        *,
+        committed: bool,
+        most: int,
+    ) -> None:
+        self.reached = {partition: range_.first for partition, range_ in ranges.items()}
+        self._settings, self._ranges, self._most = settings, ranges, most
+        self._isolation = "read_committed" if committed else "read_uncommitted"
+        self._counts = dict.fromkeys(ranges, 0)
+        self._open = set(ranges)
+
+    def messages(self, until: float) -> Iterator[Message]:
+        """Yield records, of each partition in their order, until a time of the monotonic clock."""
+        if not self._open:
+            return
+        more = BULK_CLIENT | {"isolation.level": self._isolation}
+        reader = consumer(self._settings, "shardpost-reader", **more)
+        try:
+            reader.incremental_assign([_start_of(range_) for range_ in self._ranges.values()])
+            while self._open and time.monotonic() < until:
+                ended: set[TopicPartition] = set()
+                for message in reader.consume(BATCH, BULK_POLL_SECONDS):
+                    # A plain tuple is equal to a TopicPartition, and sooner made.
+                    partition: Any = (message.topic(), message.partition())
+                    if partition in self._open and partition not in ended:
+                        if self._is_record(partition, message):
+                            yield message
+                        if self._is_over(partition):
+                            ended.add(partition)
+                self._leave(reader, ended)
+        finally:
+            reader.close()
+
+    def _is_record(self, partition: TopicPartition, message: Message) -> bool:
+        """Tell whether it is a record of its range; note how far that was read."""
+        until, offset = self._ranges[partition].until, message.offset() or 0
+        if error := message.error():
+            self._require_harmless(error)
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.reached[partition] = max(self.reached[partition], min(offset, until))
+            return False
+        self.reached[partition] = min(offset + 1, until)
+        self._counts[partition] += 1
+        return offset < until
+
+    def _require_harmless(self, error: KafkaError) -> None:
+        passes = (KafkaError._PARTITION_EOF, *TRANSIENT_LEADER_ERRORS)
+        if error.code() not in passes:
+            raise unreachable(self._settings, KafkaException(error))
+
+    def _is_over(self, partition: TopicPartition) -> bool:
+        is_read = self.reached[partition] >= self._ranges[partition].until
+        return is_read or self._counts[partition] >= self._most
+
+    def _leave(self, reader: Consumer, ended: set[TopicPartition]) -> None:
+        if ended:
+            self._open -= ended
+            reader.incremental_unassign([confluent_kafka.TopicPartition(*one) for one in ended])
+
+
+def _start_of(range_: OffsetRange) -> confluent_kafka.TopicPartition:
+    return confluent_kafka.TopicPartition(range_.topic, range_.partition, range_.first)
+
+
+# How long open transactions are waited for.
+STABLE_SECONDS = 5.0
+STABLE_POLL_SECONDS = 0.1
+
+
+class StableEnds(NamedTuple):
+    """The high watermarks as they were at first, and (low, last stable offset) as they are now."""
+
+    high: Offsets
+    stable: Watermarks
+
+
+def stable_ends(settings: Settings, counts: Mapping[str, int]) -> StableEnds:
+    """Return how far topics with so many partitions can be read, asked for in their order.
+
+    Waits STABLE_SECONDS, and `kafka_timeout`, at most for transactions that are open.
+    """
+    high = ends_of(offsets.watermarks(settings, counts, committed=False))
+    deadline = time.monotonic() + min(STABLE_SECONDS, settings.kafka_timeout)
+    while True:
+        stable = offsets.watermarks(settings, counts, committed=True)
+        is_reached = next(unreached(high, ends_of(stable)), None) is None
+        if is_reached or time.monotonic() >= deadline:
+            return StableEnds(high, stable)
+        time.sleep(STABLE_POLL_SECONDS)
+
+
+def open_transactions(settings: Settings, found: StableEnds) -> list[OpenTransaction]:
+    """Return the first transaction of each partition that is still open."""
+    return [
+        open_transaction_at(settings, begins)
+        for begins in unreached(found.high, ends_of(found.stable))
+    ]
+
+
+def open_transaction_at(settings: Settings, begins: Coordinates) -> OpenTransaction:
+    """Return the transaction that is open from a last stable offset on.
+
+    KafkaUnreachableError if its partition cannot be read now.
+    """
+    partition, offset = begins.topic_partition, begins.offset
+    first = next(read_to_end(settings, partition, start=offset, uncommitted=True), None)
+    return OpenTransaction(begins, None if first is None else instant_of(first.timestamp()[1]))

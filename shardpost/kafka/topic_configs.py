@@ -1,13 +1,28 @@
-"""The effective configuration of topics: what is set on them, else the broker's defaults."""
+"""The effective configuration of topics and brokers, and what it means for a producer.
 
-from collections.abc import Collection, Mapping
+What is set on a topic, else the broker's defaults. It is asked of Kafka and never assumed: a
+topic may be older than its declaration.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin
-from shardpost.kafka.offsets import with_leaders
+from shardpost.kafka.topic_metadata import (
+    LEADER_RETRY_SECONDS,
+    TRANSIENT_LEADER_ERRORS,
+    with_leaders,
+)
 from shardpost.settings import Settings
 
 # {setting: value}; a value is None where Kafka does not say it.
@@ -26,7 +41,7 @@ def topic_configs(settings: Settings, topics: Collection[str]) -> dict[str, Topi
 
 def _allowed(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
     try:
-        return _described(settings, topics)
+        return _effective(settings, topics)
     except KafkaException as error:
         if error.args[0].code() not in _NOT_ALLOWED:
             raise
@@ -37,7 +52,7 @@ def _allowed(settings: Settings, topics: Collection[str]) -> dict[str, TopicConf
         ) from None
 
 
-def _described(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
+def _effective(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
     client = admin(settings)  # it has to outlive what it asks for
     wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     futures = client.describe_configs(wanted, request_timeout=settings.kafka_timeout)
@@ -45,3 +60,98 @@ def _described(settings: Settings, topics: Collection[str]) -> dict[str, TopicCo
         resource.name: {name: entry.value for name, entry in future.result().items()}
         for resource, future in futures.items()
     }
+
+
+DESCRIBE_SECONDS = 10.0
+TOPICS_AT_ONCE = 500
+
+
+class Described(NamedTuple):
+    """{setting: (value, source)}; or None, and why."""
+
+    entries: Mapping[str, tuple[str | None, Literal["topic", "broker", "default"]]] | None
+    why: str = ""
+
+
+def topics_described(settings: Settings, topics: Iterable[str]) -> dict[str, Described]:
+    """Return the settings of topics that exist."""
+    return _with_sources(settings, ResourceType.TOPIC, list(topics))
+
+
+def brokers_described(settings: Settings, brokers: Iterable[int]) -> dict[int, Described]:
+    """Return the settings of brokers, each asked itself."""
+    found = _with_sources(settings, ResourceType.BROKER, [str(one) for one in brokers])
+    return {int(broker): described for broker, described in found.items()}
+
+
+def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> dict[str, Described]:
+    client = admin(settings)  # it has to outlive what it asks for
+    at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
+    deadline = time.monotonic() + min(DESCRIBE_SECONDS, settings.kafka_timeout)
+    found: dict[str, Described] = {}
+    left = names
+    while left:
+        failed = list[str]()
+        for start in range(0, len(left), at_once):
+            asked = [ConfigResource(kind, name) for name in left[start : start + at_once]]
+            futures = client.describe_configs(asked, request_timeout=settings.kafka_timeout)
+            for resource, future in futures.items():
+                try:
+                    found[resource.name] = Described(_entries(future.result()))
+                except KafkaException as error:
+                    found[resource.name] = Described(None, error.args[0].str())
+                    if error.args[0].code() in TRANSIENT_LEADER_ERRORS:
+                        failed.append(resource.name)
+        left = failed
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LEADER_RETRY_SECONDS if left else 0)
+    return found
+
+
+def _entries(
+    entries: Mapping[str, ConfigEntry],
+) -> dict[str, tuple[str | None, Literal["topic", "broker", "default"]]]:
+    return {name: (entry.value, _source(entry.source)) for name, entry in entries.items()}
+
+
+def _source(source: ConfigSource) -> Literal["topic", "broker", "default"]:
+    found = ConfigSource(source)  # a client gives numbers
+    if found is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+        return "topic"
+    return "default" if found is ConfigSource.DEFAULT_CONFIG else "broker"
+
+
+LARGEST = "max.message.bytes"
+# Larger requests are refused by clients (100 MB) and brokers (100 MiB) unless told otherwise.
+MOST_BATCH_BYTES = 64 << 20
+# librdkafka's default: smaller records go together into batches of at most so many bytes.
+BATCH_SIZE = 1_000_000
+# What a client may have to send beside one record that is as large as its topic accepts.
+REQUEST_BYTES = 64 << 10
+
+
+def topic_config(settings: Settings, topic: str) -> TopicConfig:
+    """Return what is in force for a topic; ShardpostError if Kafka does not say."""
+    config = topic_configs(settings, [topic])[topic]
+    if not config.get(LARGEST):
+        raise ShardpostError(
+            f"{topic}: expected Kafka to say its {LARGEST}, found nothing: allow DescribeConfigs"
+        )
+    return config
+
+
+def largest_batch(config: TopicConfig) -> int:
+    """Return how many bytes a batch of a topic may have; a batch may hold one record."""
+    return min(int(config[LARGEST] or 0), MOST_BATCH_BYTES)
+
+
+def producer_config(config: TopicConfig) -> dict[str, Any]:
+    """Return the settings of a producer that writes records as large as a topic accepts."""
+    largest = largest_batch(config)
+    limits: dict[str, Any] = {
+        "message.max.bytes": max(largest + REQUEST_BYTES, BATCH_SIZE),
+        "batch.size": min(BATCH_SIZE, largest),
+    }
+    is_zstd = config.get("compression.type") == "zstd"
+    return limits | ({"compression.type": "zstd"} if is_zstd else {})

@@ -1,24 +1,26 @@
-"""Writing records in Kafka transactions, under a transactional id that fences older writers.
+"""Writing records: in Kafka transactions, or one record alone.
 
-`open` fences whoever had the id before: what they left can be read afterwards, and they have no
-further effect. Each `write` is one transaction.
+Transactions are under a transactional id that fences older writers: `open` fences whoever had
+the id before. What they left can be read afterwards, and they have no further effect. Each
+`write` is one transaction.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import (
     KafkaUnreachableError,
+    Patience,
+    producer,
     require_listening,
     transactional_producer,
     unreachable,
 )
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.patience import Patience
+from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 
@@ -223,3 +225,29 @@ class Transactions:
     def _failed(self, reason: str) -> TransactionError:
         self._broken = TransactionError(self._failed_text.format(reason=reason))
         return self._broken
+
+
+def produce(settings: Settings, record: Outgoing) -> Coordinates:
+    """Write one record and return its coordinates; ShardpostError if Kafka does not accept it."""
+    delivered: list[tuple[KafkaError | None, Message]] = []
+    client = producer(settings)
+    client.produce(
+        record.topic,
+        key=record.key,
+        value=record.value,
+        headers=record.headers,
+        partition=record.partition,
+        timestamp=record.timestamp,
+        on_delivery=lambda error, message: delivered.append((error, message)),
+    )
+    client.flush(settings.kafka_timeout)
+    if not delivered:
+        raise _not_accepted(record, f"no answer within {settings.kafka_timeout:g} s")
+    [(error, message)] = delivered
+    if error is not None:
+        raise _not_accepted(record, str(error))
+    return Coordinates(record.topic, message.partition() or 0, message.offset() or 0)
+
+
+def _not_accepted(record: Outgoing, reason: str) -> ShardpostError:
+    return ShardpostError(f"{record.topic}: Kafka did not accept the record: {reason}")

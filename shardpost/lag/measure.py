@@ -22,9 +22,8 @@ from shardpost.holders.results import COMPACTION_GROUP as COMPACTION
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP as PUBLISHED
 from shardpost.kafka.clients import FIRST_ANSWER_SECONDS, admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.group_coordinators import OFFSETS_TOPIC
-from shardpost.kafka.groups import Group, groups
-from shardpost.kafka.topic_ids import changed_topics, topic_ids
+from shardpost.kafka.groups import OFFSETS_TOPIC, Group, groups
+from shardpost.kafka.topic_metadata import changed_topics, topic_ids
 from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.report import Clear, Lag, LagRow, Position, Selection, by_time_to_loss

@@ -11,15 +11,13 @@ from contextlib import suppress
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.bulk_reading import BulkReading
 from shardpost.kafka.clients import admin
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.described_configs import brokers_described
-from shardpost.kafka.group_coordinators import OFFSETS_TOPIC
-from shardpost.kafka.groups import Group
-from shardpost.kafka.listed_offsets import beginnings, endings
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition
+from shardpost.kafka.groups import OFFSETS_TOPIC, Group
+from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.partitioning import partition_of_group
+from shardpost.kafka.reading import BulkReading
+from shardpost.kafka.topic_configs import brokers_described
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
 from shardpost.settings import Settings
 

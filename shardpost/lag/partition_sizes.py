@@ -20,7 +20,7 @@ from typing import Any
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.java_settings import java_settings
-from shardpost.kafka.listed_offsets import endings, first_since
+from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.report import Position
 from shardpost.settings import Settings
@@ -192,7 +192,9 @@ def _growth(
     """
     found = {at: look.rates.get(at, 0.0) for at in partitions}
     for span in SPANS:
-        for at, since in first_since(settings, partitions, look.now_ms - 1000 * span).found.items():
+        for at, since in first_offsets_since(
+            settings, partitions, look.now_ms - 1000 * span
+        ).found.items():
             if since.offset >= 0:
                 milliseconds = max(LEAST_SPAN_MS, look.now_ms - since.timestamp)
                 rate = 1000 * (partitions[at].high - since.offset) / milliseconds

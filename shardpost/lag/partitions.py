@@ -13,10 +13,9 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from shardpost.kafka.bulk_reading import BulkReading
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.listed_offsets import Listed, beginnings, endings
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition
+from shardpost.kafka.offsets import Listed, beginnings, endings
+from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.lag.model.partition import Partition, Retention, SeenRecord, Stretch, retention_of
 from shardpost.settings import Settings

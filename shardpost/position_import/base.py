@@ -11,10 +11,10 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.unread import ranges_to_read
-from shardpost.kafka import offsets
-from shardpost.kafka.offset_ranges import OffsetRange
-from shardpost.kafka.stable_ends import open_transactions, stable_ends
-from shardpost.kafka.topic_ids import changed_topics, topic_ids
+from shardpost.kafka import topic_metadata
+from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.reading import open_transactions, stable_ends
+from shardpost.kafka.topic_metadata import changed_topics, topic_ids
 from shardpost.settings import Settings
 
 COMPACT = "run `shardpost compact` first"
@@ -36,7 +36,7 @@ def find_base(settings: Settings) -> Base:
         raise ShardpostError(f"there is no snapshot to compare a list with: {COMPACT}")
     positions = settings.topic("positions")
     retries = settings.retry_rules.retry_topic(positions)
-    counts = offsets.partition_counts(settings, [positions, retries])
+    counts = topic_metadata.partition_counts(settings, [positions, retries])
     _require_same(settings, snapshot, [positions, retries])
     reached = stable_ends(settings, counts)
     if hidden := open_transactions(settings, reached):

@@ -27,15 +27,12 @@ from shardpost.decisions import decisions_topic
 from shardpost.decisions.decision import Decision, Kind
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets
-from shardpost.kafka.batches import in_batches, queue_config
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import headers_of
-from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_configs import TopicConfig
-from shardpost.kafka.topic_limits import largest_batch, producer_config, topic_config
+from shardpost.kafka.reading import headers_of, read_to_end
+from shardpost.kafka.records import Outgoing, in_batches, queue_config
+from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_config, topic_config
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Transactions
 from shardpost.position_import.base import find_base
 from shardpost.position_import.import_job import IMPORT_POSITIONS

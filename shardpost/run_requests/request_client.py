@@ -16,10 +16,11 @@ from shardpost.decisions.decision import Decision, Kind
 from shardpost.errors import UsageError
 from shardpost.kafka.clients import consumer
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
-from shardpost.kafka.offsets import committed, partition_counts, watermarks_of
+from shardpost.kafka.offsets import committed, watermarks_of
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.producing import produce
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.transactions import produce
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import Command, CommandEntry, fold
 from shardpost.run_requests.model.requests import RequestStatus, status_of

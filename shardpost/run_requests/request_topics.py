@@ -17,11 +17,10 @@ from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.end_watch import EndWatch
-from shardpost.kafka.messages import record_of
-from shardpost.kafka.offsets import partition_counts, watermarks_of
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.offsets import EndWatch, watermarks_of
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.run_requests.model.commands import Command, CommandEntry, decode
 from shardpost.settings import Settings

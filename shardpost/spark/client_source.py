@@ -12,9 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.instants import EARLIEST_MS, LATEST_MS
-from shardpost.kafka.messages import record_of
-from shardpost.kafka.offset_ranges import OffsetRange
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Headers
 from shardpost.settings import Settings
 

@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.instants import EARLIEST_MS, LATEST_MS
+from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.java_settings import java_settings
-from shardpost.kafka.offset_ranges import OffsetRange
 from shardpost.settings import Settings
 
 ReadRanges = Callable[[SparkSession, Settings, Sequence[OffsetRange]], DataFrame]

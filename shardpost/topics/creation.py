@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka.admin import (
-    NewTopic,  # type: ignore[attr-defined]
-    TopicMetadata,  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    NewTopic,
+    TopicMetadata,
 )
 
 from shardpost.errors import ShardpostError, combined

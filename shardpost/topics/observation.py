@@ -16,9 +16,9 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.broker_version import version_at
 from shardpost.kafka.clients import KafkaUnreachableError, admin, unreachable
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.described_configs import Described, brokers_described, topics_described
-from shardpost.kafka.listed_offsets import endings
-from shardpost.kafka.stable_ends import opened
+from shardpost.kafka.offsets import endings
+from shardpost.kafka.reading import open_transaction_at
+from shardpost.kafka.topic_configs import Described, brokers_described, topics_described
 from shardpost.settings import Settings
 from shardpost.topics.model.cluster import (
     INTERNAL,
@@ -169,6 +169,6 @@ def _still_open(
 
 def _since(settings: Settings, partition: TopicPartition, offset: int) -> datetime | None:
     try:
-        return opened(settings, partition.at(offset)).since
+        return open_transaction_at(settings, partition.at(offset)).since
     except KafkaUnreachableError:
         return None

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.offsets import partition_counts, watermarks
+from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_ids import topic_ids
+from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 

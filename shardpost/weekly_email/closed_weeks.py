@@ -19,7 +19,7 @@ from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.table_log import VersionExistsError
-from shardpost.kafka.offsets import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.settings.values import LEAST_LEDGER_DAYS
 from shardpost.weekly_email import ledger_topic

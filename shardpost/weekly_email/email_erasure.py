@@ -24,10 +24,11 @@ from pyarrow import fs
 from shardpost.delta import log_statistics, parquet_files, table_log
 from shardpost.delta.query import exists
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import partition_counts, watermarks_of
+from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.steps import step
 from shardpost.weekly_email import frozen_weeks, ledger_topic

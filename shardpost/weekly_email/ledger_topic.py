@@ -19,8 +19,7 @@ from typing import Any
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
-from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Header, Headers, Outgoing, Record
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings

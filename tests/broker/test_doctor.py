@@ -16,7 +16,7 @@ from shardpost.embedded import broker, sink, stack
 from shardpost.embedded.process import wait_until
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.clients import producer
-from shardpost.kafka.newest_times import newest_time
+from shardpost.kafka.offsets import newest_time
 from tests.support.command_line import SHARDPOST, CommandLine
 
 Found = dict[str, Any]

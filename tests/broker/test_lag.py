@@ -12,7 +12,7 @@ from shardpost.embedded import broker
 from shardpost.holders import rejected_letters, share_holders_topic
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.listed_offsets import beginnings
+from shardpost.kafka.offsets import beginnings
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import Lag, LagRow, Selection
 from shardpost.lag.partition_sizes import partition_sizes

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.kafka.clients import admin
-from shardpost.kafka.partition_leaders import partition_leaders
+from shardpost.kafka.topic_metadata import partition_leaders
 from shardpost.letters import Letter, Malformed, is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
 from tests.support.job_process import wait_for

@@ -25,11 +25,10 @@ from shardpost.dead_letters.model.letters import letter_id
 from shardpost.dead_letters.model.sweep_result import RECREATED, Gap, Intake
 from shardpost.dead_letters.model.transition_records import parked_record
 from shardpost.dead_letters.record_batches import read_selected
-from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.partition_leaders import partition_leaders
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.kafka.topic_ids import topic_ids
+from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
@@ -67,7 +66,7 @@ def ready(settings: Settings) -> Settings:
 
 
 def length(settings: Settings, topic: str) -> int:
-    counts = offsets.partition_counts(settings, [topic])
+    counts = topic_metadata.partition_counts(settings, [topic])
     [marks] = offsets.watermarks(settings, counts, committed=False).values()
     return sum(high for _, high in marks.values())
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from shardpost.embedded import ports
-from shardpost.kafka.listening import why_nobody_listens
+from shardpost.kafka.clients import why_nobody_listens
 from tests.support.command_line import CommandLine
 
 SOON = 6  # seconds; with the start of Python

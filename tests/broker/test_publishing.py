@@ -18,7 +18,7 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.publishing import Publication, publish
-from shardpost.kafka import batches, clients
+from shardpost.kafka import clients, records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import BATCH_OVERHEAD
@@ -142,8 +142,10 @@ def test_very_many_letters_go_in_several_transactions_and_each_once_also_after_a
 
     with mock.patch.object(rejected_letters, "step", die), pytest.raises(KeyboardInterrupt):
         rejected_letters.send(ready, view)
-    assert sum(1 for _ in committed(ready, ready.topic("dead-letters"))) == batches.MAX_RECORDS
-    assert rejected_letters.send(ready, view) == 25_000 - batches.MAX_RECORDS
+    assert (
+        sum(1 for _ in committed(ready, ready.topic("dead-letters"))) == records.MAX_BATCH_RECORDS
+    )
+    assert rejected_letters.send(ready, view) == 25_000 - records.MAX_BATCH_RECORDS
     found = [header(one, "origin-offset") for one in committed(ready, ready.topic("dead-letters"))]
     assert found == [str(offset) for offset in range(25_000)]
     assert rejected_letters.send(ready, view) == 0
@@ -152,7 +154,7 @@ def test_very_many_letters_go_in_several_transactions_and_each_once_also_after_a
 def test_clients_that_are_not_in_the_tables_get_a_tombstone_in_several_transactions(
     ready: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 1_000)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 1_000)
     lost = {f"lost{n}": numbers(1) for n in range(2_500)} | {"kept": numbers(2)}
     assert publish(ready, replace(held(ready, 1, lost), run="lost")) == Publication(2_501, 0)
     view = replace(held(ready, 1, {"kept": numbers(2), "new": numbers(1)}), run="again")

@@ -16,8 +16,8 @@ from shardpost.embedded import broker, sink, stack
 from shardpost.embedded.process import wait_until
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings, load
 from shardpost.topics.declared import STARTER_COUNTRIES
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.kafka.bulk_reading import BulkReading
 from shardpost.kafka.clients import consumer
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.groups import groups
-from shardpost.kafka.listed_offsets import beginnings, endings
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.offsets import beginnings, endings
+from shardpost.kafka.reading import BulkReading
 from shardpost.lag.measure import measure
 from shardpost.lag.model.report import LagRow, Selection
 from shardpost.settings import Settings

@@ -10,10 +10,10 @@ from confluent_kafka.cimpl import NewTopic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, transactional_producer
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_configs import topic_configs
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES

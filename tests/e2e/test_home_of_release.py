@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from shardpost.delta import snapshots
 from shardpost.embedded import broker, ports
 from shardpost.kafka import clients
-from shardpost.kafka.topic_ids import topic_ids
+from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.maintenance.maintain import maintain_all
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks

@@ -12,7 +12,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITIONS
-from shardpost.kafka import batches
+from shardpost.kafka import records as kafka_records
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.position_import import run as position_import_run
@@ -152,7 +152,7 @@ def test_broken_off_and_run_again_all_is_there_once(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches_written: int
 ) -> None:
     settings = ten(fresh())
-    monkeypatch.setattr(batches, "MAX_RECORDS", 2)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 2)
     listed = [row(str(n), "client1", "LON") for n in range(3, 11)]
     path = csv_of(tmp_path / "list.csv", listed)
     hook = at_step(monkeypatch, position_import_run)
@@ -179,7 +179,7 @@ def test_broken_off_and_compacted_the_rest_is_written_under_the_same_id(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ten(fresh())
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     path = csv_of(tmp_path / "list.csv", [row(str(n), "client1", "LON") for n in range(10)])
     at_step(monkeypatch, position_import_run)(BATCH, killed)
     with pytest.raises(Killed):

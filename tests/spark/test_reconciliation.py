@@ -19,9 +19,9 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
 from shardpost.holders.spark.latest import highest_read, without
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import partition_counts
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run, starter

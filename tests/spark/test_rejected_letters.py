@@ -17,10 +17,10 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.view_tables import CLIENTS, POSITION_EVENTS
 from shardpost.holders.queries import HoldersQuery, explanation, query_holders
-from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
 from shardpost.kafka.partitioning import partition_of
+from shardpost.kafka.reading import record_of
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from tests.support.compacting import held, run
@@ -83,7 +83,7 @@ def test_a_poison_position_is_parked_mended_by_a_person_and_applied(ready: Setti
     assert done(run(ready)) == {"rejected": 1, "letters": 1}
     [letter] = committed(ready, ready.topic("dead-letters"))
     assert (letter.key, letter.value) == (letter_id(ready, place).encode(), BAD)
-    stored = offsets.partition_counts(ready, [ready.topic("dead-letters")])[
+    stored = topic_metadata.partition_counts(ready, [ready.topic("dead-letters")])[
         ready.topic("dead-letters")
     ]
     assert letter.partition == partition_of(b"1", stored)

@@ -11,8 +11,7 @@ from shardpost.delta import snapshots
 from shardpost.holders.model.compacted_topics import UncertainKeysError
 from shardpost.holders.spark.topic_update import behind_holes, maybe_cleaned, undecodable_only
 from shardpost.kafka import clients
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings

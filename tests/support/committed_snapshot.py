@@ -9,7 +9,7 @@ from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import inputs
 from shardpost.holders.model.unread import Look
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
-from shardpost.kafka import offsets
+from shardpost.kafka import topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
@@ -40,7 +40,7 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     """Commit a snapshot, of those holders and a rejected record, that covers the inputs."""
     settings = kafka.settings
     topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
-    counts = offsets.partition_counts(settings, topics)
+    counts = topic_metadata.partition_counts(settings, topics)
     row = {"topic": settings.topic("positions"), "partition": 0, "offset": 3, "headers": []}
     row |= {"timestamp": START, "key": b"1", "value": b"{", "reason": "bad", "snapshot": 1}
     view = held(kafka, 1, holders or {"client": ["1"]})

@@ -16,9 +16,9 @@ from shardpost.dead_letters.model.retry_policy import reported
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
-from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.messages import record_of
+from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -76,7 +76,7 @@ def failed(
 def _count(bootstrap: str, topic: str) -> int:
     """Return how many partitions a topic has, asked for once and not for every letter."""
     settings = Settings(bootstrap_servers=bootstrap)
-    return offsets.partition_counts(settings, [topic])[topic]
+    return topic_metadata.partition_counts(settings, [topic])[topic]
 
 
 def partitions(settings: Settings) -> dict[str, int]:
@@ -85,7 +85,7 @@ def partitions(settings: Settings) -> dict[str, int]:
         settings.topic("parking-lot"),
         settings.topic("retries"),
     ]
-    return offsets.partition_counts(settings, names)
+    return topic_metadata.partition_counts(settings, names)
 
 
 def put(settings: Settings, records: Iterable[Outgoing]) -> None:
@@ -151,7 +151,7 @@ def total(reports: Iterable[PartitionReport]) -> dict[str, int]:
 
 def committed(settings: Settings, topic: str) -> Iterator[Record]:
     """Yield all committed records of a topic, partition by partition."""
-    count = offsets.partition_counts(settings, [topic])[topic]
+    count = topic_metadata.partition_counts(settings, [topic])[topic]
     for partition in range(count):
         for message in reading.read_to_end(settings, TopicPartition(topic, partition)):
             yield record_of(message)

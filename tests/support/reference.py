@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, Producer
 
 from shardpost.holders.model.as_of import position_sort_key
-from shardpost.kafka import clients, offsets, reading
+from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
@@ -190,7 +190,7 @@ def published(settings: Settings) -> dict[str, list[str]]:
     """Return what a reader of the topic share-holders knows."""
     found: dict[str, list[str]] = {}
     topic = settings.topic("share-holders")
-    for shard in range(offsets.partition_counts(settings, [topic])[topic]):
+    for shard in range(topic_metadata.partition_counts(settings, [topic])[topic]):
         for message in reading.read_to_end(settings, TopicPartition(topic, shard)):
             client, value = (message.key() or b"").decode(), message.value()
             if value is None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from shardpost.kafka.memory.admin import MemoryAdmin
+from tests.support.memory_kafka.admin import MemoryAdmin
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, method: str, topic: str) -> None:

@@ -13,7 +13,8 @@ from shardpost.embedded import broker_home, ports
 from shardpost.embedded.broker import JVM
 from shardpost.embedded.java import java
 from shardpost.embedded.process import Daemon, wait_until
-from shardpost.kafka.clients import admin, is_reachable
+from shardpost.kafka.clients import admin
+from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings, load
 from tests.conftest import environ
 

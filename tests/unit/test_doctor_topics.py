@@ -18,6 +18,11 @@ from tests.support.refusing_kafka import refuse
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 
+@pytest.fixture(autouse=True)
+def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "broker_version", lambda _settings, _seconds: "4.2")
+
+
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[MemoryKafka]:
     with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as memory:

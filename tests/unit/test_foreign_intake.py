@@ -22,7 +22,7 @@ from shardpost.dead_letters.model.sweep_result import (
 )
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.topic_ids import topic_ids
+from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.topics.creation import apply_topics
 from tests.support.letter_world import START
 from tests.support.memory_kafka import MemoryKafka, memory_kafka

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka import batches, offsets
+from shardpost.kafka import offsets, records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.producing import produce
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.kafka.topic_limits import topic_config
-from shardpost.kafka.transactions import FencedError
+from shardpost.kafka.topic_configs import topic_config
+from shardpost.kafka.transactions import FencedError, produce
 from shardpost.position_import import run
 from shardpost.position_import.model.import_ids import AppliedImport
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
@@ -63,7 +62,7 @@ def write(kafka: MemoryKafka, keys: list[str], since: dict[int, int]) -> int:
 def test_all_is_written_once_and_then_on_record(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 2)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 2)
     seen: list[AppliedImport | None] = []
 
     def look() -> None:
@@ -97,7 +96,7 @@ def test_a_record_of_another_program_since_the_comparison_stops_it(
 def test_between_two_transactions_it_stops_the_second(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     other = record("other", imported=False)
     at_step(monkeypatch, run)("import batch written", lambda: produce(kafka.settings, other))
     with pytest.raises(ShardpostError, match="4 records are written, the rest is not"):
@@ -115,7 +114,7 @@ def test_records_of_imports_that_were_aborted_stop_nothing(kafka: MemoryKafka) -
 def test_a_newer_import_fences_an_older_one(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     at_step(monkeypatch, run)("import batch written", lambda: write(kafka, ["new"], ends(kafka)))
     with pytest.raises(FencedError, match="another import into positions has taken over"):
         write(kafka, KEYS, ends(kafka))

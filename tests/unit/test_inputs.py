@@ -15,9 +15,9 @@ from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import inputs
 from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
-from shardpost.kafka import clients, offsets, stable_ends
-from shardpost.kafka.offset_ranges import OffsetRange
-from shardpost.kafka.topic_ids import RecreatedTopicError
+from shardpost.kafka import clients, reading, topic_metadata
+from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.topic_metadata import RecreatedTopicError
 from shardpost.settings import Settings
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -44,7 +44,7 @@ def put(kafka: MemoryKafka, topic: str, count: int, partition: int = 0) -> None:
 
 
 def look(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Unread:
-    counts = offsets.partition_counts(kafka.settings, [*INPUTS, "retries"])
+    counts = topic_metadata.partition_counts(kafka.settings, [*INPUTS, "retries"])
     return inputs.unread(kafka.settings, Look(NOW, last, counts, reconcile))
 
 
@@ -174,7 +174,7 @@ def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
     kafka.broker.create_topic("mirror.positions", 2, COMPACT)
     put(kafka, "mirror.positions", 5)
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
-    counts = offsets.partition_counts(renamed, ["mirror.positions", *INPUTS[1:], "retries"])
+    counts = topic_metadata.partition_counts(renamed, ["mirror.positions", *INPUTS[1:], "retries"])
     with pytest.raises(ShardpostError, match=r"topic mirror.positions was never read: snapshot 1"):
         inputs.unread(renamed, Look(NOW, last, counts))
     found = inputs.unread(renamed, Look(NOW, last, counts, reconcile=True))
@@ -262,7 +262,7 @@ def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKa
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for no transaction."""
-    monkeypatch.setattr(stable_ends, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "STABLE_SECONDS", 0.0)
 
 
 def begin(kafka: MemoryKafka, topic: str) -> Producer:
@@ -305,7 +305,7 @@ def test_a_short_transaction_is_waited_for(
         put(kafka, "positions", 1)
         begin(kafka, "positions")  # fences the one before: another one is open already
 
-    monkeypatch.setattr(stable_ends, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
+    monkeypatch.setattr(reading, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
     found = look(kafka, None)
     assert found.open_transactions == []
     assert found.high["positions"][0] == 1

@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from shardpost.delta.snapshot import NEVER, Counts, IncompleteLook, Snapshot
 from shardpost.holders.model.unread import Look, Unread
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.offset_ranges import Offsets
-from shardpost.kafka.open_transaction import OpenTransaction
+from shardpost.kafka.coordinates import Coordinates, Offsets, OpenTransaction
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 BEFORE = NOW - timedelta(minutes=15)

@@ -1,12 +1,12 @@
 """The contract of Kafka, held against Kafka in memory."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.memory.broker import running
 from shardpost.settings import Settings
 from tests.support.kafka_contract.cluster import Cluster
 from tests.support.kafka_contract.reading import ReadingContract, WatermarksContract
@@ -16,11 +16,14 @@ from tests.support.kafka_contract.transactions import (
     PlacementContract,
     TransactionsContract,
 )
+from tests.support.memory_kafka.broker import running
+
+_numbers = itertools.count()
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    address = f"memory://{request.node.name}"
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    address = f"MEMORY://test-of-contract-{next(_numbers)}:9092"
     settings = Settings(home=tmp_path, bootstrap_servers=address, kafka_timeout=30)
     with running(address) as broker:
 
@@ -37,7 +40,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
 
 @pytest.fixture
 def nowhere() -> str:
-    return "memory://nowhere"
+    return "MEMORY://nowhere:9092"
 
 
 class TestReading(ReadingContract):

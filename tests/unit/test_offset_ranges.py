@@ -1,7 +1,7 @@
 """Which offsets a run reads, and what is wrong with them."""
 
 from shardpost.holders.model.unread import gaps, ranges_to_read, retries_to_read
-from shardpost.kafka.offset_ranges import OffsetRange, ends
+from shardpost.kafka.coordinates import OffsetRange, ends_of
 
 
 def test_a_first_run_reads_from_the_low_watermark() -> None:
@@ -16,7 +16,7 @@ def test_a_later_run_reads_what_came_after_and_a_new_partition_whole() -> None:
         OffsetRange("positions", 1, 2, 4),
         OffsetRange("positions", 2, 0, 3),
     ]
-    assert ends(marks) == {"positions": {0: 9, 1: 4, 2: 3}}
+    assert ends_of(marks) == {"positions": {0: 9, 1: 4, 2: 3}}
 
 
 def test_records_deleted_before_being_read_and_ends_that_went_back_are_all_named() -> None:

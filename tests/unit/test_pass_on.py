@@ -13,7 +13,7 @@ from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders import inputs, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.holders.model.unread import Look
-from shardpost.kafka import clients, offsets, stable_ends
+from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.locks import LockedError, exclusive
@@ -59,7 +59,7 @@ def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> No
 def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(stable_ends, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(reading, "STABLE_SECONDS", 0.0)
     before = commit_snapshot(kafka)
     writer = clients.transactional_producer(kafka.settings, "writer")
     writer.init_transactions(10)
@@ -169,7 +169,7 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
             kafka.broker.create_topic(topic, 2, {"cleanup.policy": "compact"})
         settings = kafka.settings
         topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
-        counts = offsets.partition_counts(settings, topics)
+        counts = topic_metadata.partition_counts(settings, topics)
         found = inputs.unread(settings, Look(datetime.now(UTC), None, counts))
         monkeypatch.setattr(offsets, "commit_offsets", refuse)
         results._commit_offsets(settings, found)
@@ -178,7 +178,7 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
 
 def letters(kafka: MemoryKafka) -> list[Record]:
     topic = kafka.settings.topic("dead-letters")
-    count = offsets.partition_counts(kafka.settings, [topic])[topic]
+    count = topic_metadata.partition_counts(kafka.settings, [topic])[topic]
     return [r for n in range(count) for r in kafka.committed(TopicPartition(topic, n))]
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from shardpost.kafka import clients, patience
-from shardpost.kafka.patience import Patience
+from shardpost.kafka import clients
+from shardpost.kafka.clients import Patience
 from shardpost.settings import Settings
 
 ADDRESS = "kafka.test:9092"
@@ -33,9 +33,9 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(patience, "time", made)
-    monkeypatch.setattr(patience, "why_nobody_listens", made.why_nobody_listens)
-    monkeypatch.setattr(patience, "_found_listening", set())
+    monkeypatch.setattr(clients, "time", made)
+    monkeypatch.setattr(clients, "why_nobody_listens", made.why_nobody_listens)
+    monkeypatch.setattr(clients, "_found_listening", set())
     return made
 
 
@@ -53,7 +53,7 @@ def test_a_kafka_that_listens_has_the_whole_time(world: World) -> None:
 def test_a_kafka_that_is_gone_is_given_up_soon(world: World) -> None:
     waiting = Patience(Settings(bootstrap_servers=ADDRESS, kafka_timeout=60))
     world.gone_at = 10
-    assert world.gone_at + patience.GONE_SECONDS <= gives_up_after(world, waiting) < 45
+    assert world.gone_at + clients.GONE_SECONDS <= gives_up_after(world, waiting) < 45
 
 
 def test_one_that_restarts_has_the_whole_time(world: World) -> None:
@@ -88,4 +88,4 @@ def test_a_kafka_that_was_there_may_restart_and_is_then_gone_at_once(world: Worl
     for _ in range(3):  # the first of them waits
         with pytest.raises(clients.KafkaUnreachableError):
             clients.require_listening(settings)
-    assert patience.GONE_SECONDS <= world.now - began < patience.GONE_SECONDS + 1
+    assert clients.GONE_SECONDS <= world.now - began < clients.GONE_SECONDS + 1

@@ -12,11 +12,11 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, share_holders_topic
 from shardpost.holders.publishing import Publication, publish
-from shardpost.kafka import batches
+from shardpost.kafka import records as kafka_records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
-from shardpost.kafka.topic_limits import topic_config
+from shardpost.kafka.topic_configs import topic_config
 from shardpost.topics.creation import apply_topics
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
 from tests.support.dying_publication import dying
@@ -112,8 +112,8 @@ def many() -> dict[str, list[str]]:
 def test_no_transaction_holds_more_than_a_bounded_number_of_records_and_bytes(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
-    monkeypatch.setattr(batches, "MAX_BYTES", 5_000)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_BYTES", 5_000)
     holders = many() | {f"long{n}": IDS[:500] for n in range(6)}
     publish(kafka.settings, held(kafka, 1, holders))
     topic = kafka.settings.topic("share-holders")
@@ -134,7 +134,7 @@ def test_no_transaction_holds_more_than_a_bounded_number_of_records_and_bytes(
 def test_a_run_that_dies_between_two_transactions_is_made_whole_by_the_next(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     view = held(kafka, 1, many())
     with dying(nth), pytest.raises(KeyboardInterrupt):
         publish(kafka.settings, view)
@@ -148,7 +148,7 @@ def test_a_run_that_dies_between_two_transactions_is_made_whole_by_the_next(
 def test_a_run_that_wakes_up_between_two_transactions_overwrites_nothing(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     before = held(kafka, 1, many())
     newer = {client: ["new"] for client in many()}
     woken: list[str] = []

@@ -12,14 +12,15 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders import publishing
 from shardpost.holders.publishing import Publication, publish
-from shardpost.kafka import batches, clients
+from shardpost.kafka import clients
+from shardpost.kafka import records as kafka_records
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.memory.log import PartitionLog
 from shardpost.kafka.partitioning import partition_of
 from shardpost.topics.creation import apply_topics
 from tests.support.committed_snapshot import SHARDS, configure, held, limit, published, records
 from tests.support.dying_publication import dying
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka.log import PartitionLog
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_also_where_no_client_holds_any_more(kafka: MemoryKafka) -> None:
 def test_killed_between_two_transactions_the_next_run_removes_the_rest(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     publish(kafka.settings, made_by("lost", kafka, 2, many(20) | {"a": ["1"]}))
     holders = many(10, "9") | {"b": ["1"]}
     again = made_by("again", kafka, 2, holders)
@@ -107,7 +108,7 @@ def test_killed_between_two_transactions_the_next_run_removes_the_rest(
 def test_a_part_that_was_published_before_the_tables_were_restored_is_taken_back(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     kept = many(10)
     publish(kafka.settings, held(kafka, 1, kept))
     lost = kept | {f"lost{n}": ["1"] for n in range(20)}
@@ -233,7 +234,7 @@ def test_an_open_transaction_of_another_program_is_noticed_when_it_commits(
 def test_what_another_program_writes_between_two_transactions_is_put_right_by_the_next_run(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     view = held(kafka, 1, many())
     written: list[str] = []
 
@@ -348,7 +349,7 @@ class World:
 def test_whatever_happened_the_topic_is_what_the_tables_are_after_the_next_publication(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 2)
+    monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 2)
     world = World(kafka, random.Random(seed))  # noqa: S311 - a test
     monkeypatch.setattr(publishing, "runs_of", lambda *_: dict(enumerate(world.made_by, 1)))
     world.compact()

@@ -19,7 +19,7 @@ from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.published import HEADERS_BYTES, Place, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
-from shardpost.kafka import batches, offsets
+from shardpost.kafka import offsets, records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.kafka.transactions import FencedError
@@ -99,7 +99,7 @@ class Die:
 def test_killed_in_or_between_batches_each_letter_is_sent_once(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, name: str, nth: int
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     view = committed(kafka, rejected(1))
     die = mock.patch.object(rejected_letters, "step", Die(name, nth))
     with die, pytest.raises(KeyboardInterrupt):
@@ -172,7 +172,7 @@ def test_in_restored_tables_a_snapshot_of_the_same_number_has_its_own_letters(
 def test_in_restored_tables_a_place_within_a_snapshot_that_is_gone_counts_for_nothing(
     kafka: MemoryKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     rejected_letters.send(kafka.settings, committed(kafka, rejected(1)))
     die = mock.patch.object(rejected_letters, "step", Die("letters committed", 2))
     with older_tables(kafka, tmp_path / "copy"), die, pytest.raises(KeyboardInterrupt):
@@ -198,7 +198,7 @@ def test_what_an_older_version_sent_is_accepted_without_a_run(
 def test_they_go_in_the_order_of_snapshots_and_coordinates(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 7)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 7)
     rejected_letters.send(kafka.settings, committed(kafka, rejected(2) + rejected(1)))
     names = ("snapshot", "topic", "partition", "offset")
     ordered = sorted(rejected(2) + rejected(1), key=lambda one: [one[name] for name in names])
@@ -208,7 +208,7 @@ def test_they_go_in_the_order_of_snapshots_and_coordinates(
 def test_a_run_that_is_overtaken_between_two_batches_sends_nothing_twice(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 4)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     view = committed(kafka, rejected(1))
     newer: list[int] = []
 
@@ -249,8 +249,8 @@ def test_of_what_is_too_large_for_the_store_a_letter_without_value_is_parked(
 def test_a_range_has_a_bounded_number_of_records_and_bytes_or_one_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batches, "MAX_RECORDS", 3)
-    monkeypatch.setattr(batches, "MAX_BYTES", 2 * HEADERS_BYTES)
+    monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 3)
+    monkeypatch.setattr(records, "MAX_BATCH_BYTES", 2 * HEADERS_BYTES)
     sizes = [(1, 0)] * 4 + [(9 * HEADERS_BYTES, 0)] + [(0, 1)] * 3
     found = place_ranges((Place(1, "t", 0, n), *size) for n, size in enumerate(sizes))
     ends = [(range_.first.offset, range_.last.offset, range_.is_last) for range_ in found]

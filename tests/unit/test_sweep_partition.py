@@ -11,7 +11,6 @@ from shardpost.dead_letters import sweep_partition as module
 from shardpost.dead_letters.model.retry_policy import Outcome, fingerprint
 from shardpost.dead_letters.model.sweep_result import ParkedGroup
 from shardpost.kafka import clients
-from shardpost.kafka.memory.broker import broker_at
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -29,6 +28,7 @@ from tests.support.letter_world import (
     total,
 )
 from tests.support.memory_kafka import memory_kafka
+from tests.support.memory_kafka.broker import broker_at
 
 
 @dataclass

@@ -8,10 +8,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import KafkaUnreachableError
-from shardpost.kafka.memory.admin import MemoryAdmin
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.topics.creation import apply_topics
 from tests.support.memory_kafka import memory_kafka
+from tests.support.memory_kafka.admin import MemoryAdmin
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:

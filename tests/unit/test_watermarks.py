@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from shardpost.kafka import clients, offsets
+from shardpost.kafka import clients, offsets, topic_metadata
 from shardpost.settings import Settings
 
 
@@ -25,7 +25,7 @@ class Reader:
 
 def asked(monkeypatch: pytest.MonkeyPatch, reader: Reader, wait: float) -> object:
     monkeypatch.setattr(offsets, "consumer", lambda *_, **__: reader)
-    monkeypatch.setattr(offsets, "LEADER_RETRY_SECONDS", 0)
+    monkeypatch.setattr(topic_metadata, "LEADER_RETRY_SECONDS", 0)
     settings = Settings(kafka_timeout=wait)
     return offsets.watermarks(settings, {"positions": 2}, committed=True)
 

@@ -34,8 +34,8 @@ from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.instants import EARLIEST_MS
-from shardpost.kafka.offset_ranges import OffsetRange
-from shardpost.kafka.offsets import partition_counts
+from shardpost.kafka.coordinates import OffsetRange
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.retry_settings import RetryRules, RetrySettings
 from shardpost.settings import Settings
 from shardpost.spark import session

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.kafka.offset_ranges import Offsets, Watermarks
+from shardpost.kafka.coordinates import Offsets, Watermarks
 from shardpost.printable import one_line
 
 RECONCILE = "`shardpost compact --reconcile`"

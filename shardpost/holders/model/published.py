@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shardpost.delta.sql import text_literal
-from shardpost.kafka import batches
+from shardpost.kafka import records
 
 
 class SnapshotRun(NamedTuple):
@@ -155,16 +155,16 @@ class PlaceRange(NamedTuple):
         )
 
 
-def place_ranges(records: Iterable[tuple[Place, int, int]]) -> Iterator[PlaceRange]:
+def place_ranges(placed: Iterable[tuple[Place, int, int]]) -> Iterator[PlaceRange]:
     """Yield ranges of records given in order as (place, bytes, number of headers).
 
-    A range has no more records and bytes than a batch (kafka/batches.py), or a single record.
+    A range has no more records and bytes than a batch (kafka/records.py), or a single record.
     """
     first = last = None
     count = size = 0
-    for place, bytes_, headers in records:
+    for place, bytes_, headers in placed:
         bytes_ += HEADERS_BYTES if headers else 0
-        is_full = count == batches.MAX_RECORDS or size + bytes_ > batches.MAX_BYTES
+        is_full = count == records.MAX_BATCH_RECORDS or size + bytes_ > records.MAX_BATCH_BYTES
         if first and last and is_full:
             yield PlaceRange(first, last, is_last=False)
             first, count, size = None, 0, 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.fields import RecordKind
-from shardpost.kafka.offset_ranges import Offsets
+from shardpost.kafka.coordinates import Offsets
 from shardpost.kafka.partitioning import murmur2
 
 # Compared as tuples; orders the decodable records of one key.

@@ -20,9 +20,14 @@ from shardpost.holders.model.compacted_topics import (
     ReadTopic,
     require_tombstones_kept,
 )
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offset_ranges import OffsetRange, Offsets, Watermarks, total_size
-from shardpost.kafka.open_transaction import OpenTransaction
+from shardpost.kafka.coordinates import (
+    OffsetRange,
+    Offsets,
+    OpenTransaction,
+    TopicPartition,
+    Watermarks,
+    total_size,
+)
 
 
 class _Unread(NamedTuple):

@@ -22,7 +22,7 @@ from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
 from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.coordinates import OffsetRange
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, kafka_source
 from shardpost.spark.delta_files import columns_of

@@ -24,7 +24,7 @@ from shardpost.holders.model.record_order import layout_of
 from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import MAX_QUOTED, decoded
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka.coordinates import OffsetRange
 from shardpost.spark.kafka_partitioning import positive_hash
 
 

@@ -27,9 +27,8 @@ from shardpost.holders.spark import fold
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic, known_latest, totals
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import Appended
-from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.offset_ranges import OffsetRange
+from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka.coordinates import Coordinates, OffsetRange
 from shardpost.printable import one_line
 from shardpost.spark.delta_files import columns_of, read_files
 from shardpost.steps import step
@@ -218,7 +217,7 @@ def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
 
 def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
     """Return what came to the topic after the ends of the run, in new partitions too."""
-    counts = offsets.partition_counts(run.settings, [source.topic])
+    counts = topic_metadata.partition_counts(run.settings, [source.topic])
     found = offsets.watermarks(run.settings, counts, committed=True)
     return ranges_to_read(run.unread.ends, found)
 

@@ -40,8 +40,7 @@ from shardpost.holders.spark.latest import (
     latest_with_corrections,
 )
 from shardpost.kafka import offsets
-from shardpost.kafka.coordinates import Coordinates
-from shardpost.kafka.offset_ranges import OffsetRange, total_size
+from shardpost.kafka.coordinates import Coordinates, OffsetRange, total_size
 from shardpost.printable import one_line
 from shardpost.steps import step
 

@@ -28,9 +28,9 @@ from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import append_corrections, append_originals, read_corrections
 from shardpost.holders.spark.table_writer import TableWriter
-from shardpost.kafka import offsets
-from shardpost.kafka.offset_ranges import OffsetRange, Watermarks, total_size
-from shardpost.kafka.topic_ids import require_same_topics, topic_ids
+from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
+from shardpost.kafka.topic_metadata import require_same_topics, topic_ids
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
 from shardpost.spark.delta_files import columns_of
@@ -275,7 +275,7 @@ def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
     advice = "Rebuild from the history: `--from history`"
     require_same_topics(known, topic_ids(settings, [*known]), advice=advice)
     retries = [topic for topic in pinned.end_offsets if topic not in inputs]
-    counts = offsets.partition_counts(settings, inputs, if_there=retries)
+    counts = topic_metadata.partition_counts(settings, inputs, if_there=retries)
     return offsets.watermarks(settings, counts, committed=False)
 
 

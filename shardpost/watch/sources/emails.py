@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from shardpost.kafka.offsets import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.watch.model.found import Found
 from shardpost.watch.model.rules import EMAILS_FAILED, EMAILS_UNKNOWN

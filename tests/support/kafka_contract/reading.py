@@ -7,10 +7,10 @@ import pytest
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import partition_counts, watermarks, watermarks_of
-from shardpost.kafka.offsets_by_time import first_since
+from shardpost.kafka.offsets import first_offset_since, watermarks, watermarks_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_metadata import partition_counts
 from tests.support.kafka_contract.cluster import Cluster, record
 
 
@@ -51,7 +51,7 @@ class ReadingContract:
         cluster.writer(topic.topic).write(records)
 
         def first(hours: float) -> int:
-            return first_since(cluster.settings, topic, at + timedelta(hours=hours))
+            return first_offset_since(cluster.settings, topic, at + timedelta(hours=hours))
 
         assert [first(-1), first(0), first(0.5), first(2), first(2.5)] == [0, 0, 1, 1, 3]
         assert first(4) >= len(records)  # the end; a transaction's marker may be below it

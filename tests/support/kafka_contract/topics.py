@@ -3,10 +3,9 @@
 import pytest
 
 from shardpost.kafka.clients import KafkaUnreachableError
-from shardpost.kafka.described_configs import topics_described
 from shardpost.kafka.topic_changes import alter_configs
-from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_ids import RecreatedTopicError, require_same_topics, topic_ids
+from shardpost.kafka.topic_configs import topic_configs, topics_described
+from shardpost.kafka.topic_metadata import RecreatedTopicError, require_same_topics, topic_ids
 from tests.support.job_process import wait_for
 from tests.support.kafka_contract.cluster import Cluster, of
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients
+from shardpost.kafka import clients, topic_metadata
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import commit_offsets, committed, watermarks_of
@@ -244,7 +244,7 @@ class TransactionsContract:
             writer.open()
         with pytest.raises(TransactionError, match="cannot be reached"):
             writer.write([Outgoing("topic", b"a", b"v", [])])
-        assert not clients.is_reachable(settings, 1)
+        assert not topic_metadata.is_reachable(settings, 1)
 
 
 class PlacementContract:

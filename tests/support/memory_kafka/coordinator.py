@@ -7,8 +7,8 @@ from typing import NamedTuple
 import confluent_kafka
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.memory.errors import fenced
-from shardpost.kafka.memory.log import PartitionLog, Stored, Transaction, TransactionState
+from tests.support.memory_kafka.errors import fenced
+from tests.support.memory_kafka.log import PartitionLog, Stored, Transaction, TransactionState
 
 
 class GroupPartition(NamedTuple):

@@ -8,15 +8,15 @@ import confluent_kafka
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, Message
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.memory.broker import MemoryBroker, broker_at
-from shardpost.kafka.memory.coordinator import (
+from tests.support.memory_kafka.broker import MemoryBroker, broker_at
+from tests.support.memory_kafka.coordinator import (
     GroupMetadata,
     GroupOffset,
     GroupPartition,
     group_offsets,
 )
-from shardpost.kafka.memory.errors import refused
-from shardpost.kafka.memory.log import PartitionLog, Stored
+from tests.support.memory_kafka.errors import refused
+from tests.support.memory_kafka.log import PartitionLog, Stored
 
 
 class MemoryConsumer:

@@ -10,12 +10,12 @@ from threading import Condition
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, Uuid
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.memory.coordinator import Coordinator
-from shardpost.kafka.memory.errors import refused
-from shardpost.kafka.memory.log import PartitionLog, Stored
 from shardpost.kafka.records import NOW
+from tests.support.memory_kafka.coordinator import Coordinator
+from tests.support.memory_kafka.errors import refused
+from tests.support.memory_kafka.log import PartitionLog, Stored
 
-SCHEME = "memory://"
+SCHEME = "MEMORY"
 MAX_MESSAGE_BYTES = 1_048_588  # Kafka's default
 BATCH_BYTES = 70  # what a batch of one record takes besides key, value and headers
 # Kafka's defaults, as far as Shardpost asks for them.
@@ -110,9 +110,9 @@ _running: dict[str, MemoryBroker] = {}
 
 @contextmanager
 def running(address: str, now: Callable[[], int] = milliseconds_now) -> Iterator[MemoryBroker]:
-    """Run a broker that clients of this process find under an address; it begins `memory://`."""
+    """Run a broker that clients of this process find under an address; it begins `MEMORY://`."""
     if not is_in_memory(address) or address in _running:
-        raise ValueError(f"expected an address of its own that begins {SCHEME}, found {address!r}")
+        raise ValueError(f"expected an address of its own, {SCHEME}://…, found {address!r}")
     _running[address] = MemoryBroker(now)
     try:
         yield _running[address]
@@ -122,7 +122,7 @@ def running(address: str, now: Callable[[], int] = milliseconds_now) -> Iterator
 
 def is_in_memory(address: str) -> bool:
     """Tell whether an address is one of a broker in memory, running or not."""
-    return address.startswith(SCHEME)
+    return address.startswith(f"{SCHEME}://")
 
 
 def broker_at(address: str) -> MemoryBroker:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.memory.broker import MemoryBroker, Topic, broker_at
+from tests.support.memory_kafka.broker import MemoryBroker, Topic, broker_at
 
 T = TypeVar("T")
 

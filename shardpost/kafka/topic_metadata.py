@@ -1,0 +1,157 @@
+"""What Kafka says of its topics: their partitions, which of these have a leader, their ids.
+
+A partition may have no leader for a moment; `with_leaders` asks again until it has one. An id
+(KIP-516) tells a topic that was deleted and recreated from the one before; one that was restored
+or mirrored in another cluster has another id as well.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+from shardpost.errors import ShardpostError
+from shardpost.kafka.clients import (
+    FIRST_ANSWER_SECONDS,
+    LISTEN_SECONDS,
+    KafkaUnreachableError,
+    Patience,
+    admin,
+    unreachable,
+    why_nobody_listens,
+)
+from shardpost.settings import Settings
+
+
+def is_reachable(settings: Settings, seconds: float) -> bool:
+    """Tell whether Kafka returns its metadata within so many seconds."""
+    if why_nobody_listens(settings.bootstrap, min(seconds, LISTEN_SECONDS)):
+        return False
+    try:
+        admin(settings).list_topics(timeout=seconds)
+    except (KafkaException, KafkaUnreachableError):
+        return False
+    return True
+
+
+# A partition has no leader for a moment: it is new, its broker has just started, or another one
+# takes over. The last four are librdkafka's: a broker that has just started does not know its
+# topics yet, or the connection was lost during a request.
+TRANSIENT_LEADER_ERRORS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
+)
+LEADER_RETRY_SECONDS = 0.1
+
+T = TypeVar("T")
+
+
+def partition_counts(
+    settings: Settings, topics: list[str], *, if_there: Sequence[str] = ()
+) -> dict[str, int]:
+    """Return how many partitions each topic has; ShardpostError for one that does not exist.
+
+    Of those that need not be there, only those that are.
+    """
+    seconds = min(FIRST_ANSWER_SECONDS, settings.kafka_timeout)
+    try:
+        known = admin(settings).list_topics(timeout=seconds).topics
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    missing = [topic for topic in topics if topic not in known]
+    if missing:
+        raise ShardpostError(
+            f"Kafka at {settings.bootstrap} has no topic {', '.join(missing)}:"
+            " create it (`shardpost topics apply` creates the declared ones), or correct the"
+            " setting that names it"
+        )
+    there = [*topics, *(topic for topic in if_there if topic in known)]
+    return {topic: len(known[topic].partitions) for topic in there}
+
+
+def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
+    """Return what Kafka answers; asks again while there is no leader, as Patience allows.
+
+    KafkaUnreachableError after that, and at once for any other KafkaException.
+    """
+    patience = Patience(settings)
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            is_transient = error.args[0].code() in TRANSIENT_LEADER_ERRORS
+            if not is_transient or patience.is_over:
+                raise unreachable(settings, error) from None
+            time.sleep(LEADER_RETRY_SECONDS)
+
+
+def partition_leaders(settings: Settings, topics: Iterable[str]) -> dict[str, dict[int, bool]]:
+    """Return {topic: {partition: whether it has a leader}} of those topics that exist."""
+    try:
+        known = admin(settings).list_topics(timeout=settings.kafka_timeout).topics
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    return {
+        topic: {number: one.leader >= 0 for number, one in sorted(known[topic].partitions.items())}
+        for topic in topics
+        if topic in known
+    }
+
+
+# What a broker answers that gives no ids (before Kafka 2.8).
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+class RecreatedTopicError(ShardpostError):
+    """A topic is another one than that of which something is known."""
+
+
+def topic_ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:
+    """Return the id of each topic, as Kafka's own tools print it; none where a broker gives none.
+
+    KafkaUnreachableError if Kafka does not describe one of them in time.
+    """
+    return with_leaders(settings, lambda: _ids(settings, topics))
+
+
+def _ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:
+    if not topics:
+        return {}
+    client = admin(settings)  # it has to outlive what it asks for
+    wanted = TopicCollection(sorted(set(topics)))
+    futures = client.describe_topics(wanted, request_timeout=settings.kafka_timeout)
+    found = {topic: str(future.result().topic_id) for topic, future in futures.items()}
+    return {topic: found[topic] for topic in topics if found[topic] != _NO_ID}
+
+
+def changed_topics(expected: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """Return what is wrong with each topic that has another id than expected.
+
+    A topic whose id was not known before, or is not known now, is not among them.
+    """
+    return {
+        topic: f"topic {topic}: expected the id {expected[topic]}, found {found[topic]}"
+        for topic in expected
+        if topic in found and found[topic] != expected[topic]
+    }
+
+
+def require_same_topics(
+    expected: Mapping[str, str], found: Mapping[str, str], *, advice: str
+) -> None:
+    """Raise RecreatedTopicError, naming all, if a topic has another id; `advice` says what to do.
+
+    {topic: id}, as `topic_ids` returns them.
+    """
+    changed = changed_topics(expected, found)
+    if changed:
+        raise RecreatedTopicError(
+            f"{'; '.join(changed.values())}: it was deleted and recreated, or is that of another"
+            f" cluster. {advice}"
+        )

@@ -1,0 +1,55 @@
+"""Kafka in memory, for tests: a broker in this process, and clients as confluent-kafka's.
+
+`memory_kafka()` gives one that nobody else uses, without topics; `broker.running(address)` starts a
+broker: settings with `bootstrap_servers` of that address, which begins with `MEMORY://`, have the
+factories of `shardpost.kafka.clients` return its clients. They have that part of the interface
+that Shardpost uses, and raise what librdkafka raises. The same tests hold for it and for a real
+broker (`tests/support/kafka_contract`).
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from shardpost.kafka.clients import IN_PROCESS, ClientFactories
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.kafka.records import Record
+from shardpost.settings import Settings
+from tests.support.memory_kafka.admin import MemoryAdmin
+from tests.support.memory_kafka.broker import SCHEME, MemoryBroker, milliseconds_now, running
+from tests.support.memory_kafka.consumer import MemoryConsumer
+from tests.support.memory_kafka.producer import MemoryProducer, MemoryTransactionalProducer
+
+_numbers = itertools.count()
+
+IN_PROCESS[SCHEME] = ClientFactories(
+    cast(Any, MemoryAdmin),
+    cast(Any, MemoryConsumer),
+    cast(Any, MemoryProducer),
+    cast(Any, MemoryTransactionalProducer),
+)
+
+
+@dataclass(frozen=True)
+class MemoryKafka:
+    """A broker in memory, and settings that lead to it."""
+
+    broker: MemoryBroker
+    settings: Settings
+
+    def committed(self, partition: TopicPartition) -> list[Record]:
+        """Return the committed records below the last stable offset."""
+        found = read_to_end(self.settings, partition, committed=True)
+        return [record_of(message) for message in found]
+
+
+@contextmanager
+def memory_kafka(now: Callable[[], int] = milliseconds_now, **given: Any) -> Iterator[MemoryKafka]:
+    """Give a Kafka that nobody else uses, without topics."""
+    address = f"{SCHEME}://test-{next(_numbers)}:9092"
+    settings = Settings(bootstrap_servers=address, **given)
+    with running(address, now) as broker:
+        yield MemoryKafka(broker, settings)
