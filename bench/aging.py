@@ -16,7 +16,7 @@ from shardpost.holders import inputs
 from shardpost.holders.spark import compaction
 from shardpost.holders.spark.compaction import compact
 from shardpost.settings import Settings
-from shardpost.spark import job
+from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 
 APART = timedelta(minutes=15)
@@ -53,4 +53,4 @@ if __name__ == "__main__":
     topic, *numbers = sys.argv[1:]
     size, there, runs, more, at = map(int, numbers)
     body = partial(grow_old, topic=topic, size=size, there=there, runs=runs, more=more, at=at)
-    job.run(body, result=None)
+    driver.run_body(body, result=None)

@@ -18,10 +18,9 @@ from pyspark.sql import SparkSession
 
 from shardpost.delta import parquet_files
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.layers import LayeredVersion
 from shardpost.delta.query import path_of, query
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import Table
+from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.spark.table_writer import LAYERED, TableWriter
 from shardpost.settings import Settings
 from shardpost.spark.delta_files import Written

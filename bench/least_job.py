@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 
 from bench.raw_copy import records_of, written
 from bench.stream import COUNTING
-from shardpost.spark import session
+from shardpost.spark import driver
 
 FORM = "Client STRING, Ticker STRING, Amount DOUBLE, Exchange STRING"
 
 
 def main(topic: str, folder: str) -> None:
     """Write history, latest records and holders."""
-    spark = session.start("least_job")
+    spark = driver.start_session("least_job")
     spark.conf.set("spark.sql.shuffle.partitions", 4 * spark.sparkContext.defaultParallelism)
     parsed = F.from_json(F.col("value").cast("string"), FORM)
     rows = records_of(spark, topic).select(

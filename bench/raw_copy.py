@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from shardpost.holders.model.unread import ranges_to_read
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.settings import load
-from shardpost.spark import session
+from shardpost.spark import driver
 from shardpost.spark.kafka_source import read_ranges
 
 
 def main(topic: str, folder: str) -> None:
     """Copy all committed records."""
-    written(records_of(session.start("raw_copy"), topic), folder)
+    written(records_of(driver.start_session("raw_copy"), topic), folder)
 
 
 def records_of(spark: SparkSession, topic: str) -> DataFrame:

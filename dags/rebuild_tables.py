@@ -28,7 +28,7 @@ from airflow.sdk import Context, Param, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
-from shardpost.decisions.decision import SHARDPOST
+from shardpost.decisions import SHARDPOST
 from shardpost.orchestration import (
     ANSWER,
     DEFAULTS,

@@ -19,9 +19,8 @@ from typing import Any
 
 from shardpost.dead_letters import removal as letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision, Kind
-from shardpost.delta.table_errors import table_errors
+from shardpost.decisions import Decision, Kind, decisions_topic
+from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.holders import erasure as holders_erasure
 from shardpost.kafka.transactions import Transactions

@@ -10,15 +10,15 @@ are brought to the same snapshot.
 from shardpost.rebuilds.run import SparkWork
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import compact_and_top_up, top_up
-from shardpost.spark import job
-from shardpost.spark.job_arguments import job_parser
+from shardpost.spark import driver
+from shardpost.spark.job_spec import job_parser
 
 if __name__ == "__main__":
     parser = job_parser(__doc__)
     parser.add_argument("--reconcile", action="store_true", help="close what is not held any more")
     arguments = parser.parse_args()
     work = SparkWork(build, top_up)
-    job.run(
+    driver.run_body(
         lambda settings: compact_and_top_up(settings, work, reconcile=arguments.reconcile),
         result=arguments.result,
     )

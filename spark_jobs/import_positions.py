@@ -7,10 +7,10 @@ with `--apply`, upserts and tombstones in Kafka transactions, and that it was do
 
 from shardpost.position_import.import_job import parser, request_of
 from shardpost.position_import.run import import_positions
-from shardpost.spark import job
+from shardpost.spark import driver
 
 if __name__ == "__main__":
     arguments = parser(__doc__).parse_args()
-    job.run(
+    driver.run_body(
         lambda settings: import_positions(settings, request_of(arguments)), result=arguments.result
     )

@@ -9,9 +9,11 @@ from shardpost.rebuilds.order import order_of, parser
 from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import top_up
-from shardpost.spark import job
+from shardpost.spark import driver
 
 if __name__ == "__main__":
     arguments = parser(__doc__).parse_args()
     work = SparkWork(build, top_up)
-    job.run(lambda settings: run(order_of(arguments), settings, work), result=arguments.result)
+    driver.run_body(
+        lambda settings: run(order_of(arguments), settings, work), result=arguments.result
+    )

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.instants import parse_instant
-from shardpost.spark import job
-from shardpost.spark.job_arguments import job_parser
+from shardpost.spark import driver
+from shardpost.spark.job_spec import job_parser
 
 if __name__ == "__main__":
     parser = job_parser(__doc__)
@@ -19,4 +19,4 @@ if __name__ == "__main__":
     )
     arguments = parser.parse_args()
     now = arguments.now or datetime.now(UTC)
-    job.run(lambda settings: sweep_dead_letters(settings, now), result=arguments.result)
+    driver.run_body(lambda settings: sweep_dead_letters(settings, now), result=arguments.result)

@@ -5,10 +5,10 @@ contact and subscription. Write: the audience, once; then, one Spark task per sh
 the mail.
 """
 
-from shardpost.spark import job
+from shardpost.spark import driver
 from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run
 
 if __name__ == "__main__":
     arguments = parser(__doc__).parse_args()
-    job.run(lambda settings: run(request_of(arguments), settings), result=arguments.result)
+    driver.run_body(lambda settings: run(request_of(arguments), settings), result=arguments.result)

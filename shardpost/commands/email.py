@@ -146,7 +146,7 @@ def _exit_code(code: int) -> int:
 
 
 def _dry_run(arguments: list[str], *, as_json: bool) -> int:
-    from shardpost.spark.job_folder import job_folder
+    from shardpost.spark.job_process import job_folder
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.dry_run_lists import text_lines
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL

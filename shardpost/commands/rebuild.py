@@ -116,7 +116,7 @@ def diff_command(as_json: bool) -> int:
     printed, positions and holders with their records. Of tables that are in use by now, as they
     were when they were swapped. Exit code 3: something differs.
     """
-    from shardpost.delta.table_errors import table_errors
+    from shardpost.delta.query import table_errors
     from shardpost.rebuilds.order import Action, Order
     from shardpost.rebuilds.sides import compared, needs_top_up
 
@@ -185,7 +185,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     and there is no rollback any more. What kept snapshots name stays until the maintenance of the
     tables thins them.
     """
-    from shardpost.delta.table_errors import table_errors
+    from shardpost.delta.query import table_errors
     from shardpost.rebuilds.drop import give_up
 
     with table_errors():
@@ -203,7 +203,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
 def list_command(as_json: bool) -> int:
     """Print all rebuilds: which tables, where they stand, and how far behind they are."""
     from shardpost.delta import snapshots
-    from shardpost.delta.table_errors import table_errors
+    from shardpost.delta.query import table_errors
     from shardpost.rebuilds import store
     from shardpost.rebuilds.run import described
 

@@ -19,7 +19,7 @@ from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letter_parser import attempt_of, parse_record
 from shardpost.dead_letters.model.letters import letter_id as letter_id_of
 from shardpost.dead_letters.model.letters import parking_key
-from shardpost.decisions.decision import Decision, decode
+from shardpost.decisions import Decision, decode
 from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka import reading, topic_metadata

@@ -26,7 +26,7 @@ from shardpost.dead_letters.model.letters import named_pattern
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
-from shardpost.delta.sql import MAX_TIME, MIN_TIME, text_literal, time_literal
+from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange

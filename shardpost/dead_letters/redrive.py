@@ -38,8 +38,7 @@ from shardpost.dead_letters.model.redrive_request import (
 from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.record_batches import batches, itself, read_selected
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision
+from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of

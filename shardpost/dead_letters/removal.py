@@ -43,11 +43,9 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.erased_rows import files_with_contact, without_contact
-from shardpost.delta.query import exists, path_of, rows
-from shardpost.delta.rewritten_files import commit_files
-from shardpost.delta.sql import time_literal
-from shardpost.delta.table_errors import table_errors
+from shardpost.delta.query import exists, path_of, rows, table_errors
+from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
+from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition

@@ -36,7 +36,7 @@ from shardpost.dead_letters.sweep_partition import (
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
-from shardpost.spark import session
+from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
 from shardpost.steps import step
 from shardpost.topics.stores import require_stores
@@ -129,7 +129,7 @@ def _per_partition(
     """Call it for each partition, in one Spark task each."""
     if not partitions:
         return []
-    spark = session.start(SWEEP_DEAD_LETTERS.name)
+    spark = driver.start_session(SWEEP_DEAD_LETTERS.name)
     tasks = spark.sparkContext.parallelize(partitions, len(partitions))
     return tasks.map(partial(_logged, body)).collect()
 

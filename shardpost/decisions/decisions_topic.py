@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from shardpost.decisions.decision import Decision, decode
+from shardpost.decisions import Decision, decode
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import first_offset_since
 from shardpost.kafka.reading import headers_of, read_to_end

@@ -1,19 +1,56 @@
-"""Parquet files of a table that this process writes itself: rows that it has, and files merged."""
+"""Parquet files of a table that this process writes itself: rows that it has, and files merged.
+
+Small files are merged by tiers, as a log-structured merge tree does: a tier that is full is
+merged with the tiers below it, into one file of a higher tier. So a table that grows by small
+files keeps a few dozen of them, and each byte is written again once per tier.
+"""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from shardpost.delta import table_log
+from shardpost.delta import file_statistics, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
-from shardpost.delta.small_files import group_folder, to_merge
 from shardpost.delta.table import Table
 from shardpost.settings import Settings
+
+# Files of a tier are smaller than that; those of the last bound and more are never merged.
+TIER_BYTES = (128 << 10, 2 << 20, 32 << 20)
+FILES_PER_TIER = 16
+
+
+def to_merge(table: Table, sizes: Mapping[str, int]) -> list[list[str]]:
+    """Return the groups of files that are to become one each; `sizes` is {path: bytes}.
+
+    A group has files of one folder of `Table.grouped_by`, in the order in which they were written.
+    """
+    folders: dict[str, dict[str, int]] = defaultdict(dict)
+    for path, size in sizes.items():
+        folders[group_folder(table, path)][path] = size
+    groups = (_full_tiers(files) for files in folders.values())
+    return [sorted(group) for group in groups if group]
+
+
+def group_folder(table: Table, path: str) -> str:
+    """Return the folder within a write's folder that has one group's files; "" without groups."""
+    return path.split("/")[1] if table.grouped_by and path.count("/") > 1 else ""
+
+
+def _full_tiers(sizes: Mapping[str, int]) -> list[str]:
+    """Return the files of the highest tier that is full, and of all tiers below it."""
+    for number in reversed(range(len(TIER_BYTES))):
+        lower = TIER_BYTES[number - 1] if number else 0
+        below = [path for path, size in sizes.items() if size < TIER_BYTES[number]]
+        if sum(sizes[path] >= lower for path in below) >= FILES_PER_TIER:
+            return below
+    return []
+
 
 # Row groups of files that were merged have about so many bytes in memory, and no more rows.
 GROUP_BYTES = 64 << 20
@@ -97,7 +134,7 @@ def length(settings: Settings, table: Table, path: str) -> int:
 def merge_small(
     settings: Settings, table: Table, version: int, folder: str
 ) -> tuple[list[AddAction], list[str]]:
-    """Merge the small files of a version that are due (small_files.py), into a new folder.
+    """Merge the small files of a version that are due (`to_merge`), into a new folder.
 
     Return the add actions of the new files, not committed yet, and the paths of the old ones.
     """
@@ -124,7 +161,7 @@ def copy(
         target = "/".join(filter(None, parts))
         system.create_dir(f"{new}/{target}".rpartition("/")[0])
         system.copy_file(f"{old}/{path}", f"{new}/{target}")
-        made.append(table_log.add_action(settings, table, target))
+        made.append(file_statistics.add_action(settings, table, target))
     return made
 
 
@@ -152,7 +189,7 @@ def _write(settings: Settings, table: Table, path: str, parts: Iterable[pa.Table
         with pq.ParquetWriter(f"{root}/{path}", schema, filesystem=system, **options) as writer:
             for rows in parts:
                 writer.write_table(_sorted(table, rows), row_group_size=GROUP_ROWS)
-        return table_log.add_action(settings, table, path)
+        return file_statistics.add_action(settings, table, path)
     except BaseException:
         delete(settings, table, [path])
         raise

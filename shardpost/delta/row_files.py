@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.row_bounds import HIGHEST, RowFile, row_files
-from shardpost.delta.small_files import to_merge
+from shardpost.delta.parquet_files import to_merge
+from shardpost.delta.query import HIGHEST, RowFile, row_files
 from shardpost.delta.table import Table
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.settings import Settings

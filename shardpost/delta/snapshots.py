@@ -1,26 +1,118 @@
-"""The table `snapshots`, the commit point of every view; without a JVM."""
+"""The table `snapshots`, the commit point of every view: its rows, without a JVM.
 
+Who only reads does without Parquet.
+"""
+
+import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from shardpost.delta import snapshot_retention
+from shardpost.delta import snapshot
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, path_of, rows
-from shardpost.delta.row_bounds import HIGHEST, row_files
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_rows import row_of, snapshot_of
+from shardpost.delta.query import HIGHEST, exists, path_of, row_files, rows
+from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
+from shardpost.kafka.coordinates import Offsets
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
+
+_TIMES = ("committed_at", "looked_at", "history_from")
+
+
+def row_of(snapshot: Snapshot) -> dict[str, Any]:
+    """Return a snapshot as a row of its table."""
+    form = snapshot.as_json()
+    return form | {
+        "committed_at": snapshot.committed_at,
+        "looked_at": snapshot.looked_at,
+        "end_offsets": json.dumps(form["end_offsets"]),
+        "tables": json.dumps(form["tables"]),
+        "held": snapshot.counts.held,
+        "country": snapshot.country,
+        "shards": snapshot.shards,
+        "code_version": snapshot.code_version,
+        "run": snapshot.run,
+        "topic_ids": json.dumps(dict(snapshot.topic_ids)),
+        "generations": json.dumps(dict(snapshot.generations)),
+        "incomplete_look": _look_text(snapshot.incomplete),
+        "folded": json.dumps(dict(snapshot.folded)),
+        "erased_in": snapshot.erased_in,
+        "history_from": snapshot.history_from,
+        "folders": json.dumps(dict(snapshot.folders)) if snapshot.folders else None,
+        "rebuilt_in": snapshot.rebuilt_in,
+        "set_country": snapshot.set_country,
+        "decoder": snapshot.decoder,
+    }
+
+
+def snapshot_of(row: dict[str, Any]) -> Snapshot:
+    """Return the snapshot of a row."""
+    return Snapshot(
+        number=row["snapshot"],
+        committed_at=row["committed_at"],
+        looked_at=row["looked_at"],
+        end_offsets=_offsets(json.loads(row["end_offsets"])),
+        tables=json.loads(row["tables"]),
+        counts=Counts(row["positions"], row["holders"], row["held"], row["rejected"]),
+        code_version=row["code_version"],
+        run=row["run"],
+        country=row["country"],
+        shards=row["shards"],
+        topic_ids=json.loads(row["topic_ids"] or "{}"),
+        generations=json.loads(row["generations"] or "{}"),
+        incomplete=_look(row["incomplete_look"]),
+        folded=json.loads(row["folded"] or "{}"),
+        erased_in=row["erased_in"],
+        history_from=row["history_from"],
+        folders=json.loads(row["folders"] or "{}"),
+        rebuilt_in=row["rebuilt_in"],
+        set_country=row["set_country"],
+        decoder=row.get("decoder"),  # rows of `rebuilds` of before have none
+    )
+
+
+def snapshot_text(snapshot: Snapshot) -> str:
+    """Return a snapshot as text, from which `of_text` makes it again."""
+    return json.dumps(row_of(snapshot), default=datetime.isoformat)
+
+
+def snapshot_of_text(text: str) -> Snapshot:
+    """Return the snapshot of a text."""
+    row = json.loads(text)
+    times = {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES}
+    return snapshot_of(row | times)
+
+
+def _offsets(form: dict[str, dict[str, int]]) -> Offsets:
+    return {
+        topic: {int(partition): end for partition, end in partitions.items()}
+        for topic, partitions in form.items()
+    }
+
+
+def _look_text(look: IncompleteLook | None) -> str | None:
+    if look is None:
+        return None
+    times = {"at": look.at.isoformat(), "read_at": look.read_at.isoformat()}
+    return json.dumps(times | {"ends": look.ends})
+
+
+def _look(text: str | None) -> IncompleteLook | None:
+    if text is None:
+        return None
+    form = json.loads(text)
+    at, read_at = (datetime.fromisoformat(form[name]) for name in ("at", "read_at"))
+    return IncompleteLook(at, _offsets(form["ends"]), read_at)
+
 
 # One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
@@ -82,7 +174,7 @@ def get(
 ) -> Snapshot:
     """Return the snapshot of a number; ShardpostError if there is none, or it is no longer kept.
 
-    It stays readable for an hour after that (snapshot_retention.py). `pinned` returns those that
+    It stays readable for an hour after that (`kept_snapshots`). `pinned` returns those that
     are kept whatever their age, and for an hour after it no longer does.
     """
     last = newest(settings)
@@ -92,7 +184,7 @@ def get(
         there_are = f"1 to {last.number}" if last else "none yet"
         raise ShardpostError(f"no snapshot {number}: there are {there_are}")
     committed = _committed(settings)
-    kept = snapshot_retention.kept(committed.items(), now, settings.snapshot_days)
+    kept = snapshot.kept_snapshots(committed.items(), now, settings.snapshot_days)
     if number not in kept:
         kept |= {*pinned()} & {*committed}
     found = _with_number(settings, number) if number in kept else None
@@ -100,7 +192,7 @@ def get(
         of = f" of {committed[number]:%Y-%m-%d}" if number in committed else ""
         raise ShardpostError(
             f"snapshot {number}{of} is no longer kept: SHARDPOST_SNAPSHOT_DAYS is"
-            f" {settings.snapshot_days}, {snapshot_retention.IN_WORDS};"
+            f" {settings.snapshot_days}, {snapshot.RETENTION_IN_WORDS};"
             f" the nearest that are: {_nearest(kept, number)}"
         )
     return replace(found, erased_in=last.erased_in)

@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 from pyarrow import fs
 
 from shardpost.delta.query import path_of
-from shardpost.delta.stored_file import LOG_FOLDER, StoredFile
-from shardpost.delta.table import Table
+from shardpost.delta.table import LOG_FOLDER, StoredFile, Table
 from shardpost.settings import Settings
 
 

@@ -1,7 +1,14 @@
-"""The declaration of a Delta table."""
+"""A Delta table: its declaration, its versions, its files, and values as literals of its SQL.
+
+A version may be of a table whose files are folded up to an earlier snapshot only: then it has a
+layer. Literals are such that Spark and DataFusion both read them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from shardpost.errors import UsageError
 
 # ((name, type of Spark SQL), …)
 Columns = tuple[tuple[str, str], ...]
@@ -63,3 +70,62 @@ class Table:
     def layer_source(self) -> "Table":
         """The table whose rows are its layer, if it has one: its own where that names no other."""
         return (self.layer and self.layer.source) or self
+
+
+@dataclass(frozen=True)
+class LayeredVersion:
+    """A version of a table, folded up to the snapshot `folded`, and that of its layer's source.
+
+    With `keys` (a SELECT) only the rows of these keys are meant.
+    """
+
+    version: int
+    folded: int
+    source: int
+    keys: str | None = None
+
+
+def layered(table: Table, versions: Mapping[str, int], folded: int) -> LayeredVersion:
+    """Return the version of a table with a layer; `versions` are those of the tables, by name."""
+    return LayeredVersion(versions[table.name], folded, versions[table.layer_source.name])
+
+
+# None is the newest version, and has no layer.
+Version = int | LayeredVersion | None
+
+
+def stored_version(version: Version) -> int | None:
+    """Return the version of the table's own files."""
+    return version.version if isinstance(version, LayeredVersion) else version
+
+
+# The folder of a table's log, within the table's.
+LOG_FOLDER = "_delta_log"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """`path` is within the table's folder; `at` is when it was written, `size` in bytes."""
+
+    path: str
+    size: int
+    at: datetime
+
+
+# DataFusion has time literals as nanoseconds in 64 bits.
+MIN_TIME = datetime(1678, 1, 1, tzinfo=UTC)
+MAX_TIME = datetime(2262, 1, 1, tzinfo=UTC)  # exclusive
+
+
+def text_literal(value: str) -> str:
+    """Return a string as a SQL literal; in hexadecimal where the engines differ in quoting."""
+    if value.isprintable() and not set("'\\") & set(value):
+        return f"'{value}'"
+    return f"CAST(X'{value.encode().hex()}' AS STRING)"
+
+
+def time_literal(at: datetime) -> str:
+    """Return an aware time as a SQL literal, in microseconds; UsageError outside 1678 to 2261."""
+    if not MIN_TIME <= at < MAX_TIME:
+        raise UsageError(f"as of {at.isoformat()}: expected a time from 1678 to 2261")
+    return f"TIMESTAMP '{at.astimezone(UTC).isoformat(sep=' ', timespec='microseconds')}'"

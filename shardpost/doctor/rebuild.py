@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from shardpost.delta import snapshots
-from shardpost.delta.table_errors import table_errors
+from shardpost.delta.query import table_errors
 from shardpost.doctor.finding import Finding, ok
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State

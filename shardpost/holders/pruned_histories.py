@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardpost.delta import parquet_files, snapshots, table_log
+from shardpost.delta.rewritten_files import split_by_key
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.split_by_key import split_by_key
 from shardpost.delta.table import Table
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.fields import RecordKind

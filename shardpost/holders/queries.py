@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.sql import text_literal
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, text_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key

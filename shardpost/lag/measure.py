@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from shardpost.dead_letters import letters_table_offsets
 from shardpost.delta import snapshots
-from shardpost.delta.table_errors import table_errors
+from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
 from shardpost.holders.rejected_letters import GROUP as REJECTED
 from shardpost.holders.results import COMPACTION_GROUP as COMPACTION

@@ -22,8 +22,8 @@ from typing import Any, Protocol
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
 from shardpost.delta import snapshots, stored_files
-from shardpost.delta.snapshot_retention import kept, latest_certain
-from shardpost.delta.table_errors import table_errors
+from shardpost.delta.query import table_errors
+from shardpost.delta.snapshot import kept_snapshots, latest_certain_time
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
 from shardpost.holders.pruned_histories import PRUNED, Pruning
@@ -80,7 +80,7 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
 
     Postponed beside a compaction that takes longer than `lock_wait`, and while the tables of a
     rebuild are beside those in use. How old it is does not trust
-    the clock alone (snapshot_retention.py).
+    the clock alone (`kept_snapshots`).
     """
     result = PrunedRecords(dry_run)
     newest = snapshots.newest(settings)
@@ -112,8 +112,8 @@ def _certain(settings: Settings, now: datetime) -> datetime:
     Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
     """
     committed = {one.number: one.committed_at for one in snapshots.list_all(settings)}
-    young = kept(committed.items(), now, settings.snapshot_days)
-    return latest_certain(((number, committed[number]) for number in young), now)
+    young = kept_snapshots(committed.items(), now, settings.snapshot_days)
+    return latest_certain_time(((number, committed[number]) for number in young), now)
 
 
 def _prune(settings: Settings, found: Pruning, now: datetime) -> None:

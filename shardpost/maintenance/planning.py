@@ -5,7 +5,7 @@ To open each of the versions says the same, and reads up to ten commits and a ch
 What a maintenance would remove now. Nothing is changed.
 
 The files of a snapshot go an hour after it was offered for the last time: the rule of
-snapshot_retention.py is applied as it was an hour ago, and what it kept then contains all that was
+`kept_snapshots` is applied as it was an hour ago, and what it kept then contains all that was
 offered since.
 """
 
@@ -23,12 +23,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from shardpost.delta import snapshot_retention, stored_files, table_log
+from shardpost.delta import snapshot, stored_files, table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import GRACE
-from shardpost.delta.stored_file import StoredFile
-from shardpost.delta.table import Table
+from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.share_holders_topic import noted_snapshots
@@ -157,7 +155,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     numbers = {one.number for one in found}
     if unknown is None:
         committed = ((one.number, one.committed_at) for one in found)
-        by_age = snapshot_retention.kept(committed, now, settings.snapshot_days, GRACE)
+        by_age = snapshot.kept_snapshots(committed, now, settings.snapshot_days, GRACE)
         pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
         numbers = by_age | set(pinned) if thin else numbers
     kept = [one for one in found if one.number in numbers]
@@ -256,7 +254,7 @@ def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -
         files = _unneeded(settings, table, needed)
         return needed_files.before(files, needed, newest - UNCOMMITTED_FOR)
 
-    # From the whole log of audiences, names and addresses are erased (delta/log_statistics.py); it
+    # From the whole log of audiences, names and addresses are erased (delta/file_statistics.py); it
     # has an entry a week.
     entries = [] if table == AUDIENCES else unneeded_entries(log, named, now - GRACE)
     return _checked(table, gone, entries)

@@ -21,11 +21,9 @@ from shardpost.alerts.model.tables import ALERTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of, rows
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import GRACE
+from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.stored_file import StoredFile
-from shardpost.delta.table import Table
+from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.maintenance.model.needed_files import commits_since

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardpost.delta import table_log
+from shardpost.delta.query import table_errors
 from shardpost.delta.stored_files import stored_files
 from shardpost.delta.table import Table
-from shardpost.delta.table_errors import table_errors
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.maintenance import stored_tables
 from shardpost.maintenance.model.needed_files import LOG

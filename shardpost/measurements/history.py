@@ -13,7 +13,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
-from shardpost.delta.sql import text_literal
+from shardpost.delta.table import text_literal
 from shardpost.measurements.model.metrics import METRICS, Measure
 from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings

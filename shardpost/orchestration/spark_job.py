@@ -19,9 +19,9 @@ from shardpost.orchestration.failures import failure, in_words
 from shardpost.orchestration.job_log import JobLog
 from shardpost.settings import Settings, load
 from shardpost.spark import class_archive
-from shardpost.spark.job_folder import job_folder
+from shardpost.spark.jars import packages_zip
+from shardpost.spark.job_process import job_folder
 from shardpost.spark.job_spec import JobResult, JobSpec
-from shardpost.spark.packages import packages_zip
 from shardpost.spark.submit import (
     LOOPBACK_CONF,
     LOOPBACK_IP,

@@ -25,8 +25,7 @@ from shardpost.position_import.model.source import (
 )
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
-from shardpost.spark.job_arguments import job_parser
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job_spec import JobSpec, job_parser
 
 # Spark takes these in a path as a pattern, and leaves out files whose names begin so.
 _PATTERNS = "*?[]{}\\"

@@ -23,8 +23,7 @@ from functools import partial
 from typing import Any
 
 from shardpost import locks
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import TopicPartition

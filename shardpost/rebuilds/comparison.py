@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardpost.delta.layers import Version
 from shardpost.delta.query import rows, version_at
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, Version
 from shardpost.holders.model.view_tables import CLIENTS, EXCHANGES, REJECTED_RECORDS
 from shardpost.rebuilds.model.difference import OTHERS, Differences
 from shardpost.settings import Settings

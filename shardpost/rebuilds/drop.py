@@ -11,8 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.rewritten_files import commit_files
 from shardpost.delta.snapshot import Snapshot

@@ -18,7 +18,7 @@ from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.rebuilds.model.rebuild import HISTORIES, Source, with_dependents
 from shardpost.shares import parse_share
-from shardpost.spark.job_arguments import job_parser
+from shardpost.spark.job_spec import job_parser
 
 
 class Action(StrEnum):

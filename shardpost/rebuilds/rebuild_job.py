@@ -9,7 +9,7 @@ from shardpost.spark.job_spec import JobResult, JobSpec
 def _records(settings: Settings) -> int:
     """Count the records of all histories, for a run that makes tables of them."""
     from shardpost.delta import snapshots, table_log
-    from shardpost.delta.table_errors import table_errors
+    from shardpost.delta.query import table_errors
     from shardpost.holders.model.view_tables import INPUTS
     from shardpost.rebuilds import store
     from shardpost.rebuilds.model.rebuild import State

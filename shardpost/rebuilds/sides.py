@@ -10,7 +10,7 @@ from typing import Any
 from shardpost.delta import snapshots
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.sql import text_literal
+from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.rebuilds import store

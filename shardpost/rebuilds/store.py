@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
-from shardpost.delta.snapshot_rows import as_text, of_text
+from shardpost.delta.snapshots import snapshot_of_text, snapshot_text
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive
@@ -122,8 +122,8 @@ def _table(rebuild: Rebuild) -> pa.Table:
         "tables": json.dumps(rebuild.tables),
         "progress": json.dumps(asdict(rebuild.progress)),
         "missing": json.dumps(rebuild.missing),
-        "candidate": as_text(rebuild.candidate),
-        "former": rebuild.former and as_text(rebuild.former),
+        "candidate": snapshot_text(rebuild.candidate),
+        "former": rebuild.former and snapshot_text(rebuild.former),
     }
     return pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names}], SCHEMA)
 
@@ -138,10 +138,10 @@ def _rebuild(row: dict[str, Any]) -> Rebuild:
         country=row["country"],
         tables=tuple(json.loads(row["tables"])),
         pinned=row["pinned"],
-        candidate=of_text(row["candidate"]),
+        candidate=snapshot_of_text(row["candidate"]),
         state=State(row["state"]),
         progress=Progress(**json.loads(row["progress"])),
         missing=tuple(json.loads(row["missing"])),
-        former=row["former"] and of_text(row["former"]),
+        former=row["former"] and snapshot_of_text(row["former"]),
         swaps=row["swaps"],
     )

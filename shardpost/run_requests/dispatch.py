@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.locks import exclusive

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import SHARDPOST, Decision, Kind
+from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.records import Outgoing, Record

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import UsageError
 from shardpost.kafka.clients import consumer
 from shardpost.kafka.coordinates import Coordinates, TopicPartition

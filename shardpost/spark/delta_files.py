@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from shardpost.delta import table_log
-from shardpost.delta.layers import LayeredVersion, Version
+from shardpost.delta import file_statistics, table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.table import Table
+from shardpost.delta.table import LayeredVersion, Table, Version
 from shardpost.settings import Settings
 
 # Without a length to cut bounds at, Parquet leaves out all statistics of a column with values of
@@ -130,7 +129,7 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
     for column in table.not_in_dictionaries:
         writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
     writer.parquet(f"{path_of(settings, table)}/{folder}")
-    return Written(table, table_log.add_actions(settings, table, folder))
+    return Written(table, file_statistics.add_actions(settings, table, folder))
 
 
 def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:

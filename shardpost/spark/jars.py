@@ -1,8 +1,15 @@
-"""The jars that `make setup` installed: `share/shardpost/jars` of the virtual environment."""
+"""What Spark is given beside itself: jars, and our own package as a .zip.
 
+`make setup` installed the jars in `share/shardpost/jars` of the virtual environment. The .zip is
+for executors that do not have the package (--py-files).
+"""
+
+import os
 import sys
+import zipfile
 from pathlib import Path
 
+from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 
 
@@ -23,3 +30,16 @@ def spark_jars() -> list[Path]:
 def broker_jars() -> list[Path]:
     """Return the embedded Kafka broker with all that it depends on."""
     return jars_of("broker")
+
+
+def packages_zip(folder: Path) -> Path:
+    """Write the package as `shardpost.zip` into the folder, atomically; return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "shardpost.zip"
+    temporary = folder / f".shardpost.{os.getpid()}.zip"
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted((CHECKOUT / "shardpost").rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(CHECKOUT))
+    temporary.replace(path)
+    return path

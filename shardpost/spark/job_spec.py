@@ -1,7 +1,12 @@
-"""What is known of a Spark job before it starts."""
+"""What is known of a Spark job before it starts, and the argument that all jobs have.
 
+DAGs import this module: it imports nothing heavy.
+"""
+
+from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from shardpost.errors import ShardpostError
@@ -53,7 +58,14 @@ class JobSpec:
         self, settings: Settings, arguments: Sequence[str]
     ) -> JobResult | None:
         """Do it in this process if it needs no Spark; ShardpostError for errors of tables, too."""
-        from shardpost.delta.table_errors import table_errors  # heavy: DAGs import this module
+        from shardpost.delta.query import table_errors  # heavy: DAGs import this module
 
         with table_errors():
             return self.without_spark(settings, arguments)
+
+
+def job_parser(description: str | None) -> ArgumentParser:
+    """Return a parser with the argument that all jobs have: `--result`."""
+    made = ArgumentParser(description=description)
+    made.add_argument("--result", type=Path, help="file for the JSON result")
+    return made

@@ -1,14 +1,26 @@
-"""Reading exact offset ranges of a topic with Spark's batch source for Kafka."""
+"""Kafka in Spark: offset ranges of a topic as a frame, the partition of a key as a column.
+
+Ranges are read by Spark's batch source for Kafka or, slower and for timestamps that this source
+fails on, through Python's client in tasks. The partition of a key is computed by the Java
+client's own class; shardpost/kafka/partitioning.py is the same rule in Python, and a test
+compares the two.
+"""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.java_settings import java_settings
+from shardpost.kafka.reading import read_to_end, record_of
+from shardpost.kafka.records import Headers
 from shardpost.settings import Settings
 
 ReadRanges = Callable[[SparkSession, Settings, Sequence[OffsetRange]], DataFrame]
@@ -59,3 +71,53 @@ def is_beyond_timestamps(error: Exception) -> bool:
 def _in_calendar(timestamp: Column) -> Column:
     earliest, latest = F.timestamp_millis(F.lit(EARLIEST_MS)), F.timestamp_millis(F.lit(LATEST_MS))
     return F.greatest(F.least(timestamp, latest), earliest)
+
+
+_CLIENT_COLUMNS = (
+    "key BINARY, value BINARY, `partition` INT, offset BIGINT, timestamp BIGINT,"
+    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+
+def read_ranges_by_client(
+    spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange]
+) -> DataFrame:
+    """Return what kafka_source.read_ranges returns, one task for each range."""
+    tasks = spark.sparkContext.parallelize(ranges, len(ranges))
+    rows = spark.createDataFrame(tasks.flatMap(partial(_client_rows, settings)), _CLIENT_COLUMNS)
+    return rows.withColumn("timestamp", F.timestamp_millis("timestamp"))
+
+
+def _client_rows(settings: Settings, range_: OffsetRange) -> Iterator[tuple[Any, ...]]:
+    found = read_to_end(settings, range_.topic_partition, start=range_.first, committed=True)
+    records = map(record_of, found)
+    for record in takewhile(lambda record: record.offset < range_.until, records):
+        at = min(max(EARLIEST_MS, record.timestamp), LATEST_MS)
+        headers = _as_bytes(record.headers) or None
+        yield record.key, record.value, record.partition, record.offset, at, headers
+
+
+def _as_bytes(headers: Headers) -> list[tuple[str, bytes | None]]:
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
+
+
+def partition_column(spark: SparkSession, key: Column, partitions: int) -> Column:
+    """Return the partition (INT) of a key (STRING) in a topic of that many partitions."""
+    return (positive_hash(spark, key) % partitions).cast("int")
+
+
+def positive_hash(spark: SparkSession, key: Column) -> Column:
+    """Return Kafka's hash (INT, not negative) of a key (STRING)."""
+    jvm: Any = spark.sparkContext._jvm
+    to_expression = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression
+    to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    seq = jvm.PythonUtils.toSeq
+    call = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke(
+        loader.loadClass("org.apache.kafka.common.utils.Utils"),
+        jvm.org.apache.spark.sql.types.DataTypes.IntegerType,
+        "murmur2",
+        seq([to_expression(key.cast("binary")._jc)]),
+        *(seq([]), True, True, True, jvm.scala.Option.empty()),
+    )
+    return ClassicColumn(to_column(call)).bitwiseAND(F.lit(0x7FFFFFFF))

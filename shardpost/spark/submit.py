@@ -12,12 +12,9 @@ from shardpost.checkout import SPARK_JOBS
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
-from shardpost.spark.jars import jars_of, spark_jars
-from shardpost.spark.job_folder import job_folder
-from shardpost.spark.job_output import run_job
+from shardpost.spark.jars import jars_of, packages_zip, spark_jars
+from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
 from shardpost.spark.job_spec import JobSpec
-from shardpost.spark.packages import packages_zip
-from shardpost.spark.parent_process import terminate_with_parent
 
 EXIT_CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
 

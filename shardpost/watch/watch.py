@@ -12,7 +12,7 @@ from shardpost.alerts import firing
 from shardpost.alerts.channels import Delivery, tell
 from shardpost.alerts.model.alert import Alert, message_of
 from shardpost.alerts.model.alerting import advance
-from shardpost.delta.table_errors import table_errors
+from shardpost.delta.query import table_errors
 from shardpost.locks import exclusive
 from shardpost.measurements import history
 from shardpost.settings import Settings

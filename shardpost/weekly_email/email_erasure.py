@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction
 from pyarrow import fs
 
-from shardpost.delta import log_statistics, parquet_files, table_log
+from shardpost.delta import file_statistics, parquet_files, table_log
 from shardpost.delta.query import exists
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
@@ -107,7 +107,7 @@ def reduce_log(settings: Settings) -> None:
     """Remove names and addresses from the table's log, where older releases wrote them."""
     if exists(settings, AUDIENCES):
         step("reduce log")
-        log_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
+        file_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
 
 
 def _find(
@@ -137,7 +137,7 @@ def _write(settings: Settings, client: str, one: AudienceOfClient) -> Iterator[A
         if kept.num_rows:
             path = f"{folder}/{name.split('/')[1]}/part-{number}.parquet"
             action = parquet_files.write(settings, AUDIENCES, kept, path)
-            yield log_statistics.reduced(action, AUDIENCE_STATISTICS)
+            yield file_statistics.reduced(action, AUDIENCE_STATISTICS)
 
 
 def _on_disk(settings: Settings) -> list[str]:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from shardpost.instants import parse_instant
 from shardpost.settings import Settings
-from shardpost.spark.job_arguments import job_parser
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job_spec import JobResult, JobSpec, job_parser
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 

@@ -14,7 +14,7 @@ from deltalake.exceptions import CommitFailedError
 
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, path_of, query, rows
-from shardpost.delta.sql import text_literal
+from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek

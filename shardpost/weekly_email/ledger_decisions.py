@@ -10,8 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing

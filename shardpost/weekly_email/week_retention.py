@@ -27,9 +27,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shardpost.delta import log_statistics, table_log
-from shardpost.delta.query import exists
-from shardpost.delta.table_errors import table_errors
+from shardpost.delta import file_statistics, table_log
+from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
@@ -167,7 +166,7 @@ def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences)
     for folder in folders:
         audience_files.remove_folders(settings, folder)
     step("reduce log")
-    result.log_files = log_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
+    result.log_files = file_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
     step("erased")
 
 

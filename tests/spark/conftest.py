@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
 from shardpost.settings import Settings
-from shardpost.spark import class_archive, session
+from shardpost.spark import class_archive, driver
 from shardpost.spark.jars import jars_of
 from shardpost.spark.submit import LOOPBACK_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
@@ -46,7 +46,7 @@ def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 def spark(
     archive: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """Give the session that spark/session.py will find."""
+    """Give the session that spark/driver.py will find."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
@@ -61,8 +61,8 @@ def spark(
         builder = builder.config(name, value)
     with contextlib.chdir(tmp_path_factory.mktemp("jvm")):  # Spark leaves empty folders there
         builder.getOrCreate()
-    yield session.start("tests")
-    session.start("tests").stop()
+    yield driver.start_session("tests")
+    driver.start_session("tests").stop()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from shardpost.holders.model.record_order import MAX_GENERATION, seq_of
 from shardpost.holders.spark import history
 from shardpost.kafka.partitioning import partition_of
-from shardpost.spark import kafka_partitioning
+from shardpost.spark import kafka_source
 
 KEYS = ["", "1", "ab", "abc", "größe", "客户", "x" * 1000, *(f"client{n}" for n in range(300))]
 
@@ -17,7 +17,7 @@ def test_partitions_and_seqs_are_equal_in_spark_and_python(spark: SparkSession) 
     coordinates = F.col("key"), F.col("partition"), F.col("offset")
     found = frame.select(
         *coordinates,
-        kafka_partitioning.partition_of(spark, F.col("key"), 7).alias("home"),
+        kafka_source.partition_column(spark, F.col("key"), 7).alias("home"),
         history.seq_of(spark, coordinates, 7, 0).alias("first"),
         history.seq_of(spark, coordinates, 7, MAX_GENERATION).alias("last"),
     ).collect()

@@ -10,9 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta import snapshots
-from shardpost.delta.layers import LayeredVersion
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.table import Table
+from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
 from shardpost.spark import delta_files

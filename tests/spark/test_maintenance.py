@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from shardpost import tables
-from shardpost.delta import row_files, small_files, snapshots
+from shardpost.delta import parquet_files, row_files, snapshots
 from shardpost.delta.query import path_of, version_at
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, SHARE_HOLDERS
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
-from shardpost.spark import delta_files, session
+from shardpost.spark import delta_files, driver
 from tests.spark.test_delta_reader import read_by_delta
 from tests.support.compacting import agree, run, starter
 from tests.support.job_process import Job
@@ -27,7 +27,7 @@ READ = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
 def test_maintenance_between_runs_and_beside_one(
     fresh: Callable[[], Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_files, "FILES_PER_TIER", 3)
+    monkeypatch.setattr(parquet_files, "FILES_PER_TIER", 3)
     settings, fold = fresh(), Fold()
     fold.add(starter())
     seen: dict[int, dict[str, Any]] = {}
@@ -98,7 +98,7 @@ def make_older(settings: Settings) -> None:
 
 def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
     """Hold what every kept snapshot answers, by each way of reading, against what it did."""
-    spark = session.start("tests")
+    spark = driver.start_session("tests")
     kept = snapshots.list_all(settings)
     for snapshot in kept:
         expected = seen[snapshot.number]
@@ -116,7 +116,7 @@ def require(settings: Settings, seen: dict[int, dict[str, Any]]) -> None:
 
 def require_of_delta(settings: Settings) -> None:
     """Let Delta's own reader of Spark read the stored rows of all kept snapshots."""
-    spark, kept = session.start("tests"), snapshots.list_all(settings)
+    spark, kept = driver.start_session("tests"), snapshots.list_all(settings)
     stored = [(table, snapshot.tables[table.name]) for snapshot in kept for table in READ]
     theirs = read_by_delta(settings, [(path_of(settings, t), v) for t, v in stored])
     for (table, number), rows in zip(stored, theirs, strict=True):

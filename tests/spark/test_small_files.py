@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from shardpost import tables
-from shardpost.delta import small_files, snapshots, table_log
+from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import POSITION_EVENTS, REJECTED_RECORDS
 from shardpost.settings import Settings
-from shardpost.spark import delta_files, session
+from shardpost.spark import delta_files, driver
 from tests.spark.test_delta_reader import read_by_delta
 from tests.support.compacting import agree, run, starter
 from tests.support.reference import Fold, Raw, closed, position, produce
@@ -19,7 +19,7 @@ from tests.support.reference import Fold, Raw, closed, position, produce
 def test_histories_of_many_compactions_are_few_files(
     fresh: Callable[[], Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_files, "FILES_PER_TIER", 3)
+    monkeypatch.setattr(parquet_files, "FILES_PER_TIER", 3)
     settings = fresh()
     fold = Fold()
     fold.add(starter())
@@ -42,7 +42,7 @@ def test_histories_of_many_compactions_are_few_files(
 
 
 def _all_readers_agree(settings: Settings, table: Table) -> None:
-    spark = session.start("tests")
+    spark = driver.start_session("tests")
     versions = [snapshot.tables[table.name] for snapshot in snapshots.list_all(settings)]
     theirs = read_by_delta(settings, [(path_of(settings, table), v) for v in versions])
     for version, found in zip(versions, theirs, strict=True):

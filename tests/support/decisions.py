@@ -2,8 +2,7 @@
 
 from datetime import UTC, datetime
 
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Decision
+from shardpost.decisions import Decision, decisions_topic
 from shardpost.settings import Settings
 
 BEFORE_ALL = datetime(2000, 1, 1, tzinfo=UTC)

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shardpost.decisions import decisions_topic
-from shardpost.decisions.decision import Kind
+from shardpost.decisions import Kind, decisions_topic
 from shardpost.kafka.records import Record
 from shardpost.position_import.import_job import find_source
 from shardpost.position_import.model.plan import COLUMNS

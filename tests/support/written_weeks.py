@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pyarrow import parquet
 
-from shardpost.delta import snapshots, table_log
+from shardpost.delta import file_statistics, snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.kafka.partitioning import partition_of
@@ -89,7 +89,7 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
         path.mkdir(parents=True)
         own = [row for row in rows if row["shard"] == shard]
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
-    added = table_log.add_actions(settings, AUDIENCES, folder)
+    added = file_statistics.add_actions(settings, AUDIENCES, folder)
     return table_log.commit(settings, AUDIENCES, version, added)
 
 

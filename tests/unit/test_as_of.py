@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from shardpost.delta.query import rows
-from shardpost.delta.sql import time_literal
+from shardpost.delta.table import time_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model.as_of import RELATIONS, counted_positions, holders, position_sort_key
 from shardpost.settings import Settings

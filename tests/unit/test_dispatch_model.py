@@ -15,8 +15,8 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardpost.decisions.decision import Kind
-from shardpost.decisions.decision import decode as decode_decision
+from shardpost.decisions import Kind
+from shardpost.decisions import decode as decode_decision
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.run_requests import partition_dispatch as partition_module
 from shardpost.run_requests import request_topics

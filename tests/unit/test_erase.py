@@ -14,7 +14,7 @@ from shardpost import erasure
 from shardpost.cli import run as shardpost
 from shardpost.commands import emails
 from shardpost.commands import tables as command
-from shardpost.decisions.decision import Kind
+from shardpost.decisions import Kind
 from shardpost.delta.query import path_of
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError

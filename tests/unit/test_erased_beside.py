@@ -11,8 +11,7 @@ import pytest
 from shardpost import erasure
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import GRACE
+from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import Table
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders import table_commits

@@ -17,7 +17,7 @@ from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
-from shardpost.delta.snapshot_retention import GRACE
+from shardpost.delta.snapshot import GRACE
 from shardpost.delta.table import Table
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError

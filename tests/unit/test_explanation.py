@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.sql import text_literal
+from shardpost.delta.table import text_literal
 from shardpost.holders import queries as module
 from shardpost.holders.model.explain import Transition
 from shardpost.holders.model.view_tables import POSITION_EVENTS

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from shardpost.embedded.process import stat_of
-from shardpost.spark.job_folder import job_folder
+from shardpost.spark.job_process import job_folder
 from tests.support.job_process import wait_for
 
 HOLD = """
 import os, subprocess, sys
-from shardpost.spark.job_folder import job_folder
+from shardpost.spark.job_process import job_folder
 with job_folder() as folder:
     (folder / "spilled").write_text("x")
     env = {"PATH": os.defpath, "TMPDIR": str(folder)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardpost.spark.job_output import NOISE, pass_on, run_job
+from shardpost.spark.job_process import NOISE, pass_on, run_job
 from tests.support.job_process import wait_for
 
 NOISY = "\n".join(
@@ -77,7 +77,7 @@ def test_ctrl_c_reaches_nobody_but_the_command_which_ends_the_job_in_silence(
     job = f"import pathlib, signal; pathlib.Path({str(ready)!r}).touch(); signal.pause()"
     running = f"""
 from pathlib import Path
-from shardpost.spark.job_output import run_job
+from shardpost.spark.job_process import run_job
 try:
     run_job([{sys.executable!r}, "-c", {job!r}], env={{}}, cwd=Path(), preexec=lambda: None)
 except KeyboardInterrupt:

@@ -11,9 +11,9 @@ from deltalake import write_deltalake
 from hypothesis import Phase, given, settings
 
 from shardpost.delta import snapshots
-from shardpost.delta.layers import LayeredVersion
 from shardpost.delta.query import at_snapshot, path_of, query, rows
 from shardpost.delta.snapshot import Snapshot
+from shardpost.delta.table import LayeredVersion
 from shardpost.holders.model.as_of import RELATIONS, position_sort_key
 from shardpost.holders.model.as_of import holders as holders_sql
 from shardpost.holders.model.view_tables import (

@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError
 
 from shardpost.cli import run as shardpost
 from shardpost.commands import emails
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import LockedError

@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from shardpost.delta import snapshot_retention, snapshots, table_log
+from shardpost.delta import snapshot, snapshots, table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.snapshot_retention import GRACE
+from shardpost.delta.snapshot import GRACE
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.maintenance import maintain as module
@@ -59,7 +59,7 @@ def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
     found = maintain(aged.settings, aged.now)
     assert aged.require_all_kept() == set(found.kept)
     committed = [(n, aged.now - timedelta(hours=8 * (41 - n))) for n in range(1, 41)]
-    assert set(found.kept) == snapshot_retention.kept(committed, aged.now, 30, GRACE)
+    assert set(found.kept) == snapshot.kept_snapshots(committed, aged.now, 30, GRACE)
     assert data_files(aged.settings) == needed_files(aged.settings)
     assert maintain(aged.settings, aged.now).is_empty
 

@@ -11,8 +11,8 @@ import pytest
 
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.parquet_files import FILES_PER_TIER
 from shardpost.delta.query import path_of, rows
-from shardpost.delta.small_files import FILES_PER_TIER
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.settings import Settings

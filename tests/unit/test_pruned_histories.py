@@ -14,8 +14,7 @@ from hypothesis import given, settings, strategies
 from shardpost import tables
 from shardpost.cli import run as shardpost
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.snapshot_retention import latest_certain
+from shardpost.delta.snapshot import Snapshot, latest_certain_time
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories, table_commits
@@ -291,11 +290,11 @@ def test_the_latest_certain_time_is_that_of_a_clock_that_did_not_jump() -> None:
     at = datetime(2026, 11, 16, tzinfo=UTC)
     right = [(n, at + timedelta(hours=n)) for n in range(1, 11)]
     now = at + timedelta(hours=11)
-    assert latest_certain(right, now) == now
-    assert latest_certain([], now) == now
+    assert latest_certain_time(right, now) == now
+    assert latest_certain_time([], now) == now
     ahead = timedelta(days=3650)
-    assert latest_certain(right, now + ahead) == right[-1][1] + timedelta(days=1)
+    assert latest_certain_time(right, now + ahead) == right[-1][1] + timedelta(days=1)
     wrong = [(n, one + ahead) for n, one in right[5:]]
-    certain = latest_certain([*right[:5], *wrong], now + ahead)
+    certain = latest_certain_time([*right[:5], *wrong], now + ahead)
     assert now <= certain <= now + timedelta(days=1)
-    assert latest_certain(right, now - timedelta(days=30)) == now - timedelta(days=30)
+    assert latest_certain_time(right, now - timedelta(days=30)) == now - timedelta(days=30)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.snapshot_rows import as_text, of_text
+from shardpost.delta.snapshots import snapshot_of_text, snapshot_text
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
 from shardpost.rebuilds.model.difference import Difference, Differences
@@ -124,8 +124,8 @@ def test_a_view_is_the_same_after_it_was_written_as_text() -> None:
         topic_ids={"positions": "id"},
         folded={"positions": 2},
     )
-    assert of_text(as_text(view)) == view
-    assert of_text(as_text(snapshot())) == snapshot()
+    assert snapshot_of_text(snapshot_text(view)) == view
+    assert snapshot_of_text(snapshot_text(snapshot())) == snapshot()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.decisions.decision import Kind
+from shardpost.decisions import Kind
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of

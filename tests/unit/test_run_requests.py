@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.decisions.decision import Decision, Kind
-from shardpost.decisions.decision import decode as decode_decision
+from shardpost.decisions import Decision, Kind
+from shardpost.decisions import decode as decode_decision
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record
 from shardpost.run_requests.model.commands import (

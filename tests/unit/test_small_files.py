@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.delta.small_files import FILES_PER_TIER, TIER_BYTES, to_merge
+from shardpost.delta.parquet_files import FILES_PER_TIER, TIER_BYTES, to_merge
 from shardpost.delta.table import Table
 
 PLAIN = Table("things", "number BIGINT")

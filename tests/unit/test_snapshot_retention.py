@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.delta.snapshot_retention import ALL_FOR, GRACE, HOURLY_FOR, LONGEST_GAP, kept
+from shardpost.delta.snapshot import ALL_FOR, GRACE, HOURLY_FOR, LONGEST_GAP, kept_snapshots
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)
@@ -32,7 +32,7 @@ def histories(draw: st.DrawFn) -> tuple[Commits, datetime]:
 def test_a_year_of_quarters_becomes_a_few_hundred() -> None:
     commits = every_quarter(365)
     now = commits[-1][1] + timedelta(minutes=5)
-    found = kept(commits, now, 90)
+    found = kept_snapshots(commits, now, 90)
     times = [at for number, at in commits if number in found]
     recent = [at for at in times if now - at <= ALL_FOR]
     hourly = [at for at in times if ALL_FOR < now - at <= HOURLY_FOR]
@@ -43,15 +43,17 @@ def test_a_year_of_quarters_becomes_a_few_hundred() -> None:
 
 
 def test_the_newest_is_kept_however_old_it_is() -> None:
-    assert kept([(7, START)], START + timedelta(days=900), 1) == {7}
-    assert kept([], START, 1) == set()
+    assert kept_snapshots([(7, START)], START + timedelta(days=900), 1) == {7}
+    assert kept_snapshots([], START, 1) == set()
 
 
 def test_a_clock_that_jumps_a_year_ahead_makes_nothing_older_than_a_day() -> None:
     commits = every_quarter(1)
-    assert kept(commits, commits[-1][1] + timedelta(days=366), 90) == {n for n, _ in commits}
+    assert kept_snapshots(commits, commits[-1][1] + timedelta(days=366), 90) == {
+        n for n, _ in commits
+    }
     jumped = [*commits, (97, commits[-1][1] + timedelta(days=366))]
-    assert len(kept(jumped, jumped[-1][1], 90)) == 97
+    assert len(kept_snapshots(jumped, jumped[-1][1], 90)) == 97
 
 
 @given(histories(), st.integers(1, 400))
@@ -59,14 +61,14 @@ def test_what_is_dropped_stays_dropped_and_thinning_changes_nothing(
     history: tuple[Commits, datetime], days: int
 ) -> None:
     commits, now = history
-    found = kept(commits, now, days)
+    found = kept_snapshots(commits, now, days)
     assert len(commits) in found
-    later = kept(commits, now + timedelta(days=3), days)
+    later = kept_snapshots(commits, now + timedelta(days=3), days)
     assert later <= found
-    before = kept(commits, now, days, GRACE)
+    before = kept_snapshots(commits, now, days, GRACE)
     assert found <= before
     rest = [one for one in commits if one[0] in before]
-    assert kept(rest, now, days) >= found
+    assert kept_snapshots(rest, now, days) >= found
 
 
 @given(histories())
@@ -76,7 +78,7 @@ def test_what_is_younger_than_two_days_by_what_counts_of_the_clock_is_kept(
     commits, now = history
     times = [at for _, at in commits] + [now]
     gaps = [min(max(b - a, timedelta(0)), LONGEST_GAP) for a, b in pairwise(times)]
-    found = kept(commits, now, 90)
+    found = kept_snapshots(commits, now, 90)
     for number in range(1, len(commits) + 1):
         if sum(gaps[number - 1 :], timedelta(0)) <= ALL_FOR:
             assert number in found
@@ -89,8 +91,8 @@ def test_what_a_reader_was_offered_is_kept_for_an_hour(
     """The files go by the rule an hour ago, whatever is committed in that hour."""
     commits, now = history
     now = max(now, commits[-1][1])
-    offered = kept(commits, now, 90)
+    offered = kept_snapshots(commits, now, 90)
     times = [now + timedelta(seconds=at) for at in accumulate(seconds)]
     more = [at for at in times if at <= now + GRACE]
     grown = [*commits, *((len(commits) + n, at) for n, at in enumerate(more, 1))]
-    assert offered <= kept(grown, now + GRACE, 90, GRACE)
+    assert offered <= kept_snapshots(grown, now + GRACE, 90, GRACE)

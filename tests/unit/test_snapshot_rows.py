@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from shardpost.delta import snapshot_rows, snapshots, table_log
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import MOST_AHEAD, NEVER, Counts, IncompleteLook, Snapshot
 from shardpost.settings import Settings
@@ -33,7 +33,7 @@ def snapshot(number: int, **more: object) -> Snapshot:
 
 def write_old_row(settings: Settings) -> None:
     """Write the row of snapshot 1 as a version did that knew no ids."""
-    row = snapshot_rows.row_of(snapshot(1))
+    row = snapshots.row_of(snapshot(1))
     rows = pa.Table.from_pylist([row], OLD_COLUMNS)
     write_deltalake(path_of(settings, snapshots.SNAPSHOTS), rows)
 
@@ -141,7 +141,7 @@ def test_the_many_files_of_an_older_release_are_merged_by_the_next_snapshot(
 ) -> None:
     settings = Settings(home=tmp_path)
     for number in range(1, 41):
-        row = pa.Table.from_pylist([snapshot_rows.row_of(snapshot(number))], OLD_COLUMNS)
+        row = pa.Table.from_pylist([snapshots.row_of(snapshot(number))], OLD_COLUMNS)
         write_deltalake(path_of(settings, snapshots.SNAPSHOTS), row, mode="append")
     assert snapshots.current(settings) == snapshot(40)
     seen = snapshot(40, topic_ids={"positions": "id"})
@@ -156,7 +156,7 @@ def test_the_many_files_of_an_older_release_are_merged_by_the_next_snapshot(
 
 def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    both = [snapshot_rows.row_of(snapshot(1)), snapshot_rows.row_of(snapshot(2))]
+    both = [snapshots.row_of(snapshot(1)), snapshots.row_of(snapshot(2))]
     write_deltalake(
         path_of(settings, snapshots.SNAPSHOTS), pa.Table.from_pylist(both, snapshots.SCHEMA)
     )
@@ -170,7 +170,7 @@ def test_the_newest_is_found_where_statistics_are_missing(tmp_path: Path) -> Non
     settings = Settings(home=tmp_path)
     none = {"delta.dataSkippingNumIndexedCols": "0"}
     for number in (1, 2):
-        row = pa.Table.from_pylist([snapshot_rows.row_of(snapshot(number))], snapshots.SCHEMA)
+        row = pa.Table.from_pylist([snapshots.row_of(snapshot(number))], snapshots.SCHEMA)
         path = path_of(settings, snapshots.SNAPSHOTS)
         write_deltalake(path, row, mode="append", configuration=none)
     assert snapshots.newest(settings) == snapshot(2)

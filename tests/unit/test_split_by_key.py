@@ -6,8 +6,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from shardpost.delta import split_by_key as module
-from shardpost.delta.split_by_key import split_by_key
+from shardpost.delta import rewritten_files as module
+from shardpost.delta.rewritten_files import split_by_key
 
 
 def some(count: int) -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
-from shardpost.delta import table_log
+from shardpost.delta import file_statistics, table_log
 from shardpost.delta.query import path_of, rows
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
@@ -36,7 +36,7 @@ def settings(tmp_path: Path) -> Settings:
 def write(settings: Settings, folder: str, columns: Mapping[str, object]) -> list[AddAction]:
     (Path(path_of(settings, TABLE)) / folder).mkdir()
     pq.write_table(pa.table(columns, COLUMNS), f"{path_of(settings, TABLE)}/{folder}/a.parquet")
-    return table_log.add_actions(settings, TABLE, folder)
+    return file_statistics.add_actions(settings, TABLE, folder)
 
 
 def thing(name: str | None, number: int = 1) -> dict[str, list[object]]:
@@ -114,7 +114,7 @@ def test_files_are_left_out_whose_bounds_say_that_nothing_in_them_is_before_a_ti
 
 def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
     assert write(settings, "none", {"name": [], "at": [], "number": []}) == []
-    assert table_log.add_actions(settings, TABLE, "nowhere") == []
+    assert file_statistics.add_actions(settings, TABLE, "nowhere") == []
 
 
 def test_a_column_that_was_added_is_null_in_older_versions_and_then_there(

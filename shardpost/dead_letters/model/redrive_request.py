@@ -13,7 +13,7 @@ from shardpost.dead_letters.model.letter_format import (
 )
 from shardpost.dead_letters.model.retry_policy import unknown_origin
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR, parked_count, parse_parked
-from shardpost.decisions.decision import Kind
+from shardpost.decisions import Kind
 from shardpost.instants import instant_of
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules

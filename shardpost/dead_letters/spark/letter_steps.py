@@ -38,10 +38,9 @@ from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.retry_settings import RetryRules, RetrySettings
 from shardpost.settings import Settings
-from shardpost.spark import session
+from shardpost.spark import driver
 from shardpost.spark.delta_files import Written, write
-from shardpost.spark.kafka_partitioning import partition_of
-from shardpost.spark.kafka_source import read_ranges
+from shardpost.spark.kafka_source import partition_column, read_ranges
 
 # Columns that are not the table's.
 _HELPERS = (
@@ -182,7 +181,7 @@ def _stored_name(spark: SparkSession, partitions: int, topic: str) -> Column:
     partition, milliseconds = F.col("partition"), F.unix_millis("at")
     place = F.concat_ws("-", F.lit(topic), partition, F.col("offset"))
     at = F.when(milliseconds > EARLIEST_MS, F.concat(F.lit("@"), milliseconds)).otherwise(F.lit(""))
-    home = partition_of(spark, F.coalesce("origin_key", "own_key"), partitions)
+    home = partition_column(spark, F.coalesce("origin_key", "own_key"), partitions)
     looks_named = F.col("own_id").rlike(rf"\A{named_pattern(topic)}\z")
     is_other = (home != partition) | looks_named
     with_partition = F.concat("own_id", F.lit("~"), partition).cast("binary")
@@ -299,7 +298,7 @@ def _catch_up(settings: Settings) -> int:
 
 
 def _append_many(settings: Settings, version: int, progress: TableProgress) -> None:
-    spark = session.start(SWEEP_DEAD_LETTERS.name)
+    spark = driver.start_session(SWEEP_DEAD_LETTERS.name)
     # All of a row in one method would be too much for the JVM's compiler, and take half as long
     # again.
     spark.conf.set("spark.sql.codegen.wholeStage", "false")

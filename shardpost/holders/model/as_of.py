@@ -13,8 +13,7 @@ columns, for the table and the mails, is in ../spark/held_positions.py.
 
 from datetime import datetime
 
-from shardpost.delta.sql import text_literal, time_literal
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, text_literal, time_literal
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import newest_first
 from shardpost.holders.model.view_tables import (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shardpost.delta.sql import text_literal
+from shardpost.delta.table import text_literal
 from shardpost.kafka import records
 
 

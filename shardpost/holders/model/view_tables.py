@@ -17,8 +17,7 @@ condition that its other side is null to a column of that name on the side that 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardpost.delta.sql import text_literal
-from shardpost.delta.table import Columns, Layer, Table
+from shardpost.delta.table import Columns, Layer, Table, text_literal
 from shardpost.holders.model.fields import (
     CLIENT_FIELDS,
     EXCHANGE_FIELDS,

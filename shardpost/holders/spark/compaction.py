@@ -46,7 +46,7 @@ from shardpost.holders.spark.topic_update import (
     update_topic,
 )
 from shardpost.settings import Settings
-from shardpost.spark import client_source, kafka_source, session
+from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.steps import step
@@ -69,7 +69,7 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnaps
     """
 
     def build(read_ranges: ReadRanges) -> BuiltSnapshot:
-        spark = session.start(COMPACT_POSITIONS.name)
+        spark = driver.start_session(COMPACT_POSITIONS.name)
         _require_tombstones_kept(spark, settings, look, unread, read_ranges)
         tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
         run = CompactionRun(settings, tables, look.last, look.counts, unread, read_ranges)
@@ -81,7 +81,7 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnaps
         if not kafka_source.is_beyond_timestamps(error):
             raise
         log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
-    return build(client_source.read_ranges)
+    return build(kafka_source.read_ranges_by_client)
 
 
 def _require_tombstones_kept(

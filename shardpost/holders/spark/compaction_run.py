@@ -13,10 +13,8 @@ from pyspark.sql import functions as F
 
 from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.layers import LayeredVersion, Version, layered
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.sql import text_literal
-from shardpost.delta.table import Table
+from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.model.unread import Unread

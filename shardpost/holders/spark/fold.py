@@ -19,9 +19,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from shardpost.delta.layers import Version
 from shardpost.delta.query import at_snapshot, rows
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, Version
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
@@ -29,7 +28,7 @@ from shardpost.holders.spark.compaction_run import known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.settings import Settings
-from shardpost.spark import kafka_partitioning
+from shardpost.spark import kafka_source
 from shardpost.steps import step
 
 # Below the partition, in one number with it.
@@ -279,6 +278,6 @@ def _write_holders(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) 
 
 def _as_holder_rows(run: HoldersRun, holders: DataFrame) -> DataFrame:
     """Return holders as rows of their table."""
-    shard = kafka_partitioning.partition_of(run.spark, F.col("client"), run.shards)
+    shard = kafka_source.partition_column(run.spark, F.col("client"), run.shards)
     snapshot = F.lit(run.number).cast("bigint")
     return holders.select("client", "positions", snapshot.alias("snapshot"), shard.alias("shard"))

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from shardpost.delta.query import at_snapshot, query, stream, version_at
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.sql import text_literal
+from shardpost.delta.table import text_literal
 from shardpost.holders.model.as_of import RELATIONS, counted_positions
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings

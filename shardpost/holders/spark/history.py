@@ -25,7 +25,7 @@ from shardpost.holders.model.view_tables import RETRY_NAMES
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import MAX_QUOTED, decoded
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.spark.kafka_partitioning import positive_hash
+from shardpost.spark.kafka_source import positive_hash
 
 
 def seq_of(

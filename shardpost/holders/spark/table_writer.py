@@ -13,10 +13,9 @@ from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.layers import LayeredVersion, Version, layered
 from shardpost.delta.query import rows
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import Table
+from shardpost.delta.table import LayeredVersion, Table, Version, layered
 from shardpost.holders.model.view_tables import VIEW, FoldingRule
 from shardpost.holders.table_commits import restore_table
 from shardpost.settings import Settings

@@ -18,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from shardpost.delta.stored_file import LOG_FOLDER, StoredFile
+from shardpost.delta.table import LOG_FOLDER, StoredFile
 
 LOG = f"{LOG_FOLDER}/"
 _ENTRY = re.compile(LOG + r"(\d{20})\.(json|checkpoint\.parquet)")

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardpost.delta.snapshot_retention import IN_WORDS
-from shardpost.delta.stored_file import StoredFile
-from shardpost.delta.table import Table
+from shardpost.delta.snapshot import RETENTION_IN_WORDS
+from shardpost.delta.table import StoredFile, Table
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Plan:
 
     def in_words(self, days: int) -> list[str]:
         """Return it as lines; `days` is SHARDPOST_SNAPSHOT_DAYS."""
-        lines = [f"snapshots: {len(self.kept)} are kept ({IN_WORDS}, for {days} days)"]
+        lines = [f"snapshots: {len(self.kept)} are kept ({RETENTION_IN_WORDS}, for {days} days)"]
         if self.unknown:
             lines.append(f"snapshots: none goes: {self.unknown}")
         elif self.dropped:

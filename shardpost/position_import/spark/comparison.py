@@ -37,10 +37,9 @@ from shardpost.position_import.spark import import_rows
 from shardpost.position_import.spark.import_rows import FIELD_COLUMNS
 from shardpost.position_import.spark.source_rows import SourceRows, read_source, source_errors
 from shardpost.settings import Settings
-from shardpost.spark import session
+from shardpost.spark import driver
 from shardpost.spark.delta_files import read
-from shardpost.spark.kafka_partitioning import partition_of
-from shardpost.spark.kafka_source import read_ranges
+from shardpost.spark.kafka_source import partition_column, read_ranges
 from shardpost.steps import step
 
 
@@ -119,7 +118,7 @@ def compare(
     `largest` is how many bytes `positions` accepts. ShardpostError if the list cannot be read, or
     others' records are unread.
     """
-    spark = session.start(IMPORT_POSITIONS.name)
+    spark = driver.start_session(IMPORT_POSITIONS.name)
     unread = read_ranges(spark, settings, base.unread) if base.unread else None
     unread_id = None if unread is None else _only_import(unread)
     source = read_source(spark, settings, request.source)
@@ -191,5 +190,5 @@ def _values(row: Mapping[str, str | None]) -> dict[str, str | None]:
 def _written(spark: SparkSession, changes: DataFrame, partitions: int) -> DataFrame:
     """Return (key, value, partition) of what is written."""
     is_written = F.col("change").isin(*(str(change) for change in WRITTEN))
-    partition = partition_of(spark, F.col("key"), partitions).alias("partition")
+    partition = partition_column(spark, F.col("key"), partitions).alias("partition")
     return changes.where(is_written).select("key", "value", partition)

@@ -44,7 +44,7 @@ from shardpost.rebuilds.spark.histories import (
 )
 from shardpost.rebuilds.spark.top_up import writer_beside
 from shardpost.settings import Settings
-from shardpost.spark import client_source, kafka_partitioning, kafka_source, session
+from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import columns_of, paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.steps import step
@@ -177,7 +177,7 @@ class Build:
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
         found = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
-        shard = kafka_partitioning.partition_of(spark, F.col("client"), self._pinned.shards)
+        shard = kafka_source.partition_column(spark, F.col("client"), self._pinned.shards)
         number = F.lit(self._pinned.number).cast("bigint")
         rows_ = found.select("client", "positions", number.alias("snapshot"), shard.alias("shard"))
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
@@ -192,13 +192,13 @@ def build(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
             raise
         log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
     rebuild = store.require_current(settings)
-    return _build(settings, rebuild, pinned, client_source.read_ranges)
+    return _build(settings, rebuild, pinned, kafka_source.read_ranges_by_client)
 
 
 def _build(
     settings: Settings, rebuild: Rebuild, pinned: Snapshot, read_ranges: ReadRanges
 ) -> Rebuild:
-    spark = session.start(REBUILD_TABLES.name)
+    spark = driver.start_session(REBUILD_TABLES.name)
     cores = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", 4 * cores)
     run, own = str(uuid.uuid4()), rebuild.tables

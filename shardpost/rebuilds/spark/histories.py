@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost.delta import table_log
-from shardpost.delta.erased_rows import ERASED
+from shardpost.delta.rewritten_files import ERASED
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.inputs import input_topics

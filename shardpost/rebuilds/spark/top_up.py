@@ -19,11 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta import snapshots, table_log
-from shardpost.delta.layers import LayeredVersion, Version, layered
 from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.sql import text_literal
-from shardpost.delta.table import Table
+from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
 from shardpost.errors import ShardpostError
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
@@ -43,7 +41,7 @@ from shardpost.rebuilds.run import SparkWork, topped_up
 from shardpost.rebuilds.spark.histories import decoded_again
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.spark import delta_files, session
+from shardpost.spark import delta_files, driver
 from shardpost.spark.job_spec import JobResult
 from shardpost.steps import step
 
@@ -118,7 +116,7 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
     `view` is how they are committed; what is written is committed by whoever stores the result.
     """
     log.info("tables beside: from snapshot %d to %d", view.number, at.number)
-    spark = session.start(REBUILD_TABLES.name)
+    spark = driver.start_session(REBUILD_TABLES.name)
     tables = writer_beside(spark, settings, view, at, own, str(uuid.uuid4()))
     new = {
         source.history: _new_records(settings, at, source.history, view.number)

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind
 from shardpost.instants import instant_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Record

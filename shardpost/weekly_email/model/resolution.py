@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from shardpost.decisions.decision import Decision, Kind
+from shardpost.decisions import Decision, Kind
 from shardpost.errors import ShardpostError
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek

@@ -11,13 +11,13 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta import log_statistics, snapshots, table_log
+from shardpost.delta import file_statistics, snapshots, table_log
 from shardpost.holders.spark.held_positions import contacts, held_positions
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
-from shardpost.spark import session
+from shardpost.spark import driver
 from shardpost.spark.delta_files import paths, read_files, write
-from shardpost.spark.kafka_partitioning import partition_of
+from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.audience_files import is_of_week
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
@@ -31,7 +31,7 @@ WORKER_DAEMON = "shardpost.weekly_email.spark.worker_daemon"
 def start(settings: Settings, shards: int) -> SparkSession:
     """Return the session of a run of that many shards."""
     at_once = min(settings.shards_at_once, shards)
-    return session.start(WEEKLY_EMAIL.name, at_once=at_once, worker_daemon=WORKER_DAEMON)
+    return driver.start_session(WEEKLY_EMAIL.name, at_once=at_once, worker_daemon=WORKER_DAEMON)
 
 
 def members(spark: SparkSession, settings: Settings, week: PreparedWeek) -> DataFrame:
@@ -67,7 +67,7 @@ def computed(spark: SparkSession, settings: Settings, week: PreparedWeek) -> Dat
         *("client", "name", "email"),
         F.coalesce("known", F.lit(False)).alias("has_contact"),
         "positions",
-        partition_of(spark, F.col("client"), week.partitions).alias("shard"),
+        partition_column(spark, F.col("client"), week.partitions).alias("shard"),
     )
 
 
@@ -113,7 +113,7 @@ def _write(settings: Settings, week: PreparedWeek, audience: DataFrame) -> int:
     rows = audience.withColumn("week", F.lit(str(week.iso_week)))
     folder = f"{prefix}{uuid.uuid4()}"  # whatever a crashed run left has another name
     written = write(settings, AUDIENCES, rows, folder)
-    files = [log_statistics.reduced(file, AUDIENCE_STATISTICS) for file in written.files]
+    files = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in written.files]
     return table_log.commit(settings, AUDIENCES, version, files, left)
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from shardpost.delta.arrow_schema import arrow_schema_of
 from shardpost.settings import Settings
-from shardpost.spark.kafka_partitioning import partition_of
+from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email import frozen_weeks, ledger_topic
 from shardpost.weekly_email.dry_run_lists import (
     DryRunList,
@@ -81,7 +81,7 @@ def _compared(
     now = members(spark, settings, week).withColumn("is_member", F.lit(True))
     if before is None:
         return now.withColumn("was_member", F.lit(False))
-    client, shard = F.col("client"), partition_of(spark, F.col("client"), week.partitions)
+    client, shard = F.col("client"), partition_column(spark, F.col("client"), week.partitions)
     then = frozen_audience(spark, settings, before).select(
         client, shard.alias("shard_then"), F.lit(True).alias("was_member")
     )

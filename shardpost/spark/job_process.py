@@ -1,14 +1,78 @@
-"""The output of a job: passed on to standard error, but for what each JVM says of itself."""
+"""The process of a job: its output, its temporary files, its end with its parent.
 
+Output is passed on to standard error, but for what each JVM says of itself. The folder of the
+temporary files is removed in the end, however the job ends: by the process that creates it or, if
+that one was killed, by the next job on this machine, once no process uses it any more.
+"""
+
+import ctypes
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO
+
+import psutil
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def terminate_with_parent() -> None:
+    """Have the kernel send this process a SIGTERM when its parent ends (Linux, prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+PREFIX = "shardpost-"
+_LOCK = "in-use"
+
+
+@contextmanager
+def job_folder() -> Iterator[Path]:
+    """Give a new folder; a process uses it if its `TMPDIR` names it."""
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    # It gets the name that other jobs look for only when it is locked.
+    hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+    with (hidden / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = hidden.rename(hidden.with_name(hidden.name[1:]))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    folders = [path for path in parent.glob(f"{PREFIX}*") if os.access(path / _LOCK, os.W_OK)]
+    if not folders:
+        return
+    in_use = _folders_in_use()
+    for folder in folders:
+        if str(folder) not in in_use:
+            _remove_unlocked(folder)
+
+
+def _folders_in_use() -> set[str]:
+    """Return `TMPDIR` of all processes whose environment this one may read."""
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            found.add(process.environ().get("TMPDIR", ""))
+    return found
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Remove a folder unless it is locked."""
+    with suppress(OSError), (folder / _LOCK).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+
 
 # Exactly these lines are left out. Spark's launcher asks for that module, and the JVM says so at
 # each start; no option silences it. The second comes before our own logging is configured.

@@ -1,12 +1,15 @@
-"""What the log of a table says of values that must not outlive its files.
+"""What the log of a table says of the values in its files: lowest, highest, how many nulls.
 
-The log of a Delta table has the lowest and the highest value of the columns of each file, and keeps
-them when the file is gone: of a table of clients these are names and addresses.
+A log keeps that when the file is gone: of a table of clients these are names and addresses. So
+`reduce_log` takes away what must not outlive the files.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -17,6 +20,103 @@ from shardpost.delta.query import path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+
+# Bounds of longer texts are of no use for pruning, and would bloat the log.
+MAX_BOUND_LENGTH = 64
+
+
+# The lowest and the highest value of each column.
+Bounds = dict[str, tuple[Any, Any]]
+
+
+def add_actions(settings: Settings, table: Table, folder: str) -> list[AddAction]:
+    """Return the add action of each Parquet file with rows in a folder of the table."""
+    system, root = fs.FileSystem.from_uri(f"{path_of(settings, table)}/{folder}")
+    found = []
+    with suppress(FileNotFoundError):
+        for info in system.get_file_info(fs.FileSelector(root, recursive=True)):
+            if not info.base_name.endswith(".parquet") or info.base_name.startswith(("_", ".")):
+                continue
+            path = f"{folder}/{info.path.removeprefix(root).lstrip('/')}"
+            action, rows = _add_action(system, table, info, path)
+            if rows:
+                found.append(action)
+    return found
+
+
+def add_action(settings: Settings, table: Table, path: str) -> AddAction:
+    """Return the add action of one Parquet file of the table."""
+    system, root = fs.FileSystem.from_uri(path_of(settings, table))
+    return _add_action(system, table, system.get_file_info(f"{root}/{path}"), path)[0]
+
+
+def _add_action(
+    system: fs.FileSystem, table: Table, info: fs.FileInfo, path: str
+) -> tuple[AddAction, int]:
+    """Return the add action of a file, and how many rows it has."""
+    with system.open_input_file(info.path) as file:
+        metadata = pq.ParquetFile(file).metadata
+    at = int(info.mtime.timestamp() * 1000)
+    statistics = json.dumps(_statistics(metadata, without_bounds=table.contacts))
+    return AddAction(path, info.size, {}, at, True, statistics), metadata.num_rows
+
+
+def _statistics(
+    metadata: pq.FileMetaData, *, without_bounds: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return a file's statistics as Delta has them: rows, and bounds and nulls of flat columns."""
+    bounds: Bounds = {}
+    nulls: Counter[str] = Counter()
+    unbounded: set[str] = {*without_bounds}
+    uncounted: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            name, statistics = column.path_in_schema, column.statistics
+            found = _bounds(statistics)
+            if found is None or "." in name:
+                unbounded.add(name)
+            elif found != ():
+                low, high = bounds.get(name, found)
+                bounds[name] = (min(low, found[0]), max(high, found[1]))
+            if "." in name or statistics is None or not statistics.has_null_count:
+                uncounted.add(name)
+            else:
+                nulls[name] += statistics.null_count
+    known = {name: pair for name, pair in bounds.items() if name not in unbounded}
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: _text(low) for name, (low, _) in known.items()},
+        "maxValues": {name: _text(high) for name, (_, high) in known.items()},
+        "nullCount": {name: count for name, count in nulls.items() if name not in uncounted},
+    }
+
+
+def _bounds(statistics: pq.Statistics | None) -> tuple[Any, ...] | None:
+    """Return (lowest, highest), () of a column without values, None where there are no bounds."""
+    if statistics is None:
+        return None
+    if not statistics.has_min_max:
+        return () if statistics.num_values == 0 else None
+    try:
+        low, high = statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        return None  # a time outside the years of Python's datetime
+    is_ordered = isinstance(low, int | str | datetime) and not isinstance(low, bool)
+    if not is_ordered or (isinstance(low, str) and max(len(low), len(high)) > MAX_BOUND_LENGTH):
+        return None
+    # Delta's bounds of times have milliseconds, as Kafka's timestamps have.
+    if isinstance(low, datetime) and (low.microsecond % 1000 or high.microsecond % 1000):
+        return None
+    return low, high
+
+
+def _text(bound: Any) -> Any:
+    if not isinstance(bound, datetime):
+        return bound
+    at = bound.astimezone(UTC).isoformat(timespec="milliseconds")
+    return at.replace("+00:00", "Z")
+
 
 _PER_COLUMN = ("minValues", "maxValues", "nullCount")
 _LOG = "_delta_log"

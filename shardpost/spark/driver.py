@@ -1,13 +1,30 @@
-"""The one SparkSession of a job."""
+"""How every job starts and ends in its driver, and its one SparkSession.
 
+Arguments in, one JSON result out, one line for a known error.
+"""
+
+import json
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from shardpost import logs
+from shardpost.delta.query import table_errors
+from shardpost.errors import COULD_NOT, ShardpostError
+from shardpost.printable import harmless
+from shardpost.settings import Settings, load
+from shardpost.spark.job_process import terminate_with_parent
+from shardpost.spark.job_spec import JobResult
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
@@ -32,7 +49,7 @@ SESSION_CONF = {
 }
 
 
-def start(
+def start_session(
     app: str, *, at_once: int | None = None, worker_daemon: str | None = None
 ) -> SparkSession:
     """Return the session of this driver.
@@ -64,3 +81,39 @@ def _keeping_interrupt_handler() -> Iterator[None]:
 def _submitted_master() -> str | None:
     SparkContext._ensure_initialized()  # SparkConf knows what was submitted only then
     return SparkConf().get("spark.master")
+
+
+def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> NoReturn:
+    """Run a job's body, write its JSON document to `result`, and exit with its code.
+
+    A known error becomes one line on standard error, and its exit code.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the JVM too: it cannot be asked
+    terminate_with_parent()  # the JVM: without it the driver can do nothing
+    logs.configure()
+    try:
+        with table_errors():
+            code, document = body(load())
+    except ShardpostError as error:
+        _fail(str(error), error.exit_code)
+    except (PySparkException, Py4JError) as error:
+        _fail(f"Spark failed: {_first_line(error)}", COULD_NOT)
+    if result:
+        _write_atomically(result, json.dumps(document))
+    sys.exit(code)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _fail(line: str, code: int) -> NoReturn:
+    sys.stderr.write(f"shardpost: {harmless(line)}\n")
+    sys.exit(code)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
