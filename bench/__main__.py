@@ -8,7 +8,7 @@ import click
 
 from bench import age, emails, growth, holders, increments, lag, letters, rebuilds
 from bench.likeness import compare
-from shardpost.embedded import broker, ports
+from shardpost.embedded import broker, daemons
 from shardpost.settings import Settings, load
 
 
@@ -111,7 +111,7 @@ def lag_(groups: int, partitions: int, runs: int) -> None:
 def _broker(home: Path) -> Iterator[Settings]:
     """Give a broker of the benchmarks' own; what was put into it stays for the next time."""
     home.mkdir(parents=True, exist_ok=True)
-    settings = Settings.model_validate({"home": home, "kafka_port": ports.choose()})
+    settings = Settings.model_validate({"home": home, "kafka_port": daemons.choose_port()})
     broker.start(settings)
     try:
         yield settings

@@ -15,7 +15,7 @@ from bench.measured import Measured, run
 from bench.ours import Ours
 from bench.stream import Record
 from bench.table import Case, markdown
-from shardpost.embedded import ports, sink
+from shardpost.embedded import daemons, sink
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -51,7 +51,7 @@ def _prepared(settings: Settings, clients: int, runs: int) -> Ours:
     """Compact clients that have held two positions each since before the first of the weeks."""
     topic = f"mail-positions-{clients}"
     ours = Ours(settings, f"mails-{clients}", topic)
-    sink_port = {"smtp_port": ports.choose(), "smtp_host": None}
+    sink_port = {"smtp_port": daemons.choose_port(), "smtp_host": None}
     ours.settings = ours.settings.model_copy(update=sink_port)
     kafka.delete(settings, [topic])
     kafka.create(settings, topic)

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from bench.stream import Record
-from shardpost.embedded.process import wait_until
+from shardpost.embedded.daemons import wait_until
 from shardpost.kafka import clients, coordinates, offsets, reading
 from shardpost.settings import Settings
 

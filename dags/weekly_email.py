@@ -32,9 +32,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, in_words, require_known
-from shardpost.printable import one_line
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import parse_shards, shard_label
 from shardpost.weekly_email.model.limits import too_many

@@ -14,8 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from shardpost import __version__, logs
-from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError
-from shardpost.printable import harmless
+from shardpost.errors import BAD_USAGE, COULD_NOT, ShardpostError, harmless
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -84,7 +83,7 @@ class Commands(click.Group):
 @click.version_option(__version__)
 def root() -> None:
     """Turn positions in Kafka into tables of holders, and e-mail each client once a week."""
-    logs.configure()
+    logs.configure_logging()
 
 
 def main() -> None:

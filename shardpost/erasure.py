@@ -25,10 +25,10 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import erasure as holders_erasure
 from shardpost.kafka.transactions import Transactions
 from shardpost.locks import LockedError, exclusive
+from shardpost.logs import step
 from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.topic_names import TopicName
 from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import (

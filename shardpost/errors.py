@@ -1,5 +1,9 @@
-"""The errors that a person sees: one clear line, and the exit code that goes with it."""
+"""What a person sees of what went wrong: errors with their exit codes, and text of others.
 
+An error is one clear line. In text of others nothing may steer a terminal.
+"""
+
+import re
 from collections.abc import Sequence
 
 DONE = 0
@@ -39,3 +43,31 @@ def combined(failures: Sequence[Exception]) -> Exception:
 def _said(failure: Exception) -> str:
     kind = "" if isinstance(failure, ShardpostError) else f"{type(failure).__name__}: "
     return f"{kind}{failure}"
+
+
+# Control characters but tab and newline, and those that turn the direction of a line.
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_REPLACED = "\ufffd"
+
+
+def harmless(text: str) -> str:
+    """Return text of one or more lines; what could steer a terminal becomes U+FFFD."""
+    return _STEERING.sub(_REPLACED, text)
+
+
+def one_line(text: str) -> str:
+    """Return text of a single line: a newline becomes U+FFFD as well."""
+    return harmless(text).replace("\n", _REPLACED)
+
+
+# With those that turn the direction of a line, and so make it say something else.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+
+
+def single_line(text: str, longest: int) -> str:
+    """Return text as one line: control characters become a space, and the end is cut off.
+
+    `longest` is a number of characters.
+    """
+    line = _CONTROL.sub(" ", text).strip()
+    return line if len(line) <= longest else line[: longest - 1] + "…"

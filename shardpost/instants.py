@@ -1,5 +1,10 @@
-"""Instants: as people write them, ISO 8601, UTC where no zone is given; and as Kafka has them."""
+"""Instants: as people write them, as Kafka has them, and how old something is by them.
 
+In ISO 8601, UTC where no zone is given. Ages are by times that were noted, so that one clock
+that has jumped makes nothing old.
+"""
+
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from shardpost.errors import UsageError
@@ -26,3 +31,24 @@ def parse_instant(text: str) -> datetime:
 def instant_of(timestamp_ms: int) -> datetime:
     """Return a record's timestamp as an instant, the nearest from EARLIEST_MS to LATEST_MS."""
     return _EPOCH + timedelta(milliseconds=min(max(EARLIEST_MS, timestamp_ms), LATEST_MS))
+
+
+def old_before(
+    times: Iterable[datetime], now: datetime, age: timedelta, longest_gap: timedelta
+) -> datetime | None:
+    """Return before when something is of that age; None if no time was noted up to now.
+
+    Counted back from the newest time up to now; of a gap between two of them `longest_gap` counts
+    at most. So one clock that was ahead makes nothing older by more than that.
+    """
+    newest_first = sorted((at for at in times if at <= now), reverse=True)
+    if not newest_first:
+        return None
+    found, *earlier = newest_first
+    left = age
+    for at in earlier:
+        counts = min(found - at, longest_gap)
+        if counts >= left:
+            break
+        found, left = at, left - counts
+    return found - left

@@ -8,7 +8,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.workermanage import NodeManager
 
-from shardpost.embedded import broker, ports
+from shardpost.embedded import broker, daemons
 from shardpost.settings import Settings, load
 from tests.support import how_far
 from tests.support.two_at_once import Scheduling, ordered
@@ -72,7 +72,7 @@ def environ(**given: object) -> dict[str, str]:
 @pytest.fixture
 def stack_environ(tmp_path: Path) -> dict[str, str]:
     """Give variables of a stack of its own: a home of this test, free ports."""
-    free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     return environ(home=tmp_path / "home", **free)
 
 
@@ -80,7 +80,7 @@ def stack_environ(tmp_path: Path) -> dict[str, str]:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Give settings of a real broker that runs until the tests end."""
     home = tmp_path_factory.mktemp("kafka")
-    settings = load(environ(home=home, kafka_port=ports.choose()))
+    settings = load(environ(home=home, kafka_port=daemons.choose_port()))
     broker.start(settings)
     yield settings
     broker.stop(settings)
@@ -110,7 +110,7 @@ def settings_of_its_own(kafka: Settings, home: Path) -> Settings:
             partitions=4,
             spark_master="local[2]",
             driver_memory="1g",
-            smtp_port=ports.choose(),
+            smtp_port=daemons.choose_port(),
             **topics,
         )
     )

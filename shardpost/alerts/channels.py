@@ -17,8 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from shardpost.alerts.model.alert import Message
 from shardpost.alerts.model.pages import CHANNEL_DOWN
-from shardpost.errors import ShardpostError
-from shardpost.printable import one_line
+from shardpost.errors import ShardpostError, one_line
 from shardpost.settings import Settings
 
 # How long all channels together may take.

@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from shardpost.commands.console import AS_JSON
-from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.printable import one_line
+from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
 

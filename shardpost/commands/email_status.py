@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardpost.commands.email import print_counts
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.printable import one_line
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 

@@ -11,8 +11,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, BY, Key, who
 from shardpost.commands.email_status import find_week, print_client, print_state, print_week
-from shardpost.errors import DONE, UsageError
-from shardpost.printable import one_line
+from shardpost.errors import DONE, UsageError, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek

@@ -10,8 +10,8 @@ import click
 
 from shardpost.commands.console import AS_JSON, SNAPSHOT, Instant, Key, text_table
 from shardpost.delta.snapshot import Snapshot
+from shardpost.errors import one_line
 from shardpost.holders.model.explain import Transition
-from shardpost.printable import one_line
 
 
 @click.command()

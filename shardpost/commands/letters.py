@@ -16,8 +16,7 @@ from shardpost.commands.console import AS_JSON, Instant, Key, grouped, text_tabl
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
-from shardpost.errors import COULD_NOT, DONE
-from shardpost.printable import harmless, one_line
+from shardpost.errors import COULD_NOT, DONE, harmless, one_line
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # Others are listed that were dealt with in that time: so long `retries` has what became of them.

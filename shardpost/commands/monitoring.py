@@ -11,8 +11,7 @@ import click
 
 from shardpost.commands.console import AS_JSON
 from shardpost.doctor.finding import Finding, exit_code
-from shardpost.errors import COULD_NOT, DONE
-from shardpost.printable import one_line
+from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.settings import load
 
 

@@ -19,8 +19,7 @@ from shardpost.dead_letters.model.redrive_request import (
     RedriveRequest,
     Selection,
 )
-from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
-from shardpost.printable import harmless, one_line
+from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, harmless, one_line
 
 if TYPE_CHECKING:
     from shardpost.dead_letters.redrive import Redrive, RedrivePlan

@@ -12,13 +12,12 @@ from typing import Any
 import click
 
 from shardpost.commands.console import AS_JSON, BY, who
-from shardpost.errors import COULD_NOT
+from shardpost.errors import COULD_NOT, one_line
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
-from shardpost.printable import one_line
 from shardpost.settings import load
 from shardpost.shares import share
 from shardpost.spark.submit import submit

@@ -74,7 +74,7 @@ def demo_command(keep: bool) -> int:
     """
     from shardpost.embedded import demo
 
-    demo.run(load(), now=datetime.now(UTC), keep=keep, say=click.echo)
+    demo.run_demo(load(), now=datetime.now(UTC), keep=keep, say=click.echo)
     return 0
 
 

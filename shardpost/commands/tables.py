@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardpost.commands.console import AS_JSON, BY, Key, text_table, who
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
-from shardpost.printable import one_line
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line
 from shardpost.settings import load
 
 if TYPE_CHECKING:

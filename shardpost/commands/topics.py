@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardpost.commands.console import AS_JSON
-from shardpost.errors import DONE, NEEDS_ATTENTION
-from shardpost.printable import one_line
+from shardpost.errors import DONE, NEEDS_ATTENTION, one_line
 
 if TYPE_CHECKING:
     from shardpost.topics.model.finding import Finding

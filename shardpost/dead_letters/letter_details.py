@@ -20,14 +20,13 @@ from shardpost.dead_letters.model.letter_parser import attempt_of, parse_record
 from shardpost.dead_letters.model.letters import letter_id as letter_id_of
 from shardpost.dead_letters.model.letters import parking_key
 from shardpost.decisions import Decision, decode
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, one_line
 from shardpost.instants import instant_of
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Record
-from shardpost.printable import one_line
 from shardpost.settings import Settings
 
 # The state of a letter that was waiting or parked in a topic that was deleted and recreated.

@@ -30,7 +30,6 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from shardpost.ages import old_before
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
@@ -47,13 +46,14 @@ from shardpost.delta.query import exists, path_of, rows, table_errors
 from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
 from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
+from shardpost.instants import old_before
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import Record
 from shardpost.locks import exclusive
+from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.topics.stores import inspect_stores
 
 

@@ -35,10 +35,10 @@ from shardpost.dead_letters.sweep_partition import (
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.job_spec import JobResult
-from shardpost.steps import step
 from shardpost.topics.stores import require_stores
 
 log = logging.getLogger(__name__)
@@ -135,5 +135,5 @@ def _per_partition(
 
 
 def _logged(body: Callable[[TopicPartition], T], partition: TopicPartition) -> T:
-    logs.configure()
+    logs.configure_logging()
     return body(partition)

@@ -30,9 +30,9 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.transactions import TooLargeError, Transactions
+from shardpost.logs import step
 from shardpost.retry_settings import RetryRules
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.topics.declared import PRODUCED_BYTES
 
 SelectedRecord = tuple[Record, SelectedLetter]

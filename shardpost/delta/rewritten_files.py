@@ -20,8 +20,8 @@ from pyarrow import ipc
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.parquet_files import Change
 from shardpost.delta.table import Table
+from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.steps import step
 
 
 def commit_files(

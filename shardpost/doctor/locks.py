@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from shardpost.doctor.finding import Finding, ok, warning
-from shardpost.embedded.process import stat_of
+from shardpost.embedded.daemons import stat_of
 from shardpost.locks import holders
 from shardpost.settings import Settings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardpost.checkout import CHECKOUT
 from shardpost.doctor.finding import Finding, error, ok, refused, unknown, warning
-from shardpost.embedded.java import java
+from shardpost.embedded.broker import find_java
 from shardpost.errors import ShardpostError
 from shardpost.spark.jars import broker_jars, spark_jars
 
@@ -30,7 +30,7 @@ def check() -> Iterator[Finding]:
 def check_java() -> Finding:
     """Check that there is a Java that broker and Spark run on."""
     try:
-        found = java()
+        found = find_java()
     except ShardpostError as problem:
         return refused("java", problem)
     done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)

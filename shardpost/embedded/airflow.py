@@ -24,8 +24,14 @@ from shardpost.embedded.airflow_home import (
     password,
     process_environment,
 )
-from shardpost.embedded.ports import accepts, require_free
-from shardpost.embedded.process import Daemon, log_end, stop_together, wait_until
+from shardpost.embedded.daemons import (
+    Daemon,
+    log_end,
+    port_accepts,
+    require_free_port,
+    stop_together,
+    wait_until,
+)
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
@@ -48,7 +54,7 @@ def start(settings: Settings) -> None:
     """Start what is not running; return when Airflow reports all of it as healthy."""
     missing = [name for name, daemon in _daemons(settings, {}).items() if not daemon.alive]
     if "api-server" in missing:
-        require_free(settings.airflow_port, "Airflow", "SHARDPOST_AIRFLOW_PORT")
+        require_free_port(settings.airflow_port, "Airflow", "SHARDPOST_AIRFLOW_PORT")
     if "scheduler" in missing:
         _kill_orphans(settings)
     daemons = _daemons(settings, _daemon_environment(settings) if missing else {})
@@ -59,7 +65,7 @@ def start(settings: Settings) -> None:
     for name in reversed(PROCESSES):
         if name == "scheduler":  # its first tasks would fail without an API server
             others = [daemon for other, daemon in daemons.items() if other != name]
-            wait_until(lambda: accepts(settings.airflow_port), what, START_SECONDS, others)
+            wait_until(lambda: port_accepts(settings.airflow_port), what, START_SECONDS, others)
         if name in missing:
             daemons[name].stop()  # ends what a crashed one left of its process group
             daemons[name].start()

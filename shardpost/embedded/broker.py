@@ -1,17 +1,156 @@
-"""The embedded Kafka: one real broker with its own KRaft controller, on loopback.
+"""The embedded Kafka: one real broker with its own KRaft controller, on loopback, and its Java.
 
 All its files are in `home/kafka`: its configuration, its pid file, and `data`, which survives
-`down` and `up`.
+`down` and `up`. Spark runs on the same Java.
 """
 
+import base64
+import os
+import re
+import shutil
+import subprocess
+import uuid
 from pathlib import Path
 
-from shardpost.embedded import broker_home, ports
-from shardpost.embedded.java import java
-from shardpost.embedded.process import Daemon, log_end, log_hint, wait_until
+from shardpost.embedded import daemons
+from shardpost.embedded.daemons import Daemon, log_end, log_hint, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
+from shardpost.spark.jars import broker_jars
+
+# Of Spark 4.0, see its "Downloading" page; Kafka 4 runs on them as well. Java 25 does not: its slim
+# builds lack the module jdk.incubator.vector, which Spark's launcher adds.
+OLDEST_JAVA, NEWEST_JAVA = 17, 21
+_INSTALL_JAVA = (
+    "install Java 17 or 21 (on Debian and Ubuntu: `apt-get install openjdk-17-jre-headless`),"
+    " or set JAVA_HOME to one"
+)
+
+
+def find_java() -> str:
+    """Return the `java` to run, found as Spark finds it: in JAVA_HOME, else in PATH.
+
+    Raises ShardpostError if there is none, or Spark does not run on its version.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    if found is None:
+        where = f"JAVA_HOME={home}" if home else "PATH"
+        raise ShardpostError(f"there is no java in {where}: {_INSTALL_JAVA}")
+    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+    version = java_major(done.stderr)
+    if version is None or not OLDEST_JAVA <= version <= NEWEST_JAVA:
+        is_of = f"is Java {version}" if version else "does not run"
+        raise ShardpostError(
+            f"{found} {is_of}, expected Java {OLDEST_JAVA} to {NEWEST_JAVA}: {_INSTALL_JAVA}"
+        )
+    return str(Path(found).absolute())
+
+
+def java_major(output: str) -> int | None:
+    """Return the major version in the output of `java -version`; 1.8.0 is 8."""
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match[1]) if match else None
+
+
+LOGGING = "-Dlog4j2.configurationFile=log4j2.properties"
+ENVIRONMENT = {"PATH": os.defpath, "LANG": "C.UTF-8"}
+
+# Paths are relative to home/kafka, so that no character of the home's path has to be escaped.
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+# Topics are created by `shardpost topics apply` only.
+auto.create.topics.enable=false
+# One node: internal topics have one replica and few partitions; a group waits for no members.
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=8
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=8
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=8
+group.initial.rebalance.delay.ms=0
+# Offsets of an inactive group are kept for a year: a stack may be down for a long time.
+offsets.retention.minutes=525600
+"""
+
+LOG4J2 = """\
+appender.file.type=RollingFile
+appender.file.name=FILE
+appender.file.fileName=../logs/kafka.log
+appender.file.filePattern=../logs/kafka.log.%i
+appender.file.layout.type=PatternLayout
+appender.file.layout.pattern=%d %p %c{1}: %m%n
+appender.file.policies.type=Policies
+appender.file.policies.size.type=SizeBasedTriggeringPolicy
+appender.file.policies.size.size=10MB
+appender.file.strategy.type=DefaultRolloverStrategy
+appender.file.strategy.max=3
+rootLogger.level=WARN
+rootLogger.appenderRef.file.ref=FILE
+"""
+
+
+def classpath() -> str:
+    """Return the class path of the broker."""
+    return f"{broker_jars()[0].parent}/*"
+
+
+def configured_port(settings: Settings) -> int | None:
+    """Return the port that the broker was last started on; None if it never was."""
+    return _read_property(settings, r"^advertised\.listeners=.*:(\d+)$")
+
+
+def configure(settings: Settings, java: str) -> None:
+    """Write the configuration, and format the data folder where there is none."""
+    folder = settings.home / "kafka"
+    folder.mkdir(parents=True, exist_ok=True)
+    (settings.home / "logs").mkdir(exist_ok=True)
+    kept = _read_property(settings, r"^controller\.quorum\.bootstrap\.servers=.*:(\d+)$")
+    controller = kept if kept and daemons.port_is_free(kept) else daemons.choose_port()
+    (folder / "log4j2.properties").write_text(LOG4J2)
+    _write_properties(folder / "server.properties", settings.kafka_port, controller, "data")
+    if not (folder / "data").exists():
+        _format_data(folder, settings.kafka_port, controller, java)
+
+
+def _read_property(settings: Settings, pattern: str) -> int | None:
+    path = settings.home / "kafka" / "server.properties"
+    match = re.search(pattern, path.read_text(), re.MULTILINE) if path.exists() else None
+    return int(match[1]) if match else None
+
+
+def _write_properties(path: Path, port: int, controller: int, data: str) -> None:
+    path.write_text(PROPERTIES.format(port=port, controller=controller, data=data))
+
+
+def _format_data(folder: Path, port: int, controller: int, java: str) -> None:
+    """Create `data` atomically: formatted beside it, then renamed."""
+    shutil.rmtree(folder / "data.new", ignore_errors=True)
+    _write_properties(folder / "format.properties", port, controller, "data.new")
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    command = [
+        *(java, LOGGING, "-cp", classpath()),
+        *("kafka.tools.StorageTool", "format", "--standalone"),
+        *(f"--cluster-id={cluster}", "--config", "format.properties"),
+    ]
+    done = subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        output = " | ".join((done.stdout + done.stderr).split("\n")[-3:])
+        raise ShardpostError(f"Kafka's data folder {folder / 'data'} cannot be formatted: {output}")
+    (folder / "data.new").rename(folder / "data")
+
 
 HEAP = "1g"
 START_SECONDS = 120.0
@@ -35,10 +174,10 @@ def start(settings: Settings) -> bool:
             raise ShardpostError(f"Kafka at {settings.bootstrap} does not answer: {reason}")
         _wait(settings, daemon)
         return False
-    ports.require_free(settings.kafka_port, "Kafka", "SHARDPOST_KAFKA_PORT")
-    daemon = _daemon(settings, java())
+    daemons.require_free_port(settings.kafka_port, "Kafka", "SHARDPOST_KAFKA_PORT")
+    daemon = _daemon(settings, find_java())
     daemon.stop()  # ends what a killed broker left behind
-    broker_home.configure(settings, daemon.command[0])
+    configure(settings, daemon.command[0])
     daemon.start()
     try:
         _wait(settings, daemon)
@@ -66,9 +205,9 @@ def state(settings: Settings) -> dict[str, str]:
         return {"state": "unhealthy", **found, "detail": _why_unhealthy(settings, daemon)}
     if daemon.identity is not None:
         found["detail"] = f"it ended without being stopped; {log_hint(daemon.log)}"
-    if not ports.is_free(settings.kafka_port):
+    if not daemons.port_is_free(settings.kafka_port):
         found["detail"] = (
-            f"port {settings.kafka_port} is in use by {ports.owner(settings.kafka_port)}"
+            f"port {settings.kafka_port} is in use by {daemons.port_owner(settings.kafka_port)}"
         )
     return {"state": "down", **found}
 
@@ -82,10 +221,10 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
     return Daemon(
         "kafka",
         [
-            *(java_command, f"-Xmx{HEAP}", *JVM, broker_home.LOGGING),
-            *("-cp", broker_home.classpath(), "kafka.Kafka", "server.properties"),
+            *(java_command, f"-Xmx{HEAP}", *JVM, LOGGING),
+            *("-cp", classpath(), "kafka.Kafka", "server.properties"),
         ],
-        broker_home.ENVIRONMENT,
+        ENVIRONMENT,
         log_of(settings),
         settings.home / "kafka" / "kafka.pid",
     )
@@ -94,7 +233,9 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
 def _wait(settings: Settings, daemon: Daemon) -> None:
     try:
         wait_until(
-            lambda: ports.accepts(settings.kafka_port) and is_reachable(settings, STATE_SECONDS),
+            lambda: (
+                daemons.port_accepts(settings.kafka_port) and is_reachable(settings, STATE_SECONDS)
+            ),
             f"Kafka at {settings.bootstrap}",
             START_SECONDS,
             [daemon],
@@ -116,7 +257,7 @@ def _why_unhealthy(settings: Settings, daemon: Daemon) -> str:
 
 def _other_port(settings: Settings) -> str | None:
     """Return what to do if the broker runs on another port than the settings name."""
-    port = broker_home.port(settings)
+    port = configured_port(settings)
     if port in {None, settings.kafka_port}:
         return None
     return f"it was started on port {port}: `shardpost down`, then `shardpost up`"

@@ -1,25 +1,132 @@
-"""The demo: plays its story on a fresh stack of its own, on free ports, and removes it."""
+"""The demo: plays its story on a fresh stack of its own, on free ports, and removes it.
 
+The story: five positions, a week's e-mails, one position moves and one closes.
+"""
+
+import email
+import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from email import policy
 from pathlib import Path
+from typing import Any
 
-from shardpost.embedded import demo_scenario, ports, stack
-from shardpost.embedded.airflow_home import disable_schedules
-from shardpost.run_requests.airflow_api import log_in
+from shardpost import tables
+from shardpost.embedded import daemons, stack
+from shardpost.embedded.airflow_home import disable_schedules, task_logs
+from shardpost.errors import ShardpostError
+from shardpost.kafka import clients
+from shardpost.run_requests.airflow_api import AirflowApi, AirflowRunError, log_in
 from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
+from shardpost.weekly_email.model.week import IsoWeek
 
 Say = Callable[[str], None]
+Record = tuple[TopicName, str, Mapping[str, Any] | None]
+
+RUN_SECONDS = 300.0
+
+
+def position_record(key: str, client: str, ticker: str, amount: int, exchange: str) -> Record:
+    """Return a record of `positions`."""
+    form = {"PositionId": key, "Client": client, "Ticker": ticker, "Amount": amount}
+    return "positions", key, form | {"Exchange": exchange}
+
+
+def contact_record(client: str) -> Record:
+    """Return a record of `clients`."""
+    form = {"Client": client, "Name": client.title(), "Email": f"{client}@example.com"}
+    return "clients", client, form | {"Subscribed": True}
+
+
+POSITIONS = (
+    position_record("1", "client1", "AAPL", 100, "NASDAQ"),
+    position_record("2", "client1", "VOD", 5, "LON"),
+    position_record("3", "client1", "FB", 33, "NASDAQ"),
+    position_record("4", "client2", "AAPL", 25, "NASDAQ"),
+    position_record("5", "client3", "VOD", 33, "LON"),
+)
+CONTACTS = tuple(contact_record(f"client{number}") for number in (1, 2, 3))
+MOVED = position_record("3", "client3", "FB", 33, "NASDAQ")
+CLOSED: Record = ("positions", "4", None)
+
+
+def _say_nothing(_line: str) -> None:
+    pass
+
+
+def produce(settings: Settings, records: Iterable[Record], say: Say = _say_nothing) -> None:
+    """Write records to their topics, and say which; ShardpostError if Kafka does not take one."""
+    producer = clients.producer(settings)
+    for topic, key, form in records:
+        value = None if form is None else json.dumps(form)
+        say(f"  {topic}: {key} {value or 'null'}")
+        producer.produce(settings.topic(topic), key=key, value=value)
+    if left := producer.flush(settings.kafka_timeout):
+        raise ShardpostError(f"{left} records were not accepted by Kafka at {settings.bootstrap}")
+
+
+def play(settings: Settings, api: AirflowApi, now: datetime, say: Say) -> None:
+    """Play the story on a stack that is up: real records, real DAG runs, real mail."""
+    say("\nfive positions and three clients go into Kafka:")
+    produce(settings, (*CONTACTS, *POSITIONS), say)
+    _run_dag(settings, api, "compact_positions", {}, say)
+    _show_holders(settings, say)
+    week = str(IsoWeek.of(now))
+    say(f"\nthe e-mail of week {week}, early, since the week has not ended:")
+    _run_dag(settings, api, "weekly_email", {"week": week, "early": True}, say)
+    _show_mail(settings, say)
+    say("\nposition 3 moves to client3, position 4 is closed:")
+    produce(settings, (MOVED, CLOSED), say)
+    _run_dag(settings, api, "compact_positions", {}, say)
+    _show_holders(settings, say)
+
+
+def _run_dag(
+    settings: Settings, api: AirflowApi, dag: str, params: dict[str, Any], say: Say
+) -> None:
+    run = api.trigger(dag, params)
+    say(f"\nAirflow runs {dag} ({run}) …")
+    try:
+        api.wait(dag, run, RUN_SECONDS, lambda line: say(f"  {line}"))
+    except AirflowRunError as error:
+        logs = task_logs(settings) / f"dag_id={dag}" / f"run_id={run}"
+        raise ShardpostError(f"{error}: see the logs of its tasks in {logs}") from None
+
+
+def _show_holders(settings: Settings, say: Say) -> None:
+    snapshot = tables.snapshot(settings=settings)
+    found = tables.holders(snapshot=snapshot.number, settings=settings)
+    say(f"\nwho holds {settings.country} stock (snapshot {snapshot.number}):")
+    for client, ids in found.items():
+        say(f"  {client}: {', '.join(ids)}")
+
+
+def _show_mail(settings: Settings, say: Say) -> None:
+    received = sorted((settings.home / "mail").glob("*.eml"))
+    say(f"\n{len(received)} e-mails arrived:")
+    for file in received:
+        for line in _as_lines(file):
+            say(f"  {line}")
+
+
+def _as_lines(file: Path) -> list[str]:
+    message = email.message_from_bytes(file.read_bytes(), policy=policy.default)
+    headers = [f"{name}: {message[name]}" for name in ("From", "To", "Subject", "Message-ID")]
+    body = message.get_body(("plain",))
+    text = body.get_content().splitlines() if body else []
+    return ["", *headers, "", *text]
+
 
 # All others have their defaults: the demo uses nobody's own Kafka, mail server or topics.
 _KEPT_SETTINGS = ("spark_master", "driver_memory", "kafka_timeout", "smtp_timeout", "country")
 
 
-def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
+def run_demo(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
     """Start the stack, play the story, stop it; with `keep`, leave it up and say how to use it."""
     began = time.monotonic()
     with _home(settings, keep=keep) as home:
@@ -30,7 +137,7 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
             stack.up(own, with_airflow=True, say=say)
             airflow = stack.status(own)["airflow"]
             with log_in(airflow["address"], airflow["user"], airflow["password"]) as api:
-                demo_scenario.play(own, api, now, say)
+                play(own, api, now, say)
         except BaseException:
             stack.down(own, say=say)
             say(f"not finished; kept: {home}; what was started has its log in {home / 'logs'}")
@@ -44,7 +151,7 @@ def run(settings: Settings, *, now: datetime, keep: bool, say: Say) -> None:
 
 def _settings(settings: Settings, home: Path) -> Settings:
     kept = {name: getattr(settings, name) for name in _KEPT_SETTINGS}
-    chosen = {f"{name}_port": ports.choose() for name in ("kafka", "smtp", "airflow")}
+    chosen = {f"{name}_port": daemons.choose_port() for name in ("kafka", "smtp", "airflow")}
     # With four shards one task sends all e-mails, which is quickest for two clients.
     return Settings.model_validate({"home": home, "partitions": 4, **chosen, **kept})
 

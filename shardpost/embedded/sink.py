@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardpost.embedded import ports
-from shardpost.embedded.process import Daemon, wait_until
+from shardpost.embedded import daemons
+from shardpost.embedded.daemons import Daemon, wait_until
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def start(settings: Settings) -> bool:
     daemon = _daemon(settings)
     started = not daemon.alive
     if started:
-        ports.require_free(settings.smtp_port, "the mail sink", "SHARDPOST_SMTP_PORT")
+        daemons.require_free_port(settings.smtp_port, "the mail sink", "SHARDPOST_SMTP_PORT")
         daemon.start()
     try:
         what = f"the mail sink on port {settings.smtp_port}"
@@ -54,7 +54,7 @@ def stop(settings: Settings) -> bool:
 def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
     daemon = _daemon(settings)
-    found = {"address": f"{ports.LOOPBACK}:{settings.smtp_port}"}
+    found = {"address": f"{daemons.LOOPBACK}:{settings.smtp_port}"}
     if daemon.alive:
         if _is_ready(settings):
             return {"state": "up", **found}
@@ -62,9 +62,9 @@ def state(settings: Settings) -> dict[str, str]:
         return {"state": "unhealthy", **found, "detail": detail}
     if daemon.identity is not None:
         found["detail"] = f"it ended without being stopped; its log: {daemon.log}"
-    if not ports.is_free(settings.smtp_port):
+    if not daemons.port_is_free(settings.smtp_port):
         found["detail"] = (
-            f"port {settings.smtp_port} is in use by {ports.owner(settings.smtp_port)}"
+            f"port {settings.smtp_port} is in use by {daemons.port_owner(settings.smtp_port)}"
         )
     return {"state": "down", **found}
 
@@ -81,7 +81,7 @@ def greets(host: str, port: int) -> bool:
 
 
 def _is_ready(settings: Settings) -> bool:
-    return greets(ports.LOOPBACK, settings.smtp_port)
+    return greets(daemons.LOOPBACK, settings.smtp_port)
 
 
 def _daemon(settings: Settings) -> Daemon:
@@ -148,7 +148,7 @@ async def serve(folder: Path, port: int) -> None:
             enable_SMTPUTF8=True,
         )
 
-    server = await loop.create_server(session, ports.LOOPBACK, port, backlog=512)
+    server = await loop.create_server(session, daemons.LOOPBACK, port, backlog=512)
     async with server:
         await ended.wait()
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardpost.embedded import airflow, broker, ports, sink
-from shardpost.embedded.java import java
+from shardpost.embedded import airflow, broker, daemons, sink
+from shardpost.embedded.broker import find_java
 from shardpost.errors import ShardpostError
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import LockedError, exclusive
@@ -119,9 +119,9 @@ def status(settings: Settings) -> dict[str, State]:
         found[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
     if SMTP not in found:
         host, port = settings.mail_server, settings.smtp_port
-        reached = ports.accepts(port, host, EXTERNAL_SECONDS)
+        reached = daemons.port_accepts(port, host, EXTERNAL_SECONDS)
         found[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
-    found[AIRFLOW].setdefault("address", f"http://{ports.LOOPBACK}:{settings.airflow_port}")
+    found[AIRFLOW].setdefault("address", f"http://{daemons.LOOPBACK}:{settings.airflow_port}")
     return {name: found[name] for name in (KAFKA, SMTP, AIRFLOW)}
 
 
@@ -188,8 +188,8 @@ def _require_machine(settings: Settings, fresh: list[Part]) -> None:
             f"the disk of SHARDPOST_HOME={settings.home} has {free / 1024**3:.1f} GiB free,"
             " expected at least 1: free some space, or set SHARDPOST_HOME to another disk"
         )
-    java()
+    find_java()
     broker_jars()
     spark_jars()
     for part in fresh:
-        ports.require_free(part.port, part.title, part.setting)
+        daemons.require_free_port(part.port, part.title, part.setting)

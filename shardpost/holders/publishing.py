@@ -37,8 +37,8 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import in_batches, queue_config
 from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
+from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.steps import step
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -21,9 +21,9 @@ from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.publishing import Publication
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import KafkaUnreachableError, require_listening
+from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.steps import step
 
 log = logging.getLogger(__name__)
 

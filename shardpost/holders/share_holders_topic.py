@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from shardpost.delta.query import at_snapshot, path_of, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
+from shardpost.errors import one_line
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.published import Published, SnapshotRun, Watermarks
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
@@ -31,7 +32,6 @@ from shardpost.kafka import clients, offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing, batch_bytes
-from shardpost.printable import one_line
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
+from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.steps import step
 
 if TYPE_CHECKING:
     pass

@@ -28,12 +28,12 @@ from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
 from shardpost.holders.pruned_histories import PRUNED, Pruning
 from shardpost.locks import LockedError, exclusive
+from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan, in_bytes
 from shardpost.maintenance.planning import plan
 from shardpost.rebuilds.drop import OpenRebuildError, remove_unnamed, require_none
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.weekly_email import week_retention
 
 STAYS = "what is superseded and old stays"

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.ages import old_before
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.table import text_literal
+from shardpost.instants import old_before
 from shardpost.measurements.model.metrics import METRICS, Measure
 from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings

@@ -3,11 +3,17 @@
 With the embedded stack the only place of the package that imports Airflow.
 """
 
-from shardpost.orchestration.approval import ANSWER, FORM, Approval
-from shardpost.orchestration.defaults import DEFAULTS, HOLDERS
-from shardpost.orchestration.failures import alert_of_attention, in_words
-from shardpost.orchestration.params import require_known
 from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import (
+    ANSWER,
+    DEFAULTS,
+    FORM,
+    HOLDERS,
+    Approval,
+    alert_of_attention,
+    in_words,
+    require_known,
+)
 
 __all__ = [
     "ANSWER",

@@ -15,8 +15,8 @@ from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
-from shardpost.orchestration.failures import failure, in_words
-from shardpost.orchestration.job_log import JobLog
+from shardpost.orchestration.task_log import JobLog
+from shardpost.orchestration.tasks import failure, in_words
 from shardpost.settings import Settings, load
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip

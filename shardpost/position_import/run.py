@@ -33,6 +33,7 @@ from shardpost.kafka.records import Outgoing, in_batches, queue_config
 from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_config, topic_config
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Transactions
+from shardpost.logs import step
 from shardpost.position_import.base import find_base
 from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.position_import.model import import_ids
@@ -42,7 +43,6 @@ from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.spark.comparison import Comparison, compare
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.steps import step
 
 
 def applied_import(settings: Settings, import_id: str) -> AppliedImport | None:

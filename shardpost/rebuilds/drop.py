@@ -21,12 +21,12 @@ from shardpost.holders.erasure import find_contact
 from shardpost.holders.model.view_tables import OF_CONTACTS, VIEW
 from shardpost.holders.table_commits import restore_table
 from shardpost.kafka.transactions import Transactions
+from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.rebuilds.order import Order
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.steps import step
 
 Headers = Mapping[str, bytes]
 

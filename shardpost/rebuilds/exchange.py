@@ -30,12 +30,12 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.holders.table_commits import restore_table
+from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.comparison import both
 from shardpost.rebuilds.model.rebuild import Rebuild
 from shardpost.rebuilds.sides import holders_sql
 from shardpost.settings import Settings
-from shardpost.steps import step
 
 _PLACE = ("topic", "partition", "offset")
 _SEPARATOR = "/"  # partition and offset, which follow it, have none

@@ -16,6 +16,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import record
 from shardpost.rebuilds.exchange import exchange
@@ -32,7 +33,6 @@ from shardpost.rebuilds.sides import compare, unknown_former
 from shardpost.rebuilds.store import compacting, rebuilding
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.steps import step
 
 log = logging.getLogger(__name__)
 

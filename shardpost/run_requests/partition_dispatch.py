@@ -19,6 +19,7 @@ from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.records import Outgoing, Record
+from shardpost.logs import step
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.airflow_api import AirflowRuns, NoAnswerError
 from shardpost.run_requests.model.commands import (
@@ -40,7 +41,6 @@ from shardpost.run_requests.model.requests import (
 )
 from shardpost.run_requests.request_topics import GROUP, CommandWriter
 from shardpost.settings import Settings
-from shardpost.steps import step
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,15 @@
-"""Settings that make sense only together with another one; each check raises ValueError."""
+"""Settings that make sense only together with another one; each check raises ValueError.
+
+No topic is named by two settings.
+"""
+
+from collections.abc import Mapping
+from typing import get_args
 
 from pydantic import ValidationInfo
 
-from shardpost.settings.prefixes import PREFIX
+from shardpost.settings.variables import PREFIX
+from shardpost.topic_names import TopicName
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
 _PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}
@@ -59,3 +66,32 @@ def _is_embedded(port: str, field: ValidationInfo) -> bool:
 
 def _variable(field: str) -> str:
     return PREFIX + field.upper()
+
+
+def topic_field(name: TopicName) -> str:
+    """Return the field of the settings that names a topic."""
+    return "topic_" + name.replace("-", "_")
+
+
+TOPIC_FIELDS = frozenset(topic_field(name) for name in get_args(TopicName))
+# A retry may go back to the topic that its record came from.
+RETRY_TARGETS = frozenset({"topic_positions", "topic_clients", "topic_exchanges", "topic_retries"})
+
+
+def topics_before(field: ValidationInfo, *, but: frozenset[str] = frozenset()) -> dict[str, object]:
+    """Return {field: topic} of our own topics that were validated before that field."""
+    return {name: field.data[name] for name in TOPIC_FIELDS - but if name in field.data}
+
+
+def require_other_topic(topic: object, topics: Mapping[str, object]) -> None:
+    """Raise ValueError if another setting names the same topic."""
+    for field, name in topics.items():
+        if _as_metrics(topic) == _as_metrics(name):
+            raise ValueError(
+                f"expected another topic, found that of {PREFIX}{field.upper()}: {name}"
+            )
+
+
+def _as_metrics(topic: object) -> str:
+    """Return the topic as Kafka's metrics name it: it takes no two topics that are one there."""
+    return str(topic).replace(".", "_")

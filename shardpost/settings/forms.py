@@ -1,6 +1,7 @@
 """What the values of single settings have to look like: text in, the same text out.
 
-Each raises ValueError that says what was expected and found.
+Each raises ValueError that says what was expected and found. The types of fields are made of
+them.
 """
 
 import re
@@ -8,7 +9,13 @@ from datetime import date
 from email.utils import parseaddr
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    Field,
+)
 
 LEAST_HEAP_BYTES = 512 << 20
 MOST_LIST_ID = 64
@@ -194,3 +201,36 @@ def _check_port(url: str) -> None:
         port = 0
     if port == 0:
         raise ValueError("expected a port from 1 to 65535")
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Days = Annotated[int, Field(ge=1, le=36_500)]
+Seconds = Annotated[float, Field(gt=0, le=10**9)]
+Host = Annotated[str, AfterValidator(host)]
+Servers = Annotated[str, AfterValidator(servers)]
+Topic = Annotated[str, AfterValidator(topic)]
+Url = Annotated[str, AfterValidator(web_url)]
+Week = Annotated[str, AfterValidator(week)]
+Located = Annotated[
+    str,
+    AfterValidator(lambda at: table_url(at) if "://" in at else str(_absolute(Path(at)))),
+]
+File = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
+
+DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
+
+
+def sender_or_default(text: str) -> str:
+    """Check whom e-mails are from, unless it is the default, which is right."""
+    # The library that knows addresses takes a while to import.
+    return text if text == DEFAULT_SENDER else sender(text)
+
+
+def _absolute(path: Path) -> Path:
+    found = path.expanduser().absolute()
+    if "%" in str(found):  # deltalake decodes it as an escape, as in a URL
+        raise ValueError(f"expected a path without '%', found {found}")
+    no_file(found)
+    return found

@@ -4,7 +4,6 @@ Each is read from the environment variable `SHARDPOST_<NAME>`; no other module r
 the environment.
 """
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -26,50 +25,35 @@ from shardpost.retry_settings import (
     split_names,
 )
 from shardpost.settings import combinations, forms
-from shardpost.settings.client_settings import client_variable
-from shardpost.settings.prefixes import PREFIX
-from shardpost.settings.topic_checks import (
+from shardpost.settings.combinations import (
     RETRY_TARGETS,
     TOPIC_FIELDS,
     require_other_topic,
     topic_field,
     topics_before,
 )
+from shardpost.settings.forms import (
+    DEFAULT_SENDER,
+    Absolute,
+    Count,
+    Days,
+    File,
+    Host,
+    Located,
+    Port,
+    Seconds,
+    Servers,
+    Topic,
+    Url,
+    Week,
+    sender_or_default,
+)
+from shardpost.settings.variables import PREFIX, client_variable
 from shardpost.shares import share
 from shardpost.topic_names import TopicName
 
-Port = Annotated[int, Field(ge=1, le=65535)]
-Count = Annotated[int, Field(ge=1, le=10**9)]
-Days = Annotated[int, Field(ge=1, le=36_500)]
-Seconds = Annotated[float, Field(gt=0, le=10**9)]
-Host = Annotated[str, AfterValidator(forms.host)]
-Servers = Annotated[str, AfterValidator(forms.servers)]
-Topic = Annotated[str, AfterValidator(forms.topic)]
-Url = Annotated[str, AfterValidator(forms.web_url)]
-Week = Annotated[str, AfterValidator(forms.week)]
-Located = Annotated[
-    str,
-    AfterValidator(lambda at: forms.table_url(at) if "://" in at else str(_absolute(Path(at)))),
-]
-File = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
-Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
-
 # Whether a week that ended less than so many days ago was closed need not be looked for.
 LEAST_LEDGER_DAYS = 180
-DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
-
-
-def _sender(text: str) -> str:
-    # The library that knows addresses takes a while to import.
-    return text if text == DEFAULT_SENDER else forms.sender(text)
-
-
-def _absolute(path: Path) -> Path:
-    found = path.expanduser().absolute()
-    if "%" in str(found):  # deltalake decodes it as an escape, as in a URL
-        raise ValueError(f"expected a path without '%', found {found}")
-    forms.no_file(found)
-    return found
 
 
 class Settings(BaseModel):
@@ -215,7 +199,7 @@ class Settings(BaseModel):
     smtp_end_timeout: Seconds = Field(
         600, description="timeout of the answer to the end of a message, seconds"
     )
-    mail_from: Annotated[str, AfterValidator(lambda text: _sender(text))] = DEFAULT_SENDER
+    mail_from: Annotated[str, AfterValidator(lambda text: sender_or_default(text))] = DEFAULT_SENDER
     unsubscribe_url: Annotated[str, AfterValidator(forms.unsubscribe_url)] = Field(
         "https://shardpost.example/unsubscribe?client={client}",
         description="{client} and {week} are replaced, percent-encoded",

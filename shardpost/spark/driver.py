@@ -20,8 +20,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import logs
 from shardpost.delta.query import table_errors
-from shardpost.errors import COULD_NOT, ShardpostError
-from shardpost.printable import harmless
+from shardpost.errors import COULD_NOT, ShardpostError, harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import JobResult
@@ -90,7 +89,7 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the JVM too: it cannot be asked
     terminate_with_parent()  # the JVM: without it the driver can do nothing
-    logs.configure()
+    logs.configure_logging()
     try:
         with table_errors():
             code, document = body(load())

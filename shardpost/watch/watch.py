@@ -14,9 +14,9 @@ from shardpost.alerts.model.alert import Alert, message_of
 from shardpost.alerts.model.alerting import advance
 from shardpost.delta.query import table_errors
 from shardpost.locks import exclusive
+from shardpost.logs import step
 from shardpost.measurements import history
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.watch.looking import SOURCES, look
 from shardpost.watch.model.found import Found, Source
 from shardpost.watch.model.growth import disk_full

@@ -15,8 +15,8 @@ from pyarrow import fs
 
 from shardpost.delta import table_log
 from shardpost.delta.query import exists, path_of
+from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 

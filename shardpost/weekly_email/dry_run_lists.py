@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from shardpost.printable import one_line
+from shardpost.errors import one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, StaysOpen, Step

@@ -29,8 +29,8 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.weekly_email import frozen_weeks, ledger_topic
 from shardpost.weekly_email.audience_files import (
     audience_folders,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from shardpost.printable import single_line
+from shardpost.errors import single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import LONGEST_NAME

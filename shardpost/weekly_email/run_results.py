@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from shardpost.delta import snapshots
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, one_line
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
-from shardpost.printable import one_line
 from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, frozen_weeks, ledger_topic
 from shardpost.weekly_email.checks import check

@@ -18,9 +18,8 @@ from types import FrameType
 
 import pyarrow as pa
 
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, one_line
 from shardpost.kafka.transactions import TransactionError
-from shardpost.printable import one_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import EmailContext

@@ -11,8 +11,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from shardpost.errors import UsageError
-from shardpost.printable import single_line
+from shardpost.errors import UsageError, single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import Sender
 

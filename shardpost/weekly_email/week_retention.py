@@ -31,8 +31,8 @@ from shardpost.delta import file_statistics, table_log
 from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive
+from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.steps import step
 from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import (
     audience_files,

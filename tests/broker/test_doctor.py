@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardpost.embedded import broker, sink, stack
-from shardpost.embedded.process import wait_until
+from shardpost.embedded.daemons import wait_until
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.clients import producer
 from shardpost.kafka.offsets import newest_time

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
@@ -49,7 +49,7 @@ def cluster(settings: Settings) -> Cluster:
 
 @pytest.fixture
 def nowhere() -> str:
-    return f"127.0.0.1:{ports.choose()}"
+    return f"127.0.0.1:{daemons.choose_port()}"
 
 
 class TestReading(ReadingContract):

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 from shardpost.kafka.clients import why_nobody_listens
 from tests.support.command_line import CommandLine
 
@@ -16,8 +16,8 @@ SOON = 6  # seconds; with the start of Python
 
 @contextmanager
 def listener() -> Iterator[str]:
-    with socket.create_server((ports.LOOPBACK, 0)) as server:
-        yield f"{ports.LOOPBACK}:{server.getsockname()[1]}"
+    with socket.create_server((daemons.LOOPBACK, 0)) as server:
+        yield f"{daemons.LOOPBACK}:{server.getsockname()[1]}"
 
 
 @contextmanager
@@ -25,17 +25,17 @@ def silent() -> Iterator[str]:
     """Give an address where connections are neither accepted nor refused: its queue is full."""
     with ExitStack() as opened:
         server = opened.enter_context(socket.socket())
-        server.bind((ports.LOOPBACK, 0))
+        server.bind((daemons.LOOPBACK, 0))
         server.listen(0)
         for _ in range(3):
             waiting = opened.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(server.getsockname())
-        yield f"{ports.LOOPBACK}:{server.getsockname()[1]}"
+        yield f"{daemons.LOOPBACK}:{server.getsockname()[1]}"
 
 
 def closed() -> str:
-    return f"{ports.LOOPBACK}:{ports.choose()}"
+    return f"{daemons.LOOPBACK}:{daemons.choose_port()}"
 
 
 def test_one_server_that_answers_is_enough() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.embedded import ports, sink
+from shardpost.embedded import daemons, sink
 from shardpost.settings import Settings, load
 
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Settings]:
-    port = str(ports.choose())
+    port = str(daemons.choose_port())
     settings = load({"SHARDPOST_HOME": str(tmp_path), "SHARDPOST_SMTP_PORT": port})
     assert sink.start(settings)
     yield settings

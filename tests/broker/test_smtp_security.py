@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import Accepted
@@ -84,7 +84,7 @@ def server(certificate: Path, tls: str) -> Iterator[tuple[Settings, Handler]]:
     controller = Controller(
         handler,
         hostname="127.0.0.1",
-        port=ports.choose(),
+        port=daemons.choose_port(),
         authenticator=authenticated,
         auth_require_tls=tls != "tls",
         **how,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardpost.embedded import broker, sink, stack
-from shardpost.embedded.process import wait_until
+from shardpost.embedded.daemons import wait_until
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardpost.orchestration.job_log import JobLog
+from shardpost.orchestration.task_log import JobLog
 from tests.support.task_log import visible
 
 LINES = """Spark-Submit cmd: spark-submit --master local[*] job.py

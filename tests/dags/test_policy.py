@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
-from shardpost.orchestration.failures import alert, say_that_it_is_tried_again
+from shardpost.orchestration.tasks import alert, say_that_it_is_tried_again
 
 DAGS = CHECKOUT / "dags"
 HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"}

@@ -17,7 +17,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
-from shardpost.orchestration import ANSWER, approval
+from shardpost.orchestration import ANSWER, tasks
 from shardpost.rebuilds import drop, sides
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.order import Action, order_of_arguments
@@ -245,7 +245,7 @@ def test_a_person_is_told_and_the_task_takes_no_slot_while_it_waits(
     dag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(approval, "alert_of_attention", lambda _context, lines: told.extend(lines))
+    monkeypatch.setattr(tasks, "alert_of_attention", lambda _context, lines: told.extend(lines))
     monkeypatch.setattr(
         "airflow.providers.standard.operators.hitl.upsert_hitl_detail", lambda **_: None
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 
@@ -27,7 +27,7 @@ class RepeatedOnServerError(httpx.HTTPTransport):
 @pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """Give the command line of a whole stack that is up."""
-    free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     home = tmp_path_factory.mktemp("stack")
     command = CommandLine(environ(home=home, partitions=4, **free))
     try:

@@ -13,7 +13,7 @@ import pytest
 
 from shardpost import tables
 from shardpost.checkout import CHECKOUT
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 from shardpost.kafka.clients import producer
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
@@ -28,7 +28,7 @@ BACKUP_TABLES = str(CHECKOUT / "scripts" / "backup-tables")
 @pytest.fixture
 def shardpost(tmp_path: Path) -> Iterator[CommandLine]:
     """Give the command line of a stack of its own, without Airflow."""
-    free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     command = CommandLine(environ(home=tmp_path / "home", partitions=2, **free))
     try:
         command("up", "--no-airflow")

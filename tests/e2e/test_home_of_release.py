@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.delta import snapshots
-from shardpost.embedded import broker, ports
+from shardpost.embedded import broker, daemons
 from shardpost.kafka import clients
 from shardpost.kafka.topic_metadata import topic_ids
 from shardpost.maintenance.maintain import maintain_all
@@ -36,7 +36,7 @@ INPUTS = ("positions", "clients", "exchanges")
 @pytest.fixture
 def taken_over(tmp_path: Path) -> Iterator[CommandLine]:
     """Give the command line of a stack without Airflow on that home, its records in its Kafka."""
-    free = {f"{part}_port": ports.choose() for part in ("kafka", "smtp", "airflow")}
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     command = CommandLine(environ(home=tmp_path / "home", partitions=PARTITIONS, **free))
     with tarfile.open(DATA / "tables.tar.gz") as packed:
         packed.extractall(command.settings.home, filter="data")

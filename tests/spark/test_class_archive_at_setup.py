@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardpost.embedded import broker
-from shardpost.embedded import class_archive as at_setup
+from shardpost.embedded import set_up as at_setup
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_set_up_leaves_the_archive_of_a_compaction_and_a_second_one_does_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_setup.create()
+    at_setup.create_class_archive()
     [archive] = folder.iterdir()
     assert archive.name.endswith(".full.jsa")
     assert archive.stat().st_size >= class_archive.MIN_BYTES
@@ -29,7 +29,7 @@ def test_a_set_up_leaves_the_archive_of_a_compaction_and_a_second_one_does_nothi
         raise AssertionError("a broker was started")
 
     monkeypatch.setattr(broker, "start", refuse)
-    at_setup.create()
+    at_setup.create_class_archive()
     assert [*folder.iterdir()] == [archive]
 
 
@@ -41,5 +41,5 @@ def test_where_no_broker_starts_it_says_so_and_leaves_nothing(
 
     monkeypatch.setattr(broker, "start", fail)
     with pytest.raises(ShardpostError, match="Kafka did not start"):
-        at_setup.create()
+        at_setup.create_class_archive()
     assert [*folder.iterdir()] == []

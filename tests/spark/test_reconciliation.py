@@ -84,7 +84,7 @@ def at_step(name: str, do: Callable[[], object]) -> Iterator[None]:
                 self.is_done = True
                 do()
 
-    handler, logger = Doing(), logging.getLogger("shardpost.steps")
+    handler, logger = Doing(), logging.getLogger("shardpost.logs")
     logger.addHandler(handler)
     level = logger.level
     logger.setLevel(logging.INFO)

@@ -9,14 +9,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 
 
 class AirflowServer:
     """DAGs {name: paused}, and the runs that were started: {(dag, run id): form}."""
 
     def __init__(self, dags: dict[str, bool]) -> None:
-        self.port = ports.choose()
+        self.port = daemons.choose_port()
         self.dags, self.runs = dags, dict[tuple[str, str], dict[str, Any]]()
         self.refuses: str | None = None  # why params are refused
         self.breaks = False  # answers 500

@@ -22,7 +22,7 @@ class Kill(logging.Handler):
 
 
 if __name__ == "__main__":
-    logger = logging.getLogger("shardpost.steps")
+    logger = logging.getLogger("shardpost.logs")
     logger.setLevel(logging.INFO)
     logger.addHandler(Kill())
     sys.stdout.write(str(close_old_weeks(load(), LATER)))

@@ -10,7 +10,7 @@ from shardpost.cli import run
 from tests.support.pausing_job import Pause
 
 if __name__ == "__main__":
-    logger = logging.getLogger("shardpost.steps")
+    logger = logging.getLogger("shardpost.logs")
     logger.setLevel(logging.DEBUG)
     logger.addHandler(Pause(sys.argv[1]))
     sys.exit(run(["runs", "dispatch"]))

@@ -27,7 +27,7 @@ class Pause(logging.Handler):
 
 
 if __name__ == "__main__":
-    logger = logging.getLogger("shardpost.steps")
+    logger = logging.getLogger("shardpost.logs")
     logger.addHandler(Pause(sys.argv[1]))
     sys.argv = [sys.argv[2], *sys.argv[3:]]
     runpy.run_path(sys.argv[0], run_name="__main__")

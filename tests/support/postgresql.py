@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 
 MISSING = "PostgreSQL is not installed: apt-get install postgresql"
 USER, PASSWORD = "shardpost", "nobody's business"
@@ -50,7 +50,7 @@ class Postgresql:
 @contextmanager
 def postgresql() -> Iterator[Postgresql]:
     """Run a server; its folder goes with it."""
-    found = Postgresql(ports.choose(), _programs())
+    found = Postgresql(daemons.choose_port(), _programs())
     user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
     folder = Path(tempfile.mkdtemp(prefix="shardpost-postgresql-"))
     password = folder / "password"

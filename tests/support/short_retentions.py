@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost.embedded import broker, broker_home, ports
+from shardpost.embedded import broker, daemons
 from shardpost.kafka.clients import admin, producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
@@ -34,15 +34,15 @@ EACH_SECONDS = 0.1
 @contextmanager
 def quick_broker(home: Path, *, expiry_minutes: int = 1) -> Iterator[Settings]:
     """Give settings of a broker that nobody else uses and that forgets quickly."""
-    usual = broker_home.PROPERTIES
+    usual = broker.PROPERTIES
     quick = QUICK.lstrip().format(expiry_minutes=expiry_minutes)
-    broker_home.PROPERTIES = usual.replace("offsets.retention.minutes=525600\n", quick)
-    settings = load(environ(home=home, kafka_port=ports.choose(), kafka_timeout=30))
+    broker.PROPERTIES = usual.replace("offsets.retention.minutes=525600\n", quick)
+    settings = load(environ(home=home, kafka_port=daemons.choose_port(), kafka_timeout=30))
     try:
         broker.start(settings)
         yield settings
     finally:
-        broker_home.PROPERTIES = usual
+        broker.PROPERTIES = usual
         broker.stop(settings)
 
 

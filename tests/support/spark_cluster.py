@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from shardpost.embedded import ports
+from shardpost.embedded import daemons
 from tests.support.job_process import wait_for
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -45,7 +45,7 @@ def own_address() -> str | None:
 @contextmanager
 def spark_cluster(folder: Path, address: str) -> Iterator[Cluster]:
     """Run a master and a worker with two cores until the block ends."""
-    port = ports.choose()
+    port = daemons.choose_port()
     master = f"spark://{address}:{port}"
     at = ("--host", address, "--webui-port", "0")
     more = ("--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work"))

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardpost.embedded import broker_home, ports
-from shardpost.embedded.broker import JVM
-from shardpost.embedded.java import java
-from shardpost.embedded.process import Daemon, wait_until
+from shardpost.embedded import broker, daemons
+from shardpost.embedded.broker import JVM, find_java
+from shardpost.embedded.daemons import Daemon, wait_until
 from shardpost.kafka.clients import admin
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings, load
@@ -71,7 +70,7 @@ class ThreeBrokers:
 @contextmanager
 def three_brokers(home: Path, **given: object) -> Iterator[ThreeBrokers]:
     """Run three brokers with Kafka's own defaults, but for writes to two replicas at least."""
-    listening = {number: (ports.choose(), ports.choose()) for number in NUMBERS}
+    listening = {number: (daemons.choose_port(), daemons.choose_port()) for number in NUMBERS}
     voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in listening.items())
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     servers = ",".join(f"127.0.0.1:{port}" for port, _ in listening.values())
@@ -99,21 +98,21 @@ def _formatted(folder: Path, properties: str, cluster: str) -> Daemon:
     shutil.rmtree(folder, ignore_errors=True)
     (folder.parent / "logs").mkdir(parents=True)
     folder.mkdir(parents=True)
-    (folder / "log4j2.properties").write_text(broker_home.LOG4J2)
+    (folder / "log4j2.properties").write_text(broker.LOG4J2)
     (folder / "server.properties").write_text(properties)
-    run = [java(), "-Xmx384m", *JVM, broker_home.LOGGING, "-cp", broker_home.classpath()]
+    run = [find_java(), "-Xmx384m", *JVM, broker.LOGGING, "-cp", broker.classpath()]
     tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"]
     subprocess.run(
         [*run, *tool, "--config", "server.properties"],
         cwd=folder,
-        env=broker_home.ENVIRONMENT,
+        env=broker.ENVIRONMENT,
         check=True,
         capture_output=True,
     )
     return Daemon(
         "kafka",
         [*run, "kafka.Kafka", "server.properties"],
-        broker_home.ENVIRONMENT,
+        broker.ENVIRONMENT,
         folder.parent / "logs" / "output.log",
         folder / "kafka.pid",
     )

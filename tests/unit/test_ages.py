@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from shardpost.ages import old_before
+from shardpost.instants import old_before
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shardpost.embedded import demo, demo_scenario, ports, stack
+from shardpost.embedded import daemons, demo, stack
 from shardpost.errors import ShardpostError
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
@@ -18,7 +18,7 @@ PATH = "/api/v2/dags/compact_positions/dagRuns"
 def test_a_failed_run_names_the_folder_of_the_logs_of_its_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_scenario, "produce", lambda *_: None)
+    monkeypatch.setattr(demo, "produce", lambda *_: None)
     answers = {
         PATH: {"dag_run_id": "manual__1"},
         f"{PATH}/manual__1": {"state": "failed"},
@@ -29,7 +29,7 @@ def test_a_failed_run_names_the_folder_of_the_logs_of_its_tasks(
         httpx.Client(base_url="http://airflow", transport=transport) as client,
         pytest.raises(ShardpostError) as failed,
     ):
-        demo_scenario.play(Settings(home=tmp_path), AirflowApi(client), NOW, lambda _: None)
+        demo.play(Settings(home=tmp_path), AirflowApi(client), NOW, lambda _: None)
     logs = tmp_path / "airflow/logs/dag_id=compact_positions/run_id=manual__1"
     assert str(failed.value) == (
         f"compact_positions: run manual__1 failed: see the logs of its tasks in {logs}"
@@ -46,11 +46,11 @@ def test_a_demo_that_fails_stops_its_stack_and_says_that_its_folder_is_kept(
     stopped: list[Path] = []
     said: list[str] = []
     free = iter((10001, 10002, 10003))
-    monkeypatch.setattr(ports, "choose", lambda: next(free))
+    monkeypatch.setattr(daemons, "choose_port", lambda: next(free))
     monkeypatch.setattr(stack, "up", up)
     monkeypatch.setattr(stack, "down", lambda settings, **_: stopped.append(settings.home))
     with pytest.raises(ShardpostError, match="Kafka cannot be started"):
-        demo.run(Settings(home=tmp_path), now=NOW, keep=False, say=said.append)
+        demo.run_demo(Settings(home=tmp_path), now=NOW, keep=False, say=said.append)
     [home] = tmp_path.glob("demo-*")
     assert stopped == [home]
     assert said == [f"not finished; kept: {home}; what was started has its log in {home / 'logs'}"]

@@ -29,7 +29,7 @@ from shardpost.doctor.locks import check as check_locks
 from shardpost.doctor.locks import check_lock
 from shardpost.doctor.machine import check_packages, check_python
 from shardpost.doctor.snapshot import check_freshness
-from shardpost.embedded.process import stat_of, wait_until
+from shardpost.embedded.daemons import stat_of, wait_until
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import exclusive, path_of
 from shardpost.run_requests.airflow_api import AirflowApi

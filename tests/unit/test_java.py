@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.embedded.java import java, major
+from shardpost.embedded.broker import find_java, java_major
 from shardpost.errors import ShardpostError
 
 
@@ -19,7 +19,7 @@ from shardpost.errors import ShardpostError
     ],
 )
 def test_the_major_version_is_read(said: str, version: int | None) -> None:
-    assert major(said) == version
+    assert java_major(said) == version
 
 
 def java_that_says(folder: Path, version: str) -> str:
@@ -33,7 +33,7 @@ def java_that_says(folder: Path, version: str) -> str:
 def test_the_java_of_java_home_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = java_that_says(tmp_path, "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java() == file
+    assert find_java() == file
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "25.0.1"])
@@ -45,11 +45,11 @@ def test_a_java_that_spark_does_not_run_on_is_refused(
     with pytest.raises(
         ShardpostError, match=r"is Java \d+, expected Java 17 to 21: install Java 17 or 21"
     ):
-        java()
+        find_java()
 
 
 def test_no_java_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ShardpostError, match="no java in PATH: install Java 17"):
-        java()
+        find_java()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.embedded.process import stat_of
+from shardpost.embedded.daemons import stat_of
 from shardpost.spark.job_process import job_folder
 from tests.support.job_process import wait_for
 

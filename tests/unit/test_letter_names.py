@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies
 
 from shardpost.commands.console import person
 from shardpost.dead_letters.model.letter_format import keys_of, name_of
-from shardpost.printable import harmless, one_line
+from shardpost.errors import harmless, one_line
 
 
 @pytest.mark.parametrize(

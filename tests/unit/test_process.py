@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from shardpost.embedded.process import (
+from shardpost.embedded.daemons import (
     Daemon,
     Stat,
+    group_members,
     log_hint,
-    members,
     parse_stat,
     stat_of,
     wait_until,
@@ -85,12 +85,12 @@ def test_stopping_also_ends_what_a_killed_process_left_behind(tmp_path: Path) ->
     daemon.start()
     group = daemon.pid
     assert group is not None
-    wait_until(lambda: len(members(group)) == 2, "the child", 10, [daemon])
+    wait_until(lambda: len(group_members(group)) == 2, "the child", 10, [daemon])
     os.kill(group, signal.SIGKILL)
     wait_until(lambda: not daemon.alive, "the end", 10)
-    assert len(members(group)) == 1
+    assert len(group_members(group)) == 1
     daemon.stop()
-    assert members(group) == []
+    assert group_members(group) == []
 
 
 def test_what_does_not_heed_term_is_killed(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ import sys
 import time
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from shardpost.embedded.process import Daemon
+from shardpost.embedded.daemons import Daemon
 folder = Path({str(tmp_path)!r})
 Daemon("sleeper", ["sleep", "300"], {{}}, folder / "x.log", folder / "x.pid").start()
 """

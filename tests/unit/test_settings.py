@@ -8,7 +8,7 @@ from dotenv import dotenv_values
 from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
 from shardpost.settings import Settings, load, loading
-from shardpost.settings.dot_env import DotEnv, read_dot_env
+from shardpost.settings.loading import DotEnv, read_dot_env
 
 CHECKOUT_DEFAULTS = {"SHARDPOST_HOME": str(CHECKOUT / ".shardpost")}
 

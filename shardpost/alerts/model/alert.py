@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from shardpost.printable import one_line
+from shardpost.errors import one_line
 
 
 class AlertState(StrEnum):

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from shardpost.dead_letters.model.letter_format import ORIGIN_TOPIC, header_text
 from shardpost.dead_letters.model.retry_policy import Outcome, reported
 from shardpost.dead_letters.model.transition_records import PARKED_ERROR
+from shardpost.errors import one_line
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
-from shardpost.printable import one_line
 
 GONE = "gone unread: Kafka deleted them first, so sweep more often or keep that topic for longer"
 RECREATED = (

@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER
-from shardpost.errors import NEEDS_ATTENTION, ShardpostError
+from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.kafka.coordinates import Offsets, Watermarks
-from shardpost.printable import one_line
 
 RECONCILE = "`shardpost compact --reconcile`"
 EMPTY_TABLES = (

@@ -45,11 +45,11 @@ from shardpost.holders.spark.topic_update import (
     uncertain_keys,
     update_topic,
 )
+from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.job_spec import JobResult
 from shardpost.spark.kafka_source import ReadRanges
-from shardpost.steps import step
 
 log = logging.getLogger(__name__)
 

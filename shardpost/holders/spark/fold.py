@@ -27,9 +27,9 @@ from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_f
 from shardpost.holders.spark.compaction_run import known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
 from shardpost.holders.spark.table_writer import HoldersRun
+from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
-from shardpost.steps import step
 
 # Below the partition, in one number with it.
 OFFSET_BITS = 48

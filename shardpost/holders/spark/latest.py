@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from shardpost.delta.table import Table
+from shardpost.errors import one_line
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, layout_of
 from shardpost.holders.model.unread import ranges_to_read
@@ -29,9 +30,8 @@ from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import Appended
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import Coordinates, OffsetRange
-from shardpost.printable import one_line
+from shardpost.logs import step
 from shardpost.spark.delta_files import columns_of, read_files
-from shardpost.steps import step
 
 # Up to so many new records of a topic, the coordinates of the latest ones are broadcast: some 30
 # bytes each, in the driver's memory too.

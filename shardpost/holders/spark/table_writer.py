@@ -18,9 +18,9 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered
 from shardpost.holders.model.view_tables import VIEW, FoldingRule
 from shardpost.holders.table_commits import restore_table
+from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
-from shardpost.steps import step
 
 LAYERED = tuple(table for table in VIEW if table.layer)
 

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from shardpost.errors import one_line
 from shardpost.holders.model import view_tables
 from shardpost.holders.model.compacted_topics import LastLook, UncertainKeys
 from shardpost.holders.model.fields import RecordKind
@@ -41,8 +42,7 @@ from shardpost.holders.spark.latest import (
 )
 from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import Coordinates, OffsetRange, total_size
-from shardpost.printable import one_line
-from shardpost.steps import step
+from shardpost.logs import step
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from shardpost.errors import ShardpostError, UsageError
-from shardpost.printable import one_line
+from shardpost.errors import ShardpostError, UsageError, one_line
 
 HEADER = "import-id"
 CONTENT_HEADER = "import-content"

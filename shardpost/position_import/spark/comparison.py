@@ -20,6 +20,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.fields import POSITION_FIELDS, RecordKind
 from shardpost.holders.model.view_tables import POSITIONS
 from shardpost.holders.spark.decoding import decoded
+from shardpost.logs import step
 from shardpost.position_import.base import Base, not_compared
 from shardpost.position_import.import_job import IMPORT_POSITIONS
 from shardpost.position_import.model import import_ids
@@ -40,7 +41,6 @@ from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.delta_files import read
 from shardpost.spark.kafka_source import partition_column, read_ranges
-from shardpost.steps import step
 
 
 def open_positions(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardpost.printable import one_line
+from shardpost.errors import one_line
 
 # What else is compared, and what one of it is called.
 OTHERS = {"clients": "contact", "exchanges": "exchange", "rejected": "rejected record"}

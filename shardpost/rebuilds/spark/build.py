@@ -30,6 +30,7 @@ from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.holders.spark.latest import MAX_BROADCAST_COORDINATES
 from shardpost.holders.spark.table_writer import TableWriter
 from shardpost.holders.spark.topic_update import rejected_of
+from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import HISTORIES, Progress, Rebuild, Source, State
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
@@ -47,7 +48,6 @@ from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
 from shardpost.spark.delta_files import columns_of, paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
-from shardpost.steps import step
 
 log = logging.getLogger(__name__)
 

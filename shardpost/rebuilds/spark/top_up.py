@@ -34,6 +34,7 @@ from shardpost.holders.spark.table_writer import LAYERED, TableWriter, fold_laye
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
 from shardpost.locks import LockedError
+from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Standing
 from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
@@ -43,7 +44,6 @@ from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
 from shardpost.spark.job_spec import JobResult
-from shardpost.steps import step
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from shardpost.addresses import UnusableAddress, check_address
 from shardpost.delta.snapshot import Snapshot
-from shardpost.errors import UsageError
-from shardpost.printable import single_line
+from shardpost.errors import UsageError, single_line
 from shardpost.weekly_email.model.ledger import ResendPolicy, message_id
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 

@@ -16,8 +16,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
-from shardpost.errors import ShardpostError
-from shardpost.printable import single_line
+from shardpost.errors import ShardpostError, single_line
 
 # How often a mail whose delivery is unknown may be sent again, per client and week.
 MOST_RESENDS = 1

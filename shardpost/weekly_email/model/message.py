@@ -26,8 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jinja2 import Environment, FunctionLoader, Template, select_autoescape
 
-from shardpost.errors import ShardpostError
-from shardpost.printable import single_line
+from shardpost.errors import ShardpostError, single_line
 from shardpost.weekly_email.model.email_request import LONGEST_NAME, EmailContext
 from shardpost.weekly_email.model.member import Recipient
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from shardpost.printable import one_line
+from shardpost.errors import one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek

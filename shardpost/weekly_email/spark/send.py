@@ -69,7 +69,7 @@ def by_shard(
 
 def shard_of_this_task(shards: list[int]) -> int:
     """Return the shard of the task that this worker runs; its logging is set up as well."""
-    logs.configure()
+    logs.configure_logging()
     context = TaskContext.get()
     if context is None:
         raise ShardpostError("expected to run in a Spark task, found none")

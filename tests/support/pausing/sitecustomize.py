@@ -28,4 +28,4 @@ class Pause(logging.Handler):
 
 
 pause = Pause()
-logging.getLogger("shardpost.steps").addHandler(pause)
+logging.getLogger("shardpost.logs").addHandler(pause)

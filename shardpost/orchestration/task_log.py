@@ -1,4 +1,8 @@
-"""The log of a Spark job's task: the job's own lines stand out, Spark's are in closed groups."""
+"""The log of a task: groups of lines, and a Spark job's own lines, which stand out.
+
+Airflow's UI shows the lines between two marks as one line, closed; an end without a beginning
+is nothing to it. Spark's lines are in such groups. It imports nothing of Airflow.
+"""
 
 import logging
 import re
@@ -6,14 +10,34 @@ from collections import deque
 from collections.abc import MutableMapping
 from typing import Any
 
-from shardpost.orchestration.log_groups import close_group, open_group
+# Open at most when a callback runs: one of ours, or `Pre Execute`, and in it `Post Execute`.
+MOST_OPEN = 2
+
+
+def open_group(log: logging.Logger, name: str) -> None:
+    """Begin a group; the lines that follow are in it."""
+    log.info("::group::%s", name)
+
+
+def close_group(log: logging.Logger) -> None:
+    """End the innermost group."""
+    log.info("::endgroup::")
+
+
+def close_all_groups(log: logging.Logger) -> None:
+    """End every group that can be open when Airflow calls a callback of a task."""
+    for _ in range(MOST_OPEN):
+        close_group(log)
+
 
 log = logging.getLogger(__name__)
 
 # As shardpost.logs writes them.
-OWN = re.compile(r"[-0-9]{10} [:0-9]{8},[0-9]{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (?s:(.*))")
-ERROR = "shardpost: "  # begins the line of an error that ends a job
-SPARK = re.compile(
+OWN_LINE = re.compile(
+    r"[-0-9]{10} [:0-9]{8},[0-9]{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) (?s:(.*))"
+)
+ERROR_BEGINS = "shardpost: "  # begins the line of an error that ends a job
+SPARK_LINE = re.compile(
     r"[-/0-9]{8,10} [:,0-9]{8,12} (TRACE|DEBUG|INFO|WARN|ERROR|FATAL|JVM) "
     r"|Spark-Submit cmd: |WARNING: |:: |Setting default log level|To adjust logging level"
     r"|Using Spark's default|at [\w.$/]+\(|Caused by: |\.\.\. [0-9]+ more"
@@ -40,11 +64,11 @@ class JobLog(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
         """Log one line, in a group if it is Spark's."""
         text = str(msg) % args if args else str(msg)
-        if own := OWN.fullmatch(text):
+        if own := OWN_LINE.fullmatch(text):
             level, text = logging.getLevelNamesMapping()[own[1]], own[2]
-        elif text.startswith(ERROR):
-            level, self._error = logging.ERROR, text.removeprefix(ERROR)
-        is_spark = not own and SPARK.match(text) is not None
+        elif text.startswith(ERROR_BEGINS):
+            level, self._error = logging.ERROR, text.removeprefix(ERROR_BEGINS)
+        is_spark = not own and SPARK_LINE.match(text) is not None
         self._group(is_spark=is_spark)
         if not is_spark and text.strip():
             self._last.append(text)

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from shardpost import logs
-from shardpost.embedded import broker, demo_scenario, ports
+from shardpost.embedded import broker, daemons, demo
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.settings import Settings
@@ -17,18 +17,18 @@ from shardpost.spark.submit import submit
 from shardpost.topics.creation import apply_topics
 
 
-def create() -> None:
+def create_class_archive() -> None:
     """Create the archive where there is none; ShardpostError if that is not possible."""
     if read_options():
         return
     with tempfile.TemporaryDirectory(prefix="shardpost-setup-") as home:
         settings = Settings.model_validate(
-            {"home": Path(home), "partitions": 1, "kafka_port": ports.choose()}
+            {"home": Path(home), "partitions": 1, "kafka_port": daemons.choose_port()}
         )
         try:
             broker.start(settings)
             apply_topics(settings)
-            demo_scenario.produce(settings, (*demo_scenario.CONTACTS, *demo_scenario.POSITIONS))
+            demo.produce(settings, (*demo.CONTACTS, *demo.POSITIONS))
             submit(settings, COMPACT_POSITIONS, [])
         finally:
             broker.stop(settings)
@@ -37,8 +37,8 @@ def create() -> None:
 
 
 if __name__ == "__main__":
-    logs.configure()
+    logs.configure_logging()
     try:
-        create()
+        create_class_archive()
     except ShardpostError as error:
         sys.exit(f"shardpost: {error}")

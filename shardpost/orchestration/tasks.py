@@ -1,15 +1,22 @@
-"""A task that fails says why in one sentence: the last line of its log that is visible at once.
+"""What every task has: its defaults, its params, and one sentence that says why it failed.
 
-Airflow logs a traceback, mostly of its own code, and puts what a task's callbacks log into a closed
-group. So a failure whose text says all has its traceback in a closed group, and the callbacks end
-all groups before they say why.
+That is the last line of its log that is visible at once. Airflow logs a traceback, mostly of
+its own code, and puts what a task's callbacks log into a closed group. So a failure whose text
+says all has its traceback in a closed group, and the callbacks end all groups before they say
+why.
+
+A task may ask a person: Airflow's own operator, whose questions stand under Required Actions.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import Context
+from airflow.providers.standard.exceptions import HITLTimeoutError
+from airflow.providers.standard.operators.hitl import HITLBranchOperator
+from airflow.sdk import Asset, Context, Param
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -20,8 +27,8 @@ from airflow.sdk.exceptions import (
 from shardpost.alerts.channels import tell
 from shardpost.alerts.model.alert import Message
 from shardpost.alerts.model.pages import NEEDS_A_PERSON, TASK_FAILED
-from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError
-from shardpost.orchestration.log_groups import close_all_groups, open_group
+from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
+from shardpost.orchestration.task_log import close_all_groups, open_group
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)
@@ -109,3 +116,64 @@ def _tell(title: str, line: str, page: str) -> None:
     settings = load()
     body = f"{line}\nwhat to do: {settings.runbook}{page}"
     tell(settings, Message(f"Shardpost: {title}", body, in_log=line))
+
+
+# Updated by compact_positions, read by weekly_email.
+HOLDERS = Asset("share_holders")
+
+# default_args of every DAG.
+DEFAULTS: dict[str, Any] = {
+    "owner": "shardpost",
+    "retries": 2,
+    "retry_delay": timedelta(minutes=1),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=15),
+    "execution_timeout": timedelta(hours=1),
+    "on_retry_callback": say_that_it_is_tried_again,
+    "on_failure_callback": alert,
+}
+
+
+def require_known(given: Mapping[str, object] | None, params: Mapping[str, object]) -> None:
+    """Raise UsageError for a param that there is not: Airflow would ignore it."""
+    if unknown := sorted((given or {}).keys() - params.keys()):
+        raise UsageError(
+            f"{', '.join(map(one_line, unknown))}: no such param; expected {', '.join(params)}"
+        )
+
+
+ANSWER = "answer"
+REASON = "reason"
+FORM = {
+    REASON: Param(
+        None, type=["null", "string"], title="Why", description="Recorded on the topic decisions."
+    )
+}
+
+
+class Approval(HITLBranchOperator):
+    """Waits for a person, without a slot, and follows the task that the chosen option names.
+
+    That it waits is told through the alert channels. Its XCom `answer` is {"by", "why"}; the latter
+    is None if its `params` are not FORM, or the field was left empty.
+    """
+
+    def execute(self, context: Context) -> Any:
+        """Ask."""
+        link = self.generate_link_to_ui_from_context(context=context)
+        alert_of_attention(context, [f"{self.subject} Answer at {link}"])
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Keep who answered; go on as was chosen."""
+        if "error" not in event:
+            by = event["responded_by_user"]["name"]
+            why = (event["params_input"] or {}).get(REASON)
+            context["ti"].xcom_push(key=ANSWER, value={"by": by, "why": why})
+        return super().execute_complete(context, event)
+
+    def process_trigger_event_error(self, event: dict[str, Any]) -> None:
+        """Fail, in words where nobody answered: the next attempt asks again."""
+        if event["error_type"] == "timeout":
+            raise HITLTimeoutError(f"nobody answered within {self.response_timeout}")
+        super().process_trigger_event_error(event)

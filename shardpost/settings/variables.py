@@ -1,16 +1,36 @@
-"""Kafka client settings (`SHARDPOST_KAFKA__…`): librdkafka itself is asked whether it knows them.
+"""The variables that settings are read from: their names, and which may have been meant.
 
-A client that is made without an address connects to nothing.
+Kafka client settings (`SHARDPOST_KAFKA__…`) have librdkafka's names; it is asked itself whether
+it knows them. A client that is made without an address connects to nothing.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
-
-from shardpost.settings.prefixes import CLIENT_PREFIX, PREFIX
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+PREFIX = "SHARDPOST_"
+# Before a client setting of librdkafka: SHARDPOST_KAFKA__SECURITY_PROTOCOL.
+CLIENT_PREFIX = "SHARDPOST_KAFKA__"
+
+
+SEE_ALL = "see .env.example for all settings"
+_KAFKA_PREFIX = f"{PREFIX}KAFKA_"
+
+
+def unknown_name(name: str, known: Collection[str]) -> str:
+    """Return what is wrong with a variable that is none of the known ones."""
+    nearest = get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+    if nearest:
+        return f"unknown setting {name}: did you mean {nearest[0]}?"
+    if name.startswith(_KAFKA_PREFIX):
+        client = CLIENT_PREFIX + name.removeprefix(_KAFKA_PREFIX)
+        return f"unknown setting {name}: settings of Kafka's client are {client} ({SEE_ALL})"
+    return f"unknown setting {name}: {SEE_ALL}"
+
 
 # What Shardpost sets itself: another value would have no effect, or break what it guarantees.
 _OWN = frozenset(

@@ -1,13 +1,16 @@
-"""Daemons of the embedded stack: started apart from their caller, found again by their pid file.
+"""Daemons of the embedded stack, found again by their pid file; and TCP ports on loopback.
 
-A pid file identifies one process uniquely: its pid, its start time in ticks since boot (field 22 of
-/proc/PID/stat, see proc(5)) and the boot. A pid that was reused by another process never matches.
+They are started apart from their caller. A pid file identifies one process uniquely: its pid,
+its start time in ticks since boot (field 22 of /proc/PID/stat, see proc(5)) and the boot. A pid
+that was reused by another process never matches.
 """
 
 import json
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +20,63 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from shardpost.errors import ShardpostError
+
+LOOPBACK = "127.0.0.1"
+# Below the ephemeral ports of Linux: a port that is chosen now stays free.
+_PORTS_TO_CHOOSE = range(20_000, 32_000)
+
+
+def port_is_free(port: int) -> bool:
+    """Tell whether this process could listen on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def port_accepts(port: int, host: str = LOOPBACK, wait: float = 3.0) -> bool:
+    """Tell whether a process accepts connections on the port."""
+    try:
+        socket.create_connection((host, port), wait).close()
+    except OSError:
+        return False
+    return True
+
+
+def choose_port() -> int:
+    """Return a port that is free now and likely to stay so."""
+    while not port_is_free(port := random.choice(_PORTS_TO_CHOOSE)):  # noqa: S311 (no secret)
+        pass
+    return port
+
+
+def require_free_port(port: int, what: str, setting: str) -> None:
+    """Raise ShardpostError, with the process that has it, if the port of `what` is in use."""
+    if not port_is_free(port):
+        raise ShardpostError(
+            f"port {port} of {what} is in use by {port_owner(port)}:"
+            f" stop it, or set {setting} to a free port"
+        )
+
+
+def port_owner(port: int) -> str:
+    """Return which process listens on the port, as far as this user may know."""
+    try:
+        found = psutil.net_connections(kind="tcp")
+        pids = {
+            c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr[1] == port and c.pid
+        }
+        process = psutil.Process(min(pids, default=0))
+        return f"{process.name()} (pid {process.pid})" if pids else "another process"
+    except psutil.Error:
+        return "another process"
+
 
 POLL_SECONDS = 0.1
 STOP_SECONDS = 30.0
@@ -134,11 +193,13 @@ class Daemon:
                 os.kill(pid, signal.SIGTERM)
                 os.kill(pid, signal.SIGCONT)  # a stopped process does not handle signals
             _poll(lambda: not self.alive, wait)
-        if group is not None and members(group):
+        if group is not None and group_members(group):
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-            if not _poll(lambda: not members(group), STOP_SECONDS):
-                raise ShardpostError(f"{self.name}: pids {members(group)} do not end after SIGKILL")
+            if not _poll(lambda: not group_members(group), STOP_SECONDS):
+                raise ShardpostError(
+                    f"{self.name}: pids {group_members(group)} do not end after SIGKILL"
+                )
         if group is not None:
             with suppress(ChildProcessError):
                 os.waitpid(group, os.WNOHANG)  # reaps it where this process is its parent
@@ -160,7 +221,7 @@ def stop_together(daemons: Sequence[Daemon], wait: float = STOP_SECONDS) -> None
         list(pool.map(lambda daemon: daemon.stop(wait), daemons))
 
 
-def members(group: int) -> list[int]:
+def group_members(group: int) -> list[int]:
     """Return the running processes of a process group."""
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return [pid for pid in pids if (stat := stat_of(pid)) and stat.group == group]
