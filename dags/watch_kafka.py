@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 @in_words()
 def watch() -> dict[str, Any]:
     """Look once; return how many values were measured and alerts told."""
-    from shardpost.watch.watch import watch as watch_once
+    from shardpost.watch.watch import watch_once
 
     watched = watch_once(load(), datetime.now(UTC))
     for condition in watched.found.conditions:

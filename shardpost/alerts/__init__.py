@@ -1,1 +1,4 @@
-"""Tells people what needs them: through the channels of SHARDPOST_ALERTS, and in alerts.log."""
+"""What people are told, through which channels, and what was measured: values, and their tables.
+
+The watch, failed tasks and the maintenance of the tables stand above it.
+"""

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from shardpost.alerts.model.alert import Message
-from shardpost.alerts.model.pages import CHANNEL_DOWN
+from shardpost.alerts.model.alert import CHANNEL_DOWN, Message
 from shardpost.errors import ShardpostError, one_line
 from shardpost.settings import Settings
 

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 import click
 
 from shardpost.commands.console import AS_JSON
-from shardpost.doctor.finding import Finding, exit_code
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.settings import load
+from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
 
 
 @click.command()
@@ -22,7 +22,7 @@ def doctor_command(as_json: bool) -> int:
 
     Starts nothing and changes nothing. Exit code 3 if something needs attention.
     """
-    from shardpost.doctor.examination import examine
+    from shardpost.watch.doctor import examine
 
     found = examine(load, datetime.now(UTC))
     if as_json:
@@ -32,12 +32,12 @@ def doctor_command(as_json: bool) -> int:
     return exit_code(found)
 
 
-def _findings_text(found: list[Finding]) -> str:
+def _findings_text(found: list[DoctorFinding]) -> str:
     width = max(len(one.check) for one in found)
     return "\n".join(line for one in found for line in _finding_lines(one, width))
 
 
-def _finding_lines(one: Finding, width: int) -> list[str]:
+def _finding_lines(one: DoctorFinding, width: int) -> list[str]:
     """Return a line with what was found, and below it what was expected, and the cure."""
     more = {"expected": one.expected, "cure": one.cure}
     indented = " " * (9 + width)
@@ -84,7 +84,7 @@ def metrics_command() -> int:
 
     What cannot be measured is left out: shardpost_source_up is 0 then.
     """
-    from shardpost.watch.open_metrics import metrics_text
+    from shardpost.watch.watch import metrics_text
 
     click.echo(metrics_text(load(), datetime.now(UTC)), nl=False)
     return 0

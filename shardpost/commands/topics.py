@@ -47,9 +47,9 @@ def audit_command(as_json: bool) -> int:
 
     Exit code 3 if data is lost or at risk.
     """
-    from shardpost.audit import audit
     from shardpost.settings import load
     from shardpost.topics.model.finding import exit_code
+    from shardpost.watch.audit import audit
 
     found = audit(load(), datetime.now(UTC))
     if as_json:

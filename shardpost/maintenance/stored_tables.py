@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
-from shardpost.alerts.model.tables import ALERTS
+from shardpost.alerts.model.alert import ALERTS
+from shardpost.alerts.model.metrics import MEASUREMENTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import path_of, rows
@@ -27,7 +28,6 @@ from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.maintenance.model.needed_files import commits_since
-from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
 from shardpost.settings import Settings

@@ -25,8 +25,7 @@ from airflow.sdk.exceptions import (
 )
 
 from shardpost.alerts.channels import tell
-from shardpost.alerts.model.alert import Message
-from shardpost.alerts.model.pages import NEEDS_A_PERSON, TASK_FAILED
+from shardpost.alerts.model.alert import NEEDS_A_PERSON, TASK_FAILED, Message
 from shardpost.errors import BAD_USAGE, NEEDS_ATTENTION, ShardpostError, UsageError, one_line
 from shardpost.orchestration.task_log import close_all_groups, open_group
 from shardpost.settings import load

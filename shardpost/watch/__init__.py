@@ -1,1 +1,4 @@
-"""Watches Kafka, tables, letters, e-mails and runs; says what needs a person."""
+"""What is looked at and reported: by `shardpost doctor`, by the audit, and by the watch.
+
+Nothing that is looked at is changed.
+"""

@@ -1,30 +1,113 @@
-"""One look at everything: kept as history, and told to people where it needs them.
+"""One look at everything: kept as history and told to people, or printed as OpenMetrics text.
 
-What is told is put on record after at least one channel took it. So a run that is killed in between
-tells it once more, and nothing is forgotten.
+All sources are looked at side by side, none able to stop the others.
+
+What is told is put on record after at least one channel took it. So a run that is killed in
+between tells it once more, and nothing is forgotten.
 """
 
 import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shardpost.alerts import firing
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from shardpost.alerts import history
 from shardpost.alerts.channels import Delivery, tell
-from shardpost.alerts.model.alert import Alert, message_of
-from shardpost.alerts.model.alerting import advance
+from shardpost.alerts.model.alert import Alert, advance, message_of
+from shardpost.alerts.model.metrics import METRICS, PREFIX, Measure
 from shardpost.delta.query import table_errors
+from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive
 from shardpost.logs import step
-from shardpost.measurements import history
 from shardpost.settings import Settings
-from shardpost.watch.looking import SOURCES, look
-from shardpost.watch.model.found import Found, Source
-from shardpost.watch.model.growth import disk_full
+from shardpost.watch import sources
+from shardpost.watch.model import conditions
+from shardpost.watch.model.conditions import Found, Source, disk_full
+
+SOURCES: tuple[Source[Settings], ...] = (
+    Source("kafka", sources.look_at_kafka),
+    Source(sources.LAG, sources.look_at_lag),
+    Source("snapshot", sources.look_at_snapshot),
+    Source("letters", sources.look_at_letters),
+    Source("emails", sources.look_at_emails),
+    Source("runs", sources.look_at_runs),
+    Source("sizes", sources.look_at_sizes),
+)
+
+log = logging.getLogger(__name__)
+
+
+def look(
+    settings: Settings, now: datetime, sources: tuple[Source[Settings], ...] = SOURCES
+) -> Found:
+    """Return all that is found; a source that fails is a condition of its own."""
+    found = Found()
+    with ThreadPoolExecutor(len(sources)) as pool:
+        for one in pool.map(lambda source: _look_at(source, settings, now), sources):
+            found.add(one)
+    return found
+
+
+def _look_at(source: Source[Settings], settings: Settings, now: datetime) -> Found:
+    try:
+        found = source.look(settings, now)
+    except (ShardpostError, OSError) as error:
+        text = str(error)
+    except Exception as error:
+        log.exception("%s cannot be measured", source.name)
+        text = f"{type(error).__name__}: {error}"
+    else:
+        found.measure("source_up", 1, source=source.name)
+        found.conditions = [replace(one, source=source.name) for one in found.conditions]
+        return found
+    failed = Found(unmeasured={source.name})
+    failed.measure("source_up", 0, source=source.name)
+    failed.conditions.append(conditions.NOT_MEASURED.broken(source.name, text))
+    return failed
+
+
+def metrics_text(settings: Settings, now: datetime) -> str:
+    """Measure everything once and return it as OpenMetrics; what cannot be measured is left out."""
+    return open_metrics(look(settings, now).measures)
+
+
+def open_metrics(measures: Iterable[Measure]) -> str:
+    """Return values as OpenMetrics text, by the order of the declarations."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Measured(measures))
+    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    return text.decode()
+
+
+class _Measured(Collector):
+    """The values as the library wants them: by metric."""
+
+    def __init__(self, measures: Iterable[Measure]) -> None:
+        self._by_name: dict[str, list[Measure]] = defaultdict(list)
+        for one in measures:
+            self._by_name[one.name].append(one)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric that has a value."""
+        for name, metric in METRICS.items():
+            if name not in self._by_name:
+                continue
+            family = GaugeMetricFamily(
+                PREFIX + name, metric.meaning, labels=metric.labels, unit=metric.unit
+            )
+            for one in self._by_name[name]:
+                family.add_metric([one.labels[label] for label in metric.labels], one.value)
+            yield family
+
 
 LOCK = "watch"
 RATE_OVER = timedelta(days=7)
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +124,7 @@ class Watched:
         return not self.deliveries or any(one.problem is None for one in self.deliveries)
 
 
-def watch(
+def watch_once(
     settings: Settings, now: datetime, sources: tuple[Source[Settings], ...] = SOURCES
 ) -> Watched:
     """Look once, add to the history, and tell people what changed.
@@ -52,7 +135,7 @@ def watch(
         found = look(settings, now, sources)
         _add_growth(found, settings, now)
         step("look")
-        history.add(settings, found.measures, now)
+        history.add_measures(settings, found.measures, now)
         step("history")
         return _told(settings, found, now)
 
@@ -61,13 +144,13 @@ def _add_growth(found: Found, settings: Settings, now: datetime) -> None:
     free = [one.value for one in found.measures if one.name == "disk_free_bytes"]
     if not free:
         return
-    before = history.values(settings, "disk_free_bytes", now - RATE_OVER, now)
+    before = history.past_values(settings, "disk_free_bytes", now - RATE_OVER, now)
     if condition := disk_full(before, now, free[0]):
         found.conditions.append(replace(condition, source="sizes"))
 
 
 def _told(settings: Settings, found: Found, now: datetime) -> Watched:
-    known = firing.list_all(settings)
+    known = history.list_firing(settings)
     result = advance(known, found.conditions, now, found.unmeasured)
     deliveries: list[Delivery] = []
     if result.alerts:
@@ -76,5 +159,5 @@ def _told(settings: Settings, found: Found, now: datetime) -> Watched:
     watched = Watched(found, result.alerts, deliveries)
     after = result.if_told if watched.is_told else result.if_not
     if after != known:
-        firing.replace_all(settings, after, now)
+        history.replace_firing(settings, after, now)
     return watched

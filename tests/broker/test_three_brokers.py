@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from shardpost.audit import audit
 from shardpost.errors import COULD_NOT
 from shardpost.kafka.clients import KafkaUnreachableError, admin, producer
 from shardpost.kafka.coordinates import TopicPartition
@@ -18,6 +17,7 @@ from shardpost.lag.model.report import Lag, Selection
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
+from shardpost.watch.audit import audit
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_topic
 from tests.support.short_retentions import commit

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from shardpost.audit import audit
 from shardpost.kafka.clients import admin, transactional_producer
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
+from shardpost.watch.audit import audit
 from tests.support.broker_process import kill_broker, own_broker
 from tests.support.command_line import CommandLine
 from tests.support.kafka_configs import configure_broker, configure_topic

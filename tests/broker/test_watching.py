@@ -10,10 +10,9 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
-from shardpost.watch import looking
-from shardpost.watch.looking import SOURCES
-from shardpost.watch.model.found import Found
-from shardpost.watch.watch import watch
+from shardpost.watch import watch
+from shardpost.watch.model.conditions import Found
+from shardpost.watch.watch import SOURCES, watch_once
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support import short_retentions, written_weeks
@@ -47,7 +46,7 @@ def ready(settings: Settings) -> Settings:
 
 def look(settings: Settings, now: datetime) -> Found:
     """Look at all that is this test's own."""
-    return looking.look(settings, now, tuple(one for one in SOURCES if one.name not in SHARED))
+    return watch.look(settings, now, tuple(one for one in SOURCES if one.name not in SHARED))
 
 
 def values(found: Found, name: str) -> dict[str, float]:
@@ -156,7 +155,7 @@ def test_the_command_prints_open_metrics(ready: Settings, shardpost: CommandLine
 def of_group(settings: Settings, group: str, now: datetime) -> list[tuple[str, str]]:
     """Return the rules and subjects of what is found of a group."""
     sources = tuple(one for one in SOURCES if one.name == "lag")
-    found = looking.look(settings, now, sources)
+    found = watch.look(settings, now, sources)
     return [
         (one.rule, one.subject) for one in found.conditions if one.subject.startswith(f"{group} ")
     ]
@@ -178,12 +177,12 @@ def test_a_reader_that_loses_data_is_found_before_and_after(ready: Settings) -> 
 
 
 def test_the_watch_measures_kafka_itself_and_its_readers(ready: Settings) -> None:
-    watched = watch(ready, datetime.now(UTC))
+    watched = watch_once(ready, datetime.now(UTC))
     assert watched.found.unmeasured == set()
     found = {one.rule for one in watched.found.conditions}
     assert "few-brokers" in found
     assert "not-measured" not in found
     assert values(watched.found, "audit_findings")["risk"] >= 1
-    again = watch(ready, datetime.now(UTC))
+    again = watch_once(ready, datetime.now(UTC))
     told = {one.condition.rule for one in again.alerts if one.state is AlertState.FIRING}
     assert "few-brokers" not in told

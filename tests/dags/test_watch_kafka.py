@@ -15,8 +15,7 @@ from shardpost.alerts.model.alert import Alert, AlertState
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings, loading
 from shardpost.watch import watch as module
-from shardpost.watch.model.found import Found
-from shardpost.watch.model.rules import SNAPSHOT_AGE
+from shardpost.watch.model.conditions import SNAPSHOT_AGE, Found
 from tests.support.open_metrics import metric_families
 
 PATH = "/shardpost/metrics"
@@ -41,7 +40,7 @@ def test_a_run_that_finds_something_is_a_success(dag: Any, monkeypatch: pytest.M
         alert = Alert(AlertState.FIRING, found.conditions[0], now)
         return module.Watched(found, [alert], [Delivery("1: JSON", "it is down")])
 
-    monkeypatch.setattr(module, "watch", watch)
+    monkeypatch.setattr(module, "watch_once", watch)
     run = dag.test()
     assert run.state == "success"
     (task,) = run.get_task_instances()

@@ -5,8 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpost.alerts.model.alert import Alert, AlertState, Condition, Severity, message_of
-from shardpost.alerts.model.alerting import AGAIN, Advance, Firing, advance
+from shardpost.alerts.model.alert import (
+    TOLD_AGAIN_AFTER,
+    Advance,
+    Alert,
+    AlertState,
+    Condition,
+    Firing,
+    Severity,
+    advance,
+    message_of,
+)
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)
@@ -41,7 +50,7 @@ def test_a_condition_is_told_once_then_daily_and_when_it_is_resolved() -> None:
 
 def test_since_when_it_is_there_stays_as_it_was() -> None:
     known = advance([], [condition()], T0).if_told
-    later = advance(known, [condition()], T0 + AGAIN)
+    later = advance(known, [condition()], T0 + TOLD_AGAIN_AFTER)
     assert [one.since for one in later.alerts] == [T0]
 
 
@@ -85,7 +94,7 @@ def test_a_source_that_was_not_measured_resolves_nothing() -> None:
 
 
 def test_a_clock_that_was_ahead_keeps_nothing_from_being_told() -> None:
-    known = advance([], [condition()], T0 + 365 * AGAIN).if_told
+    known = advance([], [condition()], T0 + 365 * TOLD_AGAIN_AFTER).if_told
     assert states(advance(known, [condition()], T0)) == ["still firing"]
 
 

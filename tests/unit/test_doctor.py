@@ -18,22 +18,33 @@ import pytest
 
 from shardpost import cli
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
-from shardpost.doctor import examination
-from shardpost.doctor.airflow import check_dags, check_heartbeat
-from shardpost.doctor.clock import compare
-from shardpost.doctor.disk import check_folder
-from shardpost.doctor.examination import CHECKS, bounded, examine, impatient
-from shardpost.doctor.finding import Finding, error, exit_code, ok, refused, unknown, warning
-from shardpost.doctor.kafka import judge_version
-from shardpost.doctor.locks import check as check_locks
-from shardpost.doctor.locks import check_lock
-from shardpost.doctor.machine import check_packages, check_python
-from shardpost.doctor.snapshot import check_freshness
 from shardpost.embedded.daemons import stat_of, wait_until
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import exclusive, path_of
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
+from shardpost.watch import doctor
+from shardpost.watch.doctor import CHECKS, bounded, examine, impatient
+from shardpost.watch.kafka_checks import judge_version
+from shardpost.watch.machine_checks import (
+    check_folder,
+    check_lock,
+    check_locks,
+    check_newest,
+    check_packages,
+    check_python,
+)
+from shardpost.watch.model.doctor_finding import (
+    DoctorFinding,
+    error,
+    exit_code,
+    ok,
+    refused,
+    unknown,
+    warning,
+)
+from shardpost.watch.stack_checks import check_dags, check_heartbeat
+from shardpost.watch.table_checks import check_freshness
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 GIB = 1024**3
@@ -69,17 +80,17 @@ def test_wrong_settings_are_named_and_what_depends_on_them_is_unknown() -> None:
 def test_a_check_that_fails_or_hangs_stops_no_other() -> None:
     hangs, never = Event(), timedelta(seconds=60).total_seconds()
 
-    def hanging() -> Iterator[Finding]:
+    def hanging() -> Iterator[DoctorFinding]:
         yield ok("first", "is reported")
         hangs.wait(never)
 
-    def failing() -> Iterator[Finding]:
+    def failing() -> Iterator[DoctorFinding]:
         raise ZeroDivisionError("by zero")
 
-    def refusing() -> Iterator[Finding]:
+    def refusing() -> Iterator[DoctorFinding]:
         raise ShardpostError("the topic x is missing")
 
-    def unreadable() -> Iterator[Finding]:
+    def unreadable() -> Iterator[DoctorFinding]:
         raise PermissionError(13, "Permission denied", "/x")
 
     began = time.monotonic()
@@ -109,7 +120,7 @@ def test_the_command_prints_what_was_found_and_ends_with_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = [ok("java", "17"), warning("dag x", "paused\x1b[1m", "not paused", "unpause x")]
-    monkeypatch.setattr(examination, "examine", lambda *_: found)
+    monkeypatch.setattr(doctor, "examine", lambda *_: found)
     assert cli.run(["doctor"]) == 3
     assert capsys.readouterr().out.splitlines() == [
         "ok       java   17",
@@ -185,9 +196,9 @@ def test_a_lock_of_a_stopped_process_or_held_for_long_needs_attention(tmp_path: 
 
 
 def test_what_is_from_the_future_tells_of_a_clock_that_is_behind() -> None:
-    assert compare("clock", "files", None, NOW).state == "unknown"
-    assert compare("clock", "files", NOW + timedelta(seconds=4), NOW).state == "ok"
-    ahead = compare("clock", "files", NOW + timedelta(seconds=90), NOW)
+    assert check_newest("clock", "files", None, NOW).state == "unknown"
+    assert check_newest("clock", "files", NOW + timedelta(seconds=4), NOW).state == "ok"
+    ahead = check_newest("clock", "files", NOW + timedelta(seconds=90), NOW)
     assert (ahead.state, ahead.found) == ("warning", "the newest of files is 90 s in the future")
 
 

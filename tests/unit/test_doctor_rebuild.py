@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from shardpost.doctor import rebuild
 from shardpost.settings import Settings
+from shardpost.watch import table_checks
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 
@@ -20,7 +20,9 @@ def beside(tmp_path: Path) -> AgedRebuilds:
 
 def said(beside: AgedRebuilds, **later: int) -> list[str]:
     """Return what is said so much later, all of which is well."""
-    found = [*rebuild.check(beside.aged.settings, datetime.now(UTC) + timedelta(**later))]
+    found = [
+        *table_checks.check_rebuild(beside.aged.settings, datetime.now(UTC) + timedelta(**later))
+    ]
     assert {one.state for one in found} <= {"ok"}
     return [one.found for one in found]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from shardpost.delta import snapshots
-from shardpost.doctor import inputs, kafka, snapshot
-from shardpost.doctor.finding import Finding
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
+from shardpost.watch import kafka_checks, table_checks
+from shardpost.watch.model.doctor_finding import DoctorFinding
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.refusing_kafka import refuse
 
@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "broker_version", lambda _settings, _seconds: "4.2")
+    monkeypatch.setattr(kafka_checks, "broker_version", lambda _settings, _seconds: "4.2")
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def memory(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield memory
 
 
-def wrong(memory: MemoryKafka) -> list[Finding]:
-    found = kafka.check(memory.settings, NOW)
+def wrong(memory: MemoryKafka) -> list[DoctorFinding]:
+    found = kafka_checks.check_kafka(memory.settings, NOW)
     return [one for one in found if one.state in ("warning", "error")]
 
 
@@ -45,7 +45,7 @@ def test_topics_that_were_created_with_another_number_of_partitions_are_named(
 ) -> None:
     def said(partitions: int) -> str:
         settings = memory.settings.model_copy(update={"partitions": partitions})
-        [found] = [one for one in kafka.check(settings, NOW) if one.check == "topics"]
+        [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
         return found.found or ""
 
     assert said(2).endswith("are there, as declared")
@@ -94,7 +94,7 @@ def test_a_file_of_topics_that_is_wrong_is_an_error(memory: MemoryKafka, tmp_pat
     file = tmp_path / "topics.yaml"
     file.write_text("topics: {position: {}}")
     settings = memory.settings.model_copy(update={"topics_file": file})
-    [found] = [one for one in kafka.check(settings, NOW) if one.check == "topics"]
+    [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
     assert found.state == "error"
     assert "topics.position" in found.found
 
@@ -122,17 +122,22 @@ def test_a_store_that_was_recreated_is_an_error_and_stays_one(memory: MemoryKafk
 
 
 def test_what_a_compaction_would_refuse_is_said_before(memory: MemoryKafka) -> None:
-    assert inputs.check(memory.settings, NOW).found == "15 offsets that no snapshot has yet"
+    assert (
+        kafka_checks.check_inputs(memory.settings, NOW).found
+        == "15 offsets that no snapshot has yet"
+    )
     memory.broker.log(TopicPartition("exchanges", 0)).delete_before(1)
-    assert inputs.check(memory.settings, NOW).state == "ok"  # nothing was read of it before
+    assert (
+        kafka_checks.check_inputs(memory.settings, NOW).state == "ok"
+    )  # nothing was read of it before
     memory.broker.delete_topic("exchanges")
-    assert "has no topic exchanges" in inputs.check(memory.settings, NOW).found
+    assert "has no topic exchanges" in kafka_checks.check_inputs(memory.settings, NOW).found
 
 
 def test_without_tables_the_cure_is_a_compaction(tmp_path: Path) -> None:
     with memory_kafka(home=tmp_path) as memory:
         assert snapshots.newest(memory.settings) is None
-        [found] = snapshot.check(memory.settings, NOW)
+        [found] = table_checks.check_snapshot(memory.settings, NOW)
     assert (found.state, found.cure) == ("warning", "shardpost compact")
 
 
@@ -141,7 +146,7 @@ def test_tables_that_are_damaged_are_an_error_with_the_way_back(tmp_path: Path) 
         log = tmp_path / "tables" / "snapshots" / "_delta_log"
         log.mkdir(parents=True)
         (log / f"{0:020d}.json").write_text("{")
-        [found] = snapshot.check(memory.settings, NOW)
+        [found] = table_checks.check_snapshot(memory.settings, NOW)
     assert found.state == "error"
     assert found.cure
     assert "docs/what-next.md" in found.cure
@@ -151,6 +156,10 @@ def test_a_topic_whose_settings_may_not_be_read_is_unknown(
     memory: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, "describe_configs", "retries")
-    [found] = [one for one in kafka.check(memory.settings, NOW) if one.check == "topic retries"]
+    [found] = [
+        one
+        for one in kafka_checks.check_kafka(memory.settings, NOW)
+        if one.check == "topic retries"
+    ]
     assert found.state == "unknown"
     assert "not authorized: it takes DescribeConfigs on it" in found.found

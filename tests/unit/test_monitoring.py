@@ -11,8 +11,8 @@ import promql_parser
 import pytest
 import yaml
 
+from shardpost.alerts.model.metrics import METRICS, PREFIX
 from shardpost.checkout import CHECKOUT
-from shardpost.measurements.model.metrics import METRICS, PREFIX
 
 FOLDER = CHECKOUT / "docs" / "monitoring"
 RULES = yaml.safe_load((FOLDER / "alert-rules.yml").read_text())

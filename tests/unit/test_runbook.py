@@ -2,10 +2,10 @@
 
 import re
 
-from shardpost.alerts.model.pages import CHANNEL_DOWN, NEEDS_A_PERSON, TASK_FAILED
+from shardpost.alerts.model.alert import CHANNEL_DOWN, NEEDS_A_PERSON, TASK_FAILED
+from shardpost.alerts.model.metrics import METRICS, PREFIX
 from shardpost.checkout import CHECKOUT
-from shardpost.measurements.model.metrics import METRICS, PREFIX
-from shardpost.watch.model import rules
+from shardpost.watch.model import conditions
 
 DOCS = CHECKOUT / "docs"
 METRIC = re.compile(r"^\| `shardpost_(\w+)` \| (.*?) ?\| (.+) \|$", re.MULTILINE)
@@ -24,7 +24,7 @@ def rules_of_the_audit() -> set[str]:
 def test_every_rule_has_its_page_and_no_page_is_of_none() -> None:
     page = (DOCS / "runbook.md").read_text()
     written = re.findall(r"^### (\S+)$", page, re.MULTILINE)
-    declared = [one.name for one in vars(rules).values() if isinstance(one, rules.Rule)]
+    declared = [one.name for one in vars(conditions).values() if isinstance(one, conditions.Rule)]
     others = (CHANNEL_DOWN, TASK_FAILED, NEEDS_A_PERSON)
     assert sorted(written) == sorted([*declared, *rules_of_the_audit(), *others])
 

@@ -6,22 +6,24 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from shardpost.alerts import firing
+from shardpost.alerts import history
 from shardpost.alerts.channels import Delivery
 from shardpost.alerts.model.alert import Message
+from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
-from shardpost.measurements import history
-from shardpost.measurements.model.metrics import METRICS, Measure
-from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings
 from shardpost.watch import watch as module
-from shardpost.watch.looking import look
-from shardpost.watch.model.found import Found, Source
-from shardpost.watch.model.growth import GIB, disk_full
-from shardpost.watch.model.rules import LETTERS_PARKED, NOT_MEASURED, SNAPSHOT_AGE
-from shardpost.watch.open_metrics import open_metrics
-from shardpost.watch.watch import watch
+from shardpost.watch.model.conditions import (
+    GIB,
+    LETTERS_PARKED,
+    NOT_MEASURED,
+    SNAPSHOT_AGE,
+    Found,
+    Source,
+    disk_full,
+)
+from shardpost.watch.watch import look, open_metrics, watch_once
 from tests.support.open_metrics import metric_families
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -71,7 +73,7 @@ def world() -> World:
 
 
 def titles(settings: Settings, world: World, now: datetime) -> list[str]:
-    return [one.title() for one in watch(settings, now, world.sources).alerts]
+    return [one.title() for one in watch_once(settings, now, world.sources).alerts]
 
 
 def test_what_changes_is_told_and_what_lasts_is_not(settings: Settings, world: World) -> None:
@@ -88,7 +90,7 @@ def test_what_changes_is_told_and_what_lasts_is_not(settings: Settings, world: W
         "resolved (risk) letters-parked of positions",
         "resolved (risk) snapshot-age",
     ]
-    assert firing.list_all(settings) == []
+    assert history.list_firing(settings) == []
     said = (settings.home / "alerts.log").read_text()
     assert said.count("firing (risk) snapshot-age") == 1
     assert "docs/runbook.md#snapshot-age" in said
@@ -130,11 +132,11 @@ def test_what_no_channel_took_is_told_the_next_time(
 
     monkeypatch.setattr(module, "tell", tell)
     world.age = 200
-    watch(settings, T0, world.sources)
-    watch(settings, T0 + QUARTER, world.sources)
+    watch_once(settings, T0, world.sources)
+    watch_once(settings, T0 + QUARTER, world.sources)
     problem = None
-    watch(settings, T0 + 2 * QUARTER, world.sources)
-    watch(settings, T0 + 3 * QUARTER, world.sources)
+    watch_once(settings, T0 + 2 * QUARTER, world.sources)
+    watch_once(settings, T0 + 3 * QUARTER, world.sources)
     assert len(messages) == 3
     assert all(f"since {T0:%Y-%m-%d %H:%M:%S}" in message.body for message in messages)
 
@@ -154,7 +156,7 @@ def test_killed_at_any_step_everything_is_told_by_the_next_run(
     with monkeypatch.context() as patch:
         patch.setattr(module, "step", die)
         with pytest.raises(KilledError):
-            watch(settings, T0, world.sources)
+            watch_once(settings, T0, world.sources)
     assert titles(settings, world, T0 + QUARTER) == ["firing (risk) snapshot-age"]
     assert titles(settings, world, T0 + 2 * QUARTER) == []
 
@@ -164,12 +166,14 @@ def test_the_history_has_what_was_measured_and_forgets_what_is_old(
 ) -> None:
     settings = settings.model_copy(update={"watch_days": 2})
     for number in range(8 * 6):
-        history.add(settings, [Measure("snapshot_age_seconds", number)], T0 + number * 3 * HOUR)
+        history.add_measures(
+            settings, [Measure("snapshot_age_seconds", number)], T0 + number * 3 * HOUR
+        )
     end = T0 + 8 * 6 * 3 * HOUR
-    found = history.values(settings, "snapshot_age_seconds", end - timedelta(days=2), end)
+    found = history.past_values(settings, "snapshot_age_seconds", end - timedelta(days=2), end)
     assert [value for _, value in found] == list(range(8 * 4, 8 * 6))
     assert found[0][0] == T0 + timedelta(days=4)
-    every = history.values(settings, "snapshot_age_seconds", T0, end)
+    every = history.past_values(settings, "snapshot_age_seconds", T0, end)
     assert 8 * 2 <= len(every) <= 8 * 3
     assert len(DeltaTable(path_of(settings, MEASUREMENTS)).file_uris()) < 20
 
@@ -179,9 +183,11 @@ def test_values_are_found_by_their_labels(settings: Settings) -> None:
         Measure("letters", 3, {"state": "parked"}),
         Measure("letters", 5, {"state": "it's"}),
     ]
-    history.add(settings, measures, T0)
-    assert history.values(settings, "letters", T0, T0, {"state": "it's"}) == [(T0, 5)]
-    assert history.values(settings, "letters", T0 + QUARTER, T0 + HOUR, {"state": "parked"}) == []
+    history.add_measures(settings, measures, T0)
+    assert history.past_values(settings, "letters", T0, T0, {"state": "it's"}) == [(T0, 5)]
+    assert (
+        history.past_values(settings, "letters", T0 + QUARTER, T0 + HOUR, {"state": "parked"}) == []
+    )
 
 
 def test_the_last_values_are_of_the_last_look_that_measured_their_source(
@@ -194,7 +200,7 @@ def test_the_last_values_are_of_the_last_look_that_measured_their_source(
             for partition, offset in enumerate(offsets)
         ]
         up = Measure("source_up", is_up, {"source": "lag"})
-        history.add(settings, [*found, up], T0 + number * QUARTER)
+        history.add_measures(settings, [*found, up], T0 + number * QUARTER)
 
     def last() -> list[float]:
         found = history.last_values(settings, "lag", "read_until_offset", T0 + HOUR)
@@ -215,14 +221,14 @@ def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_las
 ) -> None:
     def look(number: int, at: datetime) -> None:
         up = Measure("source_up", 1, {"source": "snapshot"})
-        history.add(settings, [Measure("snapshot_age_seconds", number), up], at)
+        history.add_measures(settings, [Measure("snapshot_age_seconds", number), up], at)
 
     for number in range(5):
         look(number, T0 + number * HOUR)
     look(99, T0 + timedelta(days=366))
     now = T0 + 6 * HOUR
     look(5, now)
-    found = history.values(settings, "snapshot_age_seconds", T0, now)
+    found = history.past_values(settings, "snapshot_age_seconds", T0, now)
     assert [value for _, value in found] == [0, 1, 2, 3, 4, 5]
     last = history.last_values(settings, "snapshot", "snapshot_age_seconds", now)
     assert last == [({}, 5)]
@@ -230,8 +236,8 @@ def test_a_look_by_a_clock_that_is_a_year_ahead_drops_nothing_and_is_not_the_las
 
 def test_what_is_not_kept_is_in_no_history(settings: Settings) -> None:
     place = {"group": "g", "topic": "t", "partition": "0"}
-    history.add(settings, [Measure("time_to_loss_seconds", 7, place)], T0)
-    assert history.values(settings, "time_to_loss_seconds", T0, T0, place) == []
+    history.add_measures(settings, [Measure("time_to_loss_seconds", 7, place)], T0)
+    assert history.past_values(settings, "time_to_loss_seconds", T0, T0, place) == []
 
 
 def test_metrics_are_open_metrics() -> None:

@@ -1,1 +1,4 @@
-"""What is told, and in which words."""
+"""Conditions, alerts and metrics, as values, and the tables that keep them.
+
+Pure.
+"""

@@ -1,1 +1,4 @@
-"""What is measured, what follows from it, and the tables that keep it; pure."""
+"""What one look finds, and what follows from it.
+
+Pure.
+"""

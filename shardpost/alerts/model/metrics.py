@@ -1,10 +1,13 @@
-"""Every metric, declared once: its name, unit, labels and meaning.
+"""Every metric, declared once: its name, unit, labels and meaning; and the table of the values.
 
-Names and units by the conventions of OpenMetrics; all are gauges, and have the prefix `shardpost_`.
+Names and units by the conventions of OpenMetrics; all are gauges, and have the prefix
+`shardpost_`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from shardpost.delta.table import Table
 
 PREFIX = "shardpost_"
 GROUP_TOPIC = ("group", "topic")
@@ -109,3 +112,10 @@ class Measure:
             raise ValueError(
                 f"{self.name}: expected labels {METRICS[self.name].labels}, found {self.labels}"
             )
+
+
+# A row for each value of each metric. `run` is when it was measured, in seconds since 1970;
+# `labels` is a JSON object.
+MEASUREMENTS = Table(
+    "measurements", "run BIGINT, at TIMESTAMP, name STRING, labels STRING, value DOUBLE"
+)

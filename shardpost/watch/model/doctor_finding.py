@@ -13,7 +13,7 @@ _COMMAND = re.compile(r"`((?:shardpost|make|apt-get|kafka-configs\.sh) [^`]*)`")
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One line of the report; `cure` is a command, or what to do.
 
     `unknown`: it could not be checked; what prevented that is a finding of its own, or no fault.
@@ -30,36 +30,36 @@ class Finding:
         return asdict(self)
 
 
-def ok(check: str, found: str) -> Finding:
+def ok(check: str, found: str) -> DoctorFinding:
     """Return that something is as it should be."""
-    return Finding(check, "ok", found)
+    return DoctorFinding(check, "ok", found)
 
 
-def warning(check: str, found: str, expected: str, cure: str) -> Finding:
+def warning(check: str, found: str, expected: str, cure: str) -> DoctorFinding:
     """Return what works, and needs attention before long."""
-    return Finding(check, "warning", found, expected, cure)
+    return DoctorFinding(check, "warning", found, expected, cure)
 
 
-def error(check: str, found: str, expected: str, cure: str) -> Finding:
+def error(check: str, found: str, expected: str, cure: str) -> DoctorFinding:
     """Return what keeps something from working."""
-    return Finding(check, "error", found, expected, cure)
+    return DoctorFinding(check, "error", found, expected, cure)
 
 
-def refused(check: str, problem: Exception, cure: str | None = None) -> Finding:
+def refused(check: str, problem: Exception, cure: str | None = None) -> DoctorFinding:
     """Return an error of ours as a finding: its text says what was expected, and what to do.
 
     `cure` is by default the first command that it names.
     """
     named = _COMMAND.search(str(problem))
-    return Finding(check, "error", str(problem), None, cure or (named[1] if named else None))
+    return DoctorFinding(check, "error", str(problem), None, cure or (named[1] if named else None))
 
 
-def unknown(check: str, found: str, cure: str | None = None) -> Finding:
+def unknown(check: str, found: str, cure: str | None = None) -> DoctorFinding:
     """Return why something could not be checked."""
-    return Finding(check, "unknown", found, None, cure)
+    return DoctorFinding(check, "unknown", found, None, cure)
 
 
-def exit_code(findings: Iterable[Finding]) -> int:
+def exit_code(findings: Iterable[DoctorFinding]) -> int:
     """Return 3 if anything needs attention, else 0."""
     needs = any(one.state in _NEEDS_ATTENTION for one in findings)
     return NEEDS_ATTENTION if needs else DONE

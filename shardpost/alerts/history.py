@@ -1,12 +1,17 @@
-"""What was measured, as the table keeps it; no JVM."""
+"""What needs a person and what was measured, as the tables keep them; no JVM.
+
+A row of each is by the run that wrote it.
+"""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardpost.alerts.model.alert import ALERTS, Condition, Firing, Severity
+from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
@@ -14,20 +19,54 @@ from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.table import text_literal
 from shardpost.instants import old_before
-from shardpost.measurements.model.metrics import METRICS, Measure
-from shardpost.measurements.model.tables import MEASUREMENTS
 from shardpost.settings import Settings
 
 RUN = "run"
+
+
+def list_firing(settings: Settings) -> list[Firing]:
+    """Return what needed a person when it was looked at last."""
+    if not exists(settings, ALERTS):
+        return []
+    sql = "SELECT * FROM alerts ORDER BY rule, subject"
+    return [
+        Firing(
+            Condition(
+                *(row["rule"], row["subject"], Severity(row["severity"])),
+                *(row["text"], row["meaning"], row["source"]),
+            ),
+            *(row["since"], row["told_at"], row["ended_at"]),
+        )
+        for row in rows(settings, sql, {ALERTS: None})
+    ]
+
+
+def replace_firing(settings: Settings, found: Sequence[Firing], at: datetime) -> None:
+    """Put what needs a person now in the place of what did before."""
+    run = int(at.timestamp())
+    columns = [{"run": run} | _columns_of(one) for one in found]
+    made = pa.Table.from_pylist(columns, arrow_schema(ALERTS))
+
+    def change(table: RowTable) -> None:
+        table.replace(table.files, [made])
+
+    row_files.change(settings, ALERTS, RUN, change)
+
+
+def _columns_of(one: Firing) -> dict[str, object]:
+    times = {"since": one.since, "told_at": one.told_at, "ended_at": one.ended_at}
+    return vars(one.condition) | {"severity": str(one.condition.severity)} | times
+
+
 A_DAY = timedelta(days=1)
 
 
-def add(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
+def add_measures(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
     """Add what was measured at a time; once a day, drop what is older than SHARDPOST_WATCH_DAYS."""
     run = int(at.timestamp())
     schema = arrow_schema(MEASUREMENTS)
     found = [
-        {"run": run, "at": at, "name": one.name, "labels": _labels(one), "value": one.value}
+        {"run": run, "at": at, "name": one.name, "labels": _labels_text(one), "value": one.value}
         for one in measures
         if METRICS[one.name].is_kept
     ]
@@ -39,7 +78,7 @@ def add(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
     row_files.change(settings, MEASUREMENTS, RUN, lambda table: _drop_old(settings, table, at))
 
 
-def values(
+def past_values(
     settings: Settings,
     name: str,
     since: datetime,
@@ -52,7 +91,7 @@ def values(
     wanted = text_literal(json.dumps(labels or {}))
     sql = (
         f"SELECT at, value FROM measurements WHERE run >= {int(since.timestamp())}"  # noqa: S608
-        f" AND run <= {_latest(until)}"
+        f" AND run <= {_latest_run(until)}"
         f" AND name = {text_literal(name)} AND labels = {wanted} ORDER BY run"
     )
     return [(row["at"], row["value"]) for row in rows(settings, sql, {MEASUREMENTS: None})]
@@ -66,7 +105,7 @@ def last_values(
         return []
     up = text_literal(json.dumps({"source": source}))
     runs = (
-        f"SELECT max(run) AS run FROM measurements WHERE run <= {_latest(until)}"  # noqa: S608
+        f"SELECT max(run) AS run FROM measurements WHERE run <= {_latest_run(until)}"  # noqa: S608
         f" AND name = 'source_up' AND labels = {up} AND value = 1"
     )
     [last] = rows(settings, runs, {MEASUREMENTS: None})
@@ -89,7 +128,7 @@ def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
     by_clock = (now - age).timestamp()
     if not any(file.lowest < by_clock - A_DAY.total_seconds() for file in table.files):
         return
-    oldest = old_before(_looks(settings), now, age, A_DAY)
+    oldest = old_before(_times_of_looks(settings), now, age, A_DAY)
     if oldest is None:
         return
     old = [file for file in table.files if file.lowest < (oldest - A_DAY).timestamp()]
@@ -99,16 +138,16 @@ def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
         table.replace(old, [found.filter(kept) for found in read])
 
 
-def _looks(settings: Settings) -> list[datetime]:
+def _times_of_looks(settings: Settings) -> list[datetime]:
     sql = "SELECT DISTINCT run FROM measurements"
     found = rows(settings, sql, {MEASUREMENTS: None})
     return [datetime.fromtimestamp(row["run"], UTC) for row in found]
 
 
-def _latest(until: datetime) -> int:
+def _latest_run(until: datetime) -> int:
     """Return the last run that counts as one until then: what is later has a wrong clock."""
     return int((until + MOST_AHEAD).timestamp())
 
 
-def _labels(measure: Measure) -> str:
+def _labels_text(measure: Measure) -> str:
     return json.dumps(dict(measure.labels))

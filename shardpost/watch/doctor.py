@@ -1,4 +1,7 @@
-"""The examination: all checks side by side, each bounded, none able to stop the others."""
+"""The examination of `shardpost doctor`: all checks side by side, each bounded.
+
+None is able to stop the others.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -6,49 +9,38 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Thread
 
-from shardpost.doctor import (
-    airflow,
-    clock,
-    disk,
-    kafka,
-    locks,
-    machine,
-    mail_server,
-    rebuild,
-    snapshot,
-    stack_ports,
-)
-from shardpost.doctor.finding import Finding, error, ok, refused, unknown, warning
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
+from shardpost.watch import kafka_checks, machine_checks, stack_checks, table_checks
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 
 # How long one request may take, and how long a whole check.
 PATIENCE_SECONDS = 2.0
 CHECK_SECONDS = 10.0
 MEND_SETTINGS = "correct them in the environment or in .env; .env.example has all of them"
 
-Check = Callable[[Settings, datetime], Iterable[Finding]]
+Check = Callable[[Settings, datetime], Iterable[DoctorFinding]]
 
 # In the order of the report.
 CHECKS: dict[str, Check] = {
-    "disk": disk.check,
-    "ports": stack_ports.check,
-    "locks": locks.check,
-    "kafka": kafka.check,
-    "clock": clock.check,
-    "snapshot": snapshot.check,
-    "rebuild": rebuild.check,
-    "mail server": mail_server.check,
-    "airflow": airflow.check,
+    "disk": machine_checks.check_disks,
+    "ports": stack_checks.check_ports,
+    "locks": machine_checks.check_locks,
+    "kafka": kafka_checks.check_kafka,
+    "clock": machine_checks.check_clock,
+    "snapshot": table_checks.check_snapshot,
+    "rebuild": table_checks.check_rebuild,
+    "mail server": stack_checks.check_mail_server,
+    "airflow": stack_checks.check_airflow,
 }
 
 
-def examine(load: Callable[[], Settings], now: datetime) -> list[Finding]:
+def examine(load: Callable[[], Settings], now: datetime) -> list[DoctorFinding]:
     """Return what all checks find; it starts nothing and changes nothing.
 
     `load` reads the settings. Where they are wrong, only the machine is checked.
     """
-    found = bounded({"machine": machine.check})
+    found = bounded({"machine": machine_checks.check_machine})
     try:
         settings = load()
     except ShardpostError as problem:
@@ -57,7 +49,7 @@ def examine(load: Callable[[], Settings], now: datetime) -> list[Finding]:
         return [*found, wrong, *(unknown(name, first) for name in CHECKS)]
     found.append(ok("settings", f"all are known and valid; SHARDPOST_HOME is {settings.home}"))
     hasty = impatient(settings)
-    checks = {name: _with(check, hasty, now) for name, check in CHECKS.items()}
+    checks = {name: _check_with(check, hasty, now) for name, check in CHECKS.items()}
     return [*found, *bounded(checks)]
 
 
@@ -67,7 +59,9 @@ def impatient(settings: Settings) -> Settings:
     return settings.model_copy(update=dict.fromkeys(limits, PATIENCE_SECONDS))
 
 
-def _with(check: Check, settings: Settings, now: datetime) -> Callable[[], Iterable[Finding]]:
+def _check_with(
+    check: Check, settings: Settings, now: datetime
+) -> Callable[[], Iterable[DoctorFinding]]:
     return lambda: check(settings, now)
 
 
@@ -76,8 +70,8 @@ class _Running:
     """A check in a thread of its own, which ends with the process at the latest."""
 
     name: str
-    check: Callable[[], Iterable[Finding]]
-    found: list[Finding] = field(default_factory=list)
+    check: Callable[[], Iterable[DoctorFinding]]
+    found: list[DoctorFinding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.thread = Thread(target=self._run, daemon=True)
@@ -98,15 +92,15 @@ class _Running:
 
 
 def bounded(
-    checks: dict[str, Callable[[], Iterable[Finding]]], seconds: float = CHECK_SECONDS
-) -> list[Finding]:
+    checks: dict[str, Callable[[], Iterable[DoctorFinding]]], seconds: float = CHECK_SECONDS
+) -> list[DoctorFinding]:
     """Run checks side by side; return their findings in order, after so many seconds at most."""
     deadline = time.monotonic() + seconds
     return _ended([_Running(name, check) for name, check in checks.items()], deadline, seconds)
 
 
-def _ended(running: Sequence[_Running], deadline: float, seconds: float) -> list[Finding]:
-    found: list[Finding] = []
+def _ended(running: Sequence[_Running], deadline: float, seconds: float) -> list[DoctorFinding]:
+    found: list[DoctorFinding] = []
     for one in running:
         one.thread.join(max(0.0, deadline - time.monotonic()))
         found += list(one.found)

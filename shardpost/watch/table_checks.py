@@ -1,4 +1,9 @@
-"""The newest snapshot: how fresh it is, and whether its tables can be read."""
+"""The doctor's checks of the tables: the newest snapshot, and a rebuild that is open.
+
+How fresh the snapshot is, and whether its tables can be read. Of the rebuild: since when, and
+whether anybody goes on; never an alarm: that tables wait for a person is what they are there
+for.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -9,17 +14,20 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshots
+from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
-from shardpost.doctor.finding import Finding, error, ok, warning
 from shardpost.errors import ShardpostError
+from shardpost.rebuilds import store
+from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, warning
 
 # `clients` and `exchanges` keep a tombstone for a day: of what is gone then, nobody knows.
 TOMBSTONES_KEPT = timedelta(days=1)
 COMPACT = "shardpost compact"
 
 
-def check(settings: Settings, now: datetime) -> Iterator[Finding]:
+def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Check the newest snapshot."""
     try:
         newest = snapshots.newest(settings)
@@ -34,7 +42,7 @@ def check(settings: Settings, now: datetime) -> Iterator[Finding]:
     yield _check_tables(settings, newest)
 
 
-def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Finding:
+def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> DoctorFinding:
     """Check when the inputs were last found to hold no more."""
     if snapshot.is_ahead(now):
         found = f"number {snapshot.number}, looked at {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
@@ -45,24 +53,28 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Findi
         expected = "inputs that can be read to their ends: see `inputs`"
         return error("snapshot", found, expected, COMPACT)
     age = now - snapshot.looked_at
-    found = f"number {snapshot.number}, looked at {_in_words(age)} ago"
+    found = f"number {snapshot.number}, looked at {_age_in_words(age)} ago"
     if age > TOMBSTONES_KEPT:
-        expected = f"at most {_in_words(TOMBSTONES_KEPT)}: tombstones may be lost unread after that"
+        expected = (
+            f"at most {_age_in_words(TOMBSTONES_KEPT)}: tombstones may be lost unread after that"
+        )
         return error("snapshot", found, expected, COMPACT)
     if age > most:
-        expected = f"at most {_in_words(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else nobody is mailed"
+        expected = (
+            f"at most {_age_in_words(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else nobody is mailed"
+        )
         return warning("snapshot", found, expected, COMPACT)
     return ok("snapshot", found)
 
 
-def _in_words(age: timedelta) -> str:
+def _age_in_words(age: timedelta) -> str:
     seconds = max(0.0, age.total_seconds())
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
-def _check_tables(settings: Settings, snapshot: Snapshot) -> Finding:
+def _check_tables(settings: Settings, snapshot: Snapshot) -> DoctorFinding:
     """Check that each table has the snapshot's version, and on a disk, all its files."""
     problems = [
         f"{folder}@{version}: {problem}"
@@ -92,7 +104,32 @@ def _first_line(problem: Exception) -> str:
     return next(iter(str(problem).splitlines()), type(problem).__name__)
 
 
-def _unreadable(settings: Settings, problems: list[str]) -> Finding:
+def _unreadable(settings: Settings, problems: list[str]) -> DoctorFinding:
     more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
     cure = f"restore {settings.tables_root} from a backup: docs/what-next.md"
     return error("tables", f"{problems[0]}{more}", "tables that can be read", cure)
+
+
+# So long, tables beside those in use may wait without a word: they take disk for as long.
+OPEN_FOR = timedelta(days=7)
+# A unit of work takes some seconds, or minutes.
+WITHOUT_PROGRESS = timedelta(hours=6)
+
+
+def check_rebuild(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+    """Say which rebuild is open; nothing if none is."""
+    with table_errors():
+        newest, found = snapshots.newest(settings), store.current(settings)
+    if found is not None and newest is not None:
+        line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
+        yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))
+
+
+def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:
+    if found.state is State.BUILDING:
+        yield f": {found.progress.in_words()}"
+        if now - found.changed_at > WITHOUT_PROGRESS:
+            hours = (now - found.changed_at) // timedelta(hours=1)
+            yield f"; no progress for {hours} hours: `shardpost rebuild start` goes on"
+    elif now - found.started_at > OPEN_FOR:
+        yield "; its tables take disk until `shardpost rebuild drop`: `shardpost tables list`"

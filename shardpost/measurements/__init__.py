@@ -1,1 +1,0 @@
-"""What was measured: the metrics, and the table that keeps their values."""

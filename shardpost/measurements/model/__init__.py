@@ -1,1 +1,0 @@
-"""The metrics, each declared once, and the table; pure."""

@@ -1,0 +1,102 @@
+"""The audit of Kafka, for commands, the watch and programs; and what the doctor says of it.
+
+The topics beside their declaration, the brokers, and the tables' newest snapshot.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from shardpost.delta import snapshots
+from shardpost.errors import ShardpostError
+from shardpost.settings import Settings
+from shardpost.topics.declared import SHARE_HOLDERS
+from shardpost.topics.model.audit import TOPIC_RULES, findings
+from shardpost.topics.model.cluster import Built, Cluster, Expected, Unknown, View
+from shardpost.topics.model.finding import APPLY, Finding
+from shardpost.topics.observation import observe, observe_topics, require_cluster
+from shardpost.topics.topics_file import expected_topics, read_topics_file
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+
+
+def audit(settings: Settings, now: datetime) -> list[Finding]:
+    """Return every departure, the worst first.
+
+    ShardpostError if Kafka does not answer at all, or is another cluster than declared; what only
+    a part of it does not answer is a finding.
+    """
+    file = read_topics_file(settings.topics_file)
+    expected = expected_topics(settings, file)
+    cluster = observe(settings, expected)
+    require_cluster(settings, file, cluster)
+    built, problem = _built_with(settings)
+    unknown = (*cluster.unknown, *([] if problem is None else [problem]))
+    return findings(
+        View(
+            replace(cluster, unknown=unknown),
+            tuple(expected),
+            settings.bootstrap,
+            now,
+            built,
+            settings.kafka,
+            settings.request_days,
+        )
+    )
+
+
+def _built_with(settings: Settings) -> tuple[Built | None, Unknown | None]:
+    """Return what the newest snapshot was built with, or why that is not known."""
+    try:
+        newest = snapshots.newest(settings)
+    except ShardpostError as error:
+        return None, Unknown(None, "tables", str(error))
+    if newest is None:
+        return None, None
+    read = {topic: len(ends) for topic, ends in newest.end_offsets.items()}
+    holders = settings.topic(SHARE_HOLDERS.name)
+    return Built(newest.number, read, holders, newest.shards), None
+
+
+MISSING_TOPIC = "missing-topic"  # said of all together
+
+
+def check_topics(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+    """Check all declared topics, as they are at this moment."""
+    try:
+        file = read_topics_file(settings.topics_file)
+        expected = expected_topics(settings, file)
+        cluster = observe_topics(settings, [one.name for one in expected])
+        require_cluster(settings, file, cluster)
+    except ShardpostError as problem:
+        yield refused("topics", problem)
+        return
+    view = View(cluster, tuple(expected), settings.bootstrap, now)
+    wrong = [one for one in findings(view, TOPIC_RULES) if one.severity != "drift"]
+    if missing := [str(one.topic) for one in wrong if one.rule == MISSING_TOPIC]:
+        said = f"missing: {', '.join(missing)}"
+        yield error("topics", said, "all declared topics", APPLY)
+    yield from (_doctor_finding(one) for one in wrong if one.rule != MISSING_TOPIC)
+    yield from (unknown(f"topic {one.topic}", one.why) for one in cluster.unknown)
+    if not wrong and not cluster.unknown:
+        other = _other_counts(settings, expected, cluster)
+        yield ok("topics", f"all {len(expected)} are there, as declared{other}")
+
+
+def _doctor_finding(one: Finding) -> DoctorFinding:
+    """Return a finding of the audit as one of the doctor."""
+    make = error if one.severity == "loss" else warning
+    check = f"topic {one.topic}"
+    return make(check, f"{one.setting}={one.found}", f"{one.expected} ({one.why})", one.fix)
+
+
+def _other_counts(settings: Settings, expected: Sequence[Expected], cluster: Cluster) -> str:
+    """Return what to add where topics were created with another number of partitions."""
+    counts = {one.name: len(cluster.topics[one.name].partitions) for one in expected}
+    other = [name for name, count in counts.items() if count != settings.partitions]
+    if not other:
+        return ""
+    return (
+        f"; {len(other)} of them were created with another number of partitions than"
+        f" SHARDPOST_PARTITIONS={settings.partitions}, which is for new topics: {other[0]} has"
+        f" {counts[other[0]]}"
+    )

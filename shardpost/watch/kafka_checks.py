@@ -1,0 +1,114 @@
+"""The doctor's checks of Kafka: whether it answers, its release, its topics, stores and inputs.
+
+Stores are the topics that nothing can replace: whether they are what they were
+(docs/stores.md). Of the inputs: what the next compaction would read, or why it would refuse.
+"""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+
+from shardpost.errors import ShardpostError
+from shardpost.holders import inputs
+from shardpost.kafka.broker_version import broker_version
+from shardpost.kafka.coordinates import total_size
+from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
+from shardpost.kafka.topic_metadata import is_reachable
+from shardpost.settings import Settings
+from shardpost.topic_names import TopicName
+from shardpost.topics.observation import metadata
+from shardpost.topics.stores import inspect_stores
+from shardpost.watch import audit
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+from shardpost.weekly_email.ledger_guard import require_ledger
+from shardpost.weekly_email.model.week import IsoWeek
+
+
+def check_inputs(settings: Settings, now: datetime) -> DoctorFinding:
+    """Look for new records as a compaction does; nothing is read of them."""
+    try:
+        _, unread = inputs.look(settings, now=now)
+    except ShardpostError as problem:
+        return refused("inputs", problem)
+    found = f"{total_size(unread.ranges)} offsets that no snapshot has yet"
+    if unread.open_transactions:
+        hidden = "; ".join(map(str, unread.open_transactions))
+        found = f"{found}; and what is behind an open transaction: {hidden}"
+        cure = "wait for it to end, or end it: docs/compaction.md, An open transaction"
+        return warning("inputs", found, "transactions that end within seconds", cure)
+    return ok("inputs", found)
+
+
+LEDGER: TopicName = "weekly-emails"
+# Not the command that its error names: clients may be mailed twice by it, so a person decides.
+DECIDE_LEDGER = "docs/weekly-email.md, The ledger was lost: a person decides"
+STORES: tuple[TopicName, ...] = ("dead-letters", "parking-lot", "run-commands", LEDGER)
+
+
+def check_stores(
+    settings: Settings, existing: Collection[str], now: datetime
+) -> Iterator[DoctorFinding]:
+    """Check each store as the job that uses it does; the ledger for the last week that ended."""
+    week = IsoWeek.last_ended(now)
+    for name in STORES:
+        topic = settings.topic(name)
+        if topic not in existing:
+            yield unknown(f"store {topic}", "not checked: the topic is missing")
+        else:
+            yield _check_store(settings, name, week)
+
+
+def _check_store(settings: Settings, name: TopicName, week: IsoWeek) -> DoctorFinding:
+    check_name = f"store {settings.topic(name)}"
+    try:
+        if name == LEDGER:
+            require_ledger(settings, week)
+        else:
+            inspect_stores(settings, name)
+    except ShardpostError as problem:
+        return refused(check_name, problem, DECIDE_LEDGER if name == LEDGER else None)
+    return ok(check_name, "is compacted, and has lost nothing that is known of")
+
+
+UNREACHABLE = "not checked: Kafka does not answer"
+DEPENDENT = ("kafka version", "topics", "stores", "inputs")
+
+
+def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+    """Check the broker; if it answers, all that is in it."""
+    if not is_reachable(settings, settings.kafka_timeout):
+        yield _kafka_unreachable(settings)
+        yield from (unknown(name, UNREACHABLE) for name in DEPENDENT)
+        return
+    yield ok("kafka", f"{settings.bootstrap} answers")
+    yield check_version(settings)
+    yield from audit.check_topics(settings, now)
+    yield from check_stores(settings, metadata(settings).topics, now)
+    yield check_inputs(settings, now)
+
+
+def _kafka_unreachable(settings: Settings) -> DoctorFinding:
+    cure = "shardpost up"
+    if settings.bootstrap_servers:
+        cure = "set SHARDPOST_BOOTSTRAP_SERVERS (and SHARDPOST_KAFKA__…) to a Kafka that answers"
+    found = f"no answer from {settings.bootstrap} within {settings.kafka_timeout:g} s"
+    return error("kafka", found, "an answer", cure)
+
+
+def check_version(settings: Settings) -> DoctorFinding:
+    """Check that this release is not known to lose the ends of transactions."""
+    name = "kafka version"
+    try:
+        found = broker_version(settings, settings.kafka_timeout)
+    except (OSError, ValueError) as problem:
+        return unknown(name, f"it cannot be asked: {problem}")
+    return judge_version(found)
+
+
+def judge_version(release: str | None) -> DoctorFinding:
+    """Return what is known about a release."""
+    name = "kafka version"
+    if release is None:
+        return unknown(name, "the broker does not say; it is older than 4.0, or no Apache Kafka")
+    if loss := known_loss(release):
+        return warning(name, f"Kafka {release}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
+    return ok(name, f"Kafka {release}")

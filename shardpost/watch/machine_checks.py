@@ -1,0 +1,213 @@
+"""The doctor's checks of this machine: Java, Python, packages, disks, the clock, and locks.
+
+Other clocks are not asked, only read: what they wrote last is from before now, if this clock is
+right. So a clock that is ahead is not seen here, nor one that is behind while nothing is
+written. Of locks: who holds which, since when; a lock of a dead process is free.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from importlib import metadata
+from pathlib import Path
+
+from shardpost.checkout import CHECKOUT
+from shardpost.embedded.broker import find_java
+from shardpost.embedded.daemons import stat_of
+from shardpost.embedded.stack import FREE_BYTES
+from shardpost.errors import ShardpostError
+from shardpost.kafka.offsets import newest_time
+from shardpost.kafka.topic_metadata import is_reachable
+from shardpost.locks import holders
+from shardpost.settings import Settings
+from shardpost.spark.jars import broker_jars, spark_jars
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+
+PYTHON = (3, 11)
+REQUIREMENTS = CHECKOUT / "requirements.txt"
+MOST_NAMED = 3
+_PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;\\]+)", re.MULTILINE)
+
+
+def check_machine() -> Iterator[DoctorFinding]:
+    """Check what Shardpost needs of this machine."""
+    yield check_java()
+    yield check_python(sys.version_info[:3])
+    yield check_packages(REQUIREMENTS)
+    yield check_jars()
+
+
+def check_java() -> DoctorFinding:
+    """Check that there is a Java that broker and Spark run on."""
+    try:
+        found = find_java()
+    except ShardpostError as problem:
+        return refused("java", problem)
+    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+    return ok("java", f"{done.stderr.splitlines()[0]} ({found})")
+
+
+def check_python(version: tuple[int, ...]) -> DoctorFinding:
+    """Check Python's version."""
+    found = ".".join(map(str, version))
+    if version[:2] == PYTHON:
+        return ok("python", f"{found} ({sys.executable})")
+    cure = "install Python 3.11 with venv, remove .venv, and run `make setup`"
+    return error("python", f"{found} ({sys.executable})", "Python 3.11", cure)
+
+
+def check_packages(requirements: Path) -> DoctorFinding:
+    """Check that exactly the versions of requirements.txt are installed."""
+    if not requirements.exists():
+        return unknown("packages", f"there is no {requirements} to compare with")
+    pinned = _PINNED.findall(requirements.read_text())
+    other = [text for name, version in pinned if (text := _difference(name, version))]
+    if not other:
+        return ok("packages", f"all {len(pinned)} of requirements.txt, in their versions")
+    more = f", and {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
+    return warning(
+        "packages",
+        f"{', '.join(other[:MOST_NAMED])}{more}",
+        "the versions of requirements.txt",
+        "make setup",
+    )
+
+
+def _difference(name: str, version: str) -> str | None:
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f"{name} is not installed ({version} is expected)"
+    return None if found == version else f"{name} is {found} ({version} is expected)"
+
+
+def check_jars() -> DoctorFinding:
+    """Check that the jars of broker and Spark are there."""
+    try:
+        return ok("jars", f"{len(broker_jars())} of the broker, {len(spark_jars())} of Spark")
+    except ShardpostError as problem:
+        return refused("jars", problem)
+
+
+GIB = 1024**3
+# `up` refuses less than FREE_BYTES; a compaction writes whole new versions of some files.
+ENOUGH_BYTES = 5 * GIB
+
+
+def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Check both folders, and the one of the tables only where it is another disk."""
+    home = _existing_folder(settings.home)
+    yield check_folder("home", settings.home, shutil.disk_usage(home).free)
+    if "://" in settings.tables_root:
+        yield unknown(
+            "tables", f"{settings.tables_root}: the space of an object store is not known"
+        )
+        return
+    tables = Path(settings.tables_root)
+    if settings.tables is not None:
+        yield check_folder("tables", tables, shutil.disk_usage(_existing_folder(tables)).free)
+
+
+def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:
+    """Check one folder, on a disk with so many free bytes; `name` is that of its setting."""
+    setting, check_name = f"SHARDPOST_{name.upper()}", f"disk of {name}"
+    found = f"{free / GIB:.1f} GiB free at {folder}"
+    existing = _existing_folder(folder)
+    if not os.access(existing, os.W_OK | os.X_OK):
+        cure = f"chown {os.getuid()} {existing}, or set {setting} to another folder"
+        return error(check_name, f"{existing} cannot be written", "a folder of this user", cure)
+    cure = f"free some space, or set {setting} to a folder on another disk"
+    if free < FREE_BYTES:
+        return error(check_name, found, f"at least {FREE_BYTES / GIB:g} GiB", cure)
+    if free < ENOUGH_BYTES:
+        return warning(check_name, found, f"at least {ENOUGH_BYTES / GIB:g} GiB", cure)
+    return ok(check_name, found)
+
+
+def _existing_folder(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(one for one in (folder, *folder.parents) if one.exists())
+
+
+TOLERANCE = timedelta(seconds=5)
+SYNC_CLOCKS = "sync this machine's clock, and those of the brokers (timedatectl set-ntp true)"
+WRITTEN_FOLDERS = ("locks", "logs", "run", "stores")
+
+
+def check_clock(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+    """Compare with the newest file of the home, and with the newest letter that a broker took."""
+    yield check_newest(
+        "clock of the disk", f"files in {settings.home}", _newest_file(settings.home), now
+    )
+    yield _check_broker_clock(settings)
+
+
+def check_newest(
+    check_name: str, what: str, newest: datetime | None, now: datetime
+) -> DoctorFinding:
+    """Check that what was written last is not from the future."""
+    if newest is None:
+        return unknown(check_name, f"{what}: there are none to compare with")
+    if newest - now > TOLERANCE:
+        ahead = f"the newest of {what} is {(newest - now).total_seconds():.0f} s in the future"
+        return warning(check_name, ahead, "none from the future", SYNC_CLOCKS)
+    return ok(check_name, f"none of {what} is from the future")
+
+
+def _check_broker_clock(settings: Settings) -> DoctorFinding:
+    name, topic = "clock of kafka", settings.topic("dead-letters")
+    if not is_reachable(settings, settings.kafka_timeout):
+        return unknown(name, "not checked: Kafka does not answer")
+    try:
+        newest = newest_time(settings, topic)
+    except ShardpostError as problem:
+        return unknown(name, str(problem))
+    return check_newest(name, f"letters in {topic}", newest, datetime.now(UTC))
+
+
+def _newest_file(home: Path) -> datetime | None:
+    paths = [path for folder in WRITTEN_FOLDERS for path in (home / folder).glob("*")]
+    newest = max((path.stat().st_mtime for path in paths), default=None)
+    return None if newest is None else datetime.fromtimestamp(newest, UTC)
+
+
+# Longer than any job should take: a task of Airflow is killed after twelve hours.
+HELD_FOR_LONG = timedelta(hours=12)
+STOPPED = "Tt"
+
+
+def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+    """Report each lock that is held now."""
+    held = dict(holders(settings))
+    if not held:
+        yield ok("locks", "none is held")
+    for path, pid in held.items():
+        yield check_lock(path, pid, now)
+
+
+def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
+    """Check one lock that a process holds."""
+    name = f"lock {path.name}"
+    since = _held_since(path)
+    found = f"held by pid {pid}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else "")
+    stat = stat_of(pid)
+    if stat and stat.state in STOPPED:
+        found += ", which is stopped"
+        return warning(name, found, "a running process", f"kill -CONT {pid} (or -KILL)")
+    if since and now - since > HELD_FOR_LONG:
+        cure = f"see what it does (ps -p {pid} -o args), and if it is stuck: kill {pid}"
+        return warning(name, found, f"at most {HELD_FOR_LONG.total_seconds() / 3600:g} hours", cure)
+    return ok(name, found)
+
+
+def _held_since(path: Path) -> datetime | None:
+    try:
+        form: Mapping[str, str] = json.loads(path.read_text())
+        return datetime.fromisoformat(form["since"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

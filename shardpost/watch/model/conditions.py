@@ -1,0 +1,153 @@
+"""What one look found: values, and what needs a person by a rule.
+
+Each rule has its page in the runbook. How long a disk lasts is told by the rate at which its
+free space has gone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Generic, TypeVar
+
+from shardpost.alerts.model.alert import Condition, Severity
+from shardpost.alerts.model.metrics import Measure
+
+Context = TypeVar("Context")
+
+
+@dataclass
+class Found:
+    """Values of metrics, and conditions that need a person.
+
+    Of the sources in `unmeasured` not all is known: what was wrong before may still be.
+    """
+
+    measures: list[Measure] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
+    unmeasured: set[str] = field(default_factory=set)
+
+    def measure(self, name: str, value: float, **labels: str) -> None:
+        """Add a value."""
+        self.measures.append(Measure(name, float(value), labels))
+
+    def age(self, name: str, since: datetime, now: datetime, **labels: str) -> float:
+        """Add how long ago something was, in seconds, and return it; 0 of what is to come."""
+        seconds = max(0.0, (now - since).total_seconds())
+        self.measure(name, seconds, **labels)
+        return seconds
+
+    def add(self, other: "Found") -> None:
+        """Add all that something else found."""
+        self.measures += other.measures
+        self.conditions += other.conditions
+        self.unmeasured |= other.unmeasured
+
+
+@dataclass(frozen=True)
+class Source(Generic[Context]):
+    """A thing that is looked at: its name, and how it is looked at."""
+
+    name: str
+    look: Callable[[Context, datetime], Found]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: the name of its page in the runbook, how bad it is, and what it means for whom."""
+
+    name: str
+    severity: Severity
+    meaning: str
+
+    def broken(self, subject: str, text: str) -> Condition:
+        """Return that it does not hold, of what, and what was found."""
+        return Condition(self.name, subject, self.severity, text, self.meaning)
+
+
+DATA_LOST = Rule(
+    "data-lost",
+    Severity.LOSS,
+    "records were deleted before this reader read them, or may be at any moment: what it makes of"
+    " them is wrong from then on",
+)
+TIME_TO_LOSS = Rule(
+    "time-to-loss",
+    Severity.RISK,
+    "records will be deleted before this reader has read them, unless it reads on",
+)
+SNAPSHOT_AGE = Rule(
+    "snapshot-age",
+    Severity.RISK,
+    "the holders are as of that time, and the weekly e-mail is not sent before a week's last"
+    " records are compacted",
+)
+LETTERS_OVERDUE = Rule(
+    "letters-overdue",
+    Severity.RISK,
+    "records that failed are not retried: their consumers go without them",
+)
+LETTERS_HELD = Rule(
+    "letters-held",
+    Severity.RISK,
+    "letters with the same error are not retried until a person has looked at them",
+)
+LETTERS_PARKED = Rule(
+    "letters-parked",
+    Severity.RISK,
+    "records failed for good: nobody retries them before a person redrives or discards them",
+)
+EMAILS_UNKNOWN = Rule(
+    "emails-unknown",
+    Severity.RISK,
+    "it is not known whether clients got the e-mail of a week: they are not mailed again before a"
+    " person says so",
+)
+EMAILS_FAILED = Rule(
+    "emails-failed", Severity.RISK, "more clients got no e-mail of a week than the settings allow"
+)
+RUN_AGE = Rule(
+    "run-age",
+    Severity.RISK,
+    "requests for the same key are refused as long as its run does not end",
+)
+DISK_FULL = Rule(
+    "disk-full", Severity.RISK, "nothing can be compacted any more once the disk is full"
+)
+NOT_MEASURED = Rule(
+    "not-measured",
+    Severity.RISK,
+    "what is wrong there is told to nobody, and what was wrong before may still be",
+)
+
+
+GIB = 1 << 30
+# Below this much a compaction of a few million positions may not find room for what it rewrites.
+LEAST_FREE = 5 * GIB
+WARN_BEFORE = timedelta(days=7)
+# A rate over a shorter time says nothing: a rewritten table is space that comes back.
+LEAST_TIME = timedelta(days=1)
+
+# When, and how many bytes were free.
+FreeSpace = tuple[datetime, float]
+
+
+def disk_full(history: Sequence[FreeSpace], now: datetime, free: float) -> Condition | None:
+    """Return that the disk is full soon, or None; `history` is oldest first."""
+    if free < LEAST_FREE:
+        text = f"{free / GIB:.1f} GiB are free: expected at least {LEAST_FREE / GIB:g} GiB"
+        return DISK_FULL.broken("", text)
+    earlier = [(at, was) for at, was in history if at <= now - LEAST_TIME]
+    if not earlier:
+        return None
+    at, was = earlier[0]
+    gone = was - free
+    if gone <= 0:
+        return None
+    left = (now - at) * (free / gone)
+    if left >= WARN_BEFORE:
+        return None
+    text = (
+        f"{free / GIB:.1f} GiB are free, and {gone / GIB:.1f} GiB went since {at:%Y-%m-%d %H:%M}"
+        f" UTC: at that rate it is full in {left / timedelta(days=1):.1f} days"
+    )
+    return DISK_FULL.broken("", text)

@@ -1,0 +1,267 @@
+"""What the watch looks at, and what it finds there; none of the looks changes anything.
+
+Kafka as the audit finds it; how far readers are behind; the newest snapshot; dead letters; the
+weekly e-mail of the weeks that were frozen last; run commands; tables and their disk.
+"""
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from shardpost import tables
+from shardpost.alerts import history
+from shardpost.alerts.model.alert import Condition, Severity
+from shardpost.dead_letters.model.letter_format import OPEN, LetterState
+from shardpost.dead_letters.model.letter_history import Step
+from shardpost.delta import snapshots
+from shardpost.delta.snapshot import NEVER
+from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.lag.measure import measure
+from shardpost.lag.model.report import LagRow
+from shardpost.maintenance.table_sizes import table_sizes
+from shardpost.run_requests.model.commands import CommandEntry, CommandState
+from shardpost.run_requests.request_client import commands_in_force
+from shardpost.settings import Settings
+from shardpost.topics.model.finding import ORDER, Finding
+from shardpost.watch.audit import audit
+from shardpost.watch.model.conditions import (
+    DATA_LOST,
+    EMAILS_FAILED,
+    EMAILS_UNKNOWN,
+    LETTERS_HELD,
+    LETTERS_OVERDUE,
+    LETTERS_PARKED,
+    NOT_MEASURED,
+    RUN_AGE,
+    SNAPSHOT_AGE,
+    TIME_TO_LOSS,
+    Found,
+)
+from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.delivery_status import status_by_shard
+from shardpost.weekly_email.ledger_guard import is_being_sent
+from shardpost.weekly_email.model.limits import too_many, totals
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_report import status_document
+
+
+def look_at_kafka(settings: Settings, now: datetime) -> Found:
+    """Measure the findings of the audit; those with nothing at stake are counted alone."""
+    found = Found()
+    findings = audit(settings, now)
+    counts = Counter(one.severity for one in findings)
+    for severity in ORDER:
+        found.measure("audit_findings", counts[severity], severity=severity)
+    if any(one.rule == "unknown" for one in findings):
+        found.unmeasured.add("kafka")
+    found.conditions += [_condition_of_finding(one) for one in findings if one.severity != "drift"]
+    return found
+
+
+def _condition_of_finding(finding: Finding) -> Condition:
+    subject = f"{finding.topic} {finding.setting}" if finding.topic else finding.setting
+    text = (
+        f"{finding.setting} is {finding.found} ({finding.source}), expected {finding.expected};"
+        f" {finding.fix}"
+    )
+    return Condition(finding.rule, subject, Severity(finding.severity), text, finding.why)
+
+
+LAG = "lag"
+READ_UNTIL = "read_until_offset"
+
+
+def look_at_lag(settings: Settings, now: datetime) -> Found:
+    """Measure all readers; what the last look found to be read counts as read."""
+    clear = {
+        (labels["group"], TopicPartition(labels["topic"], int(labels["partition"]))): int(value)
+        for labels, value in history.last_values(settings, LAG, READ_UNTIL, now)
+    }
+    lag = measure(settings, now, clear=clear)
+    found = Found()
+    for row in lag.rows:
+        _measure_partition(found, row)
+    by_topic: dict[tuple[str, str], list[LagRow]] = defaultdict(list)
+    for row in lag.rows:
+        by_topic[row.group, row.topic].append(row)
+    for (group, topic), rows in by_topic.items():
+        _measure_topic(found, group, topic, rows)
+        _loss_condition(found, f"{group} {topic}", rows, settings.loss_warning)
+    if lag.problems:
+        found.unmeasured.add(LAG)
+        found.conditions.append(NOT_MEASURED.broken(LAG, "; ".join(lag.problems)))
+    return found
+
+
+def _measure_partition(found: Found, row: LagRow) -> None:
+    place = {"group": row.group, "topic": row.topic, "partition": str(row.partition)}
+    if row.seconds_to_loss is not None:
+        found.measure("time_to_loss_seconds", row.seconds_to_loss, **place)
+    if row.records_behind == 0 and row.end is not None and row.committed != row.end:
+        found.measure(READ_UNTIL, row.end, **place)
+
+
+def _measure_topic(found: Found, group: str, topic: str, rows: Iterable[LagRow]) -> None:
+    of = {"group": group, "topic": topic}
+    behind = [row.records_behind for row in rows if row.records_behind is not None]
+    late = [row.seconds_behind for row in rows if row.seconds_behind is not None]
+    left = [row.seconds_to_loss for row in rows if row.seconds_to_loss is not None]
+    if behind:
+        found.measure("records_behind", sum(behind), **of)
+    if late:
+        found.measure("behind_seconds", max(late), **of)
+    if left:
+        found.measure("least_time_to_loss_seconds", min(left), **of)
+
+
+def _loss_condition(found: Found, subject: str, rows: Iterable[LagRow], warning: float) -> None:
+    """Add what the worst partition of a group and topic has, if it loses data before long."""
+    losing = [row for row in rows if row.loses_within(warning)]
+    if not losing:
+        return
+    worst = min(losing, key=lambda row: (row.seconds_to_loss, row.partition))
+    more = f", as {len(losing) - 1} more of its partitions" if len(losing) > 1 else ""
+    text = f"partition {worst.partition}{more}: {worst.reason}"
+    rule = TIME_TO_LOSS if worst.seconds_to_loss else DATA_LOST
+    found.conditions.append(rule.broken(subject, text))
+
+
+def look_at_snapshot(settings: Settings, now: datetime) -> Found:
+    """Measure the newest snapshot; nothing before the first."""
+    found = Found()
+    newest = snapshots.newest(settings)
+    if newest is None:
+        return found
+    counts = newest.counts
+    found.measure("snapshot_number", newest.number)
+    found.measure("positions", counts.positions)
+    found.measure("holders", counts.holders)
+    found.measure("rejected_records", counts.rejected)
+    known = newest.as_known(now)
+    looked_at = newest.committed_at if known.looked_at == NEVER else known.looked_at
+    age = found.age("snapshot_age_seconds", looked_at, now)
+    if age > settings.watch_snapshot_age:
+        limit = f"{settings.watch_snapshot_age:g} s (SHARDPOST_WATCH_SNAPSHOT_AGE)"
+        text = (
+            f"snapshot {newest.number} is of {looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago:"
+            f" expected at most {limit}"
+        )
+        found.conditions.append(SNAPSHOT_AGE.broken("", text))
+    return found
+
+
+def look_at_letters(settings: Settings, now: datetime) -> Found:
+    """Measure the letters that are waiting or parked."""
+    found = Found()
+    letters = [step for step in tables.letters(settings, closed_since=now) if step.is_in_topic]
+    for state in OPEN:
+        steps = [step for step in letters if step.state is state]
+        found.measure("letters", len(steps), state=str(state))
+        if steps:
+            oldest = min(step.at for step in steps)
+            found.age("letter_age_seconds", oldest, now, state=str(state))
+    due = [step for step in letters if step.due is not None and step.due <= now]
+    held = _held_errors(due, settings.retry_flood)
+    found.measure("letters_held", sum(held.values()))
+    for error, number in held.items():
+        text = f"{number} due letters have the error {error} (SHARDPOST_RETRY_FLOOD)"
+        found.conditions.append(LETTERS_HELD.broken(error, text))
+    _overdue_letters(found, settings, [step for step in due if step.fingerprint not in held], now)
+    _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
+    return found
+
+
+def _held_errors(due: list[Step], flood: int | None) -> dict[str, int]:
+    """Return {fingerprint: due letters} of the errors that more letters have than are retried."""
+    if flood is None:
+        return {}
+    counts = Counter(step.fingerprint or "" for step in due)
+    return {error: number for error, number in sorted(counts.items()) if number > flood}
+
+
+def _overdue_letters(found: Found, settings: Settings, due: list[Step], now: datetime) -> None:
+    times = [step.due for step in due if step.due is not None]
+    seconds = found.age("letter_overdue_seconds", min(times, default=now), now)
+    if seconds > settings.watch_letter_age:
+        limit = f"{settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
+        text = f"{len(due)} letters are due, one since {seconds:.0f} s: expected at most {limit}"
+        found.conditions.append(LETTERS_OVERDUE.broken("", text))
+
+
+def _parked_letters(found: Found, parked: list[Step]) -> None:
+    for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
+        text = f"{number} letters of {origin or 'an unknown topic'} are parked: expected none"
+        found.conditions.append(LETTERS_PARKED.broken(origin, text))
+
+
+WEEKS_LOOKED_AT = 2
+MOST_NAMED = 5
+
+
+def look_at_emails(settings: Settings, _now: datetime) -> Found:
+    """Measure the weeks that were frozen last and have their audience."""
+    found = Found()
+    frozen = [one for one in frozen_weeks.list_all(settings) if one.audience_erased_at is None]
+    if not frozen:
+        return found
+    topic = settings.topic("weekly-emails")
+    partitions = partition_counts(settings, [topic])[topic]
+    for week in frozen[:WEEKS_LOOKED_AT]:
+        _look_at_week(found, settings, week, partitions)
+    return found
+
+
+def _look_at_week(found: Found, settings: Settings, frozen: FrozenWeek, partitions: int) -> None:
+    week = IsoWeek.parse(frozen.week)
+    is_sent = is_being_sent(settings, week)  # asked first: who is `sending` then is not unknown
+    document = status_document(week, status_by_shard(settings, week, frozen, partitions))
+    for state, clients in totals(document["shards"]).items():
+        found.measure("emails", clients, week=str(week), state=state)
+    if is_sent:
+        found.unmeasured.add("emails")
+        return
+    if unknown := document["unknown"]:
+        named = ", ".join([*unknown[:MOST_NAMED], *(["…"] if len(unknown) > MOST_NAMED else [])])
+        text = f"it is not known whether {len(unknown)} clients got the e-mail: {named}"
+        found.conditions.append(EMAILS_UNKNOWN.broken(str(week), text))
+    for reason in too_many(settings, week, [document]):
+        found.conditions.append(EMAILS_FAILED.broken(str(week), reason))
+
+
+def look_at_runs(settings: Settings, now: datetime) -> Found:
+    """Measure the commands that are in force."""
+    found = Found()
+    entries = [entry for entry in commands_in_force(settings) if entry.command is not None]
+    counts = Counter(entry.command.state for entry in entries if entry.command)
+    for state in CommandState:
+        found.measure("runs", counts[state], state=str(state))
+    if entries:
+        found.age("run_age_seconds", min(entry.at for entry in entries), now)
+    for entry in entries:
+        if now - entry.at > timedelta(seconds=settings.watch_run_age):
+            found.conditions.append(RUN_AGE.broken(entry.key, _run_text(entry, settings)))
+    return found
+
+
+def _run_text(entry: CommandEntry, settings: Settings) -> str:
+    command = entry.command
+    run = command.run_id or "a run that is not known yet" if command else ""
+    return (
+        f"{run} has been in force since {entry.at:%Y-%m-%d %H:%M:%S} UTC: expected at most"
+        f" {settings.watch_run_age:g} s (SHARDPOST_WATCH_RUN_AGE); `shardpost runs list` has all"
+    )
+
+
+def look_at_sizes(settings: Settings, _now: datetime) -> Found:
+    """Measure the tables, and the disk unless they are in an object store."""
+    found = Found()
+    for size in table_sizes(settings):
+        found.measure("table_rows", size.rows, table=size.table)
+        found.measure("table_files", size.files, table=size.table)
+        found.measure("table_bytes", size.bytes + size.log_bytes, table=size.table)
+    if "://" not in settings.tables_root and Path(settings.tables_root).exists():
+        found.measure("disk_free_bytes", shutil.disk_usage(settings.tables_root).free)
+    return found

@@ -1,0 +1,116 @@
+"""The doctor's checks of the stack: its ports, the mail server, and the embedded Airflow.
+
+Ports are free, ours, or held by whom. The mail server: settings that it can be used with, a
+connection and its greeting; no mail. Airflow, if it is the embedded one: its parts, its
+scheduler, DAGs that are broken or paused.
+"""
+
+import smtplib
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+
+from shardpost.embedded import airflow, daemons, stack
+from shardpost.errors import ShardpostError
+from shardpost.run_requests.airflow_api import AirflowApi, log_in
+from shardpost.settings import Settings
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+from shardpost.weekly_email.smtp_server import connect, error_text, sender_of
+
+RESTART = "shardpost down && shardpost up"
+
+
+def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Check the port of each part that Shardpost runs itself."""
+    for part in stack.parts(settings):
+        name = f"port of {part.name}"
+        if daemons.port_is_free(part.port):
+            yield ok(name, f"{part.port} is free")
+            continue
+        state = part.state(settings)
+        if state["state"] == stack.DOWN:
+            found = f"{part.port} is in use by {daemons.port_owner(part.port)}"
+            cure = f"stop that process, or set {part.setting} to a free port"
+            yield error(name, found, "free, or held by the stack of this SHARDPOST_HOME", cure)
+        elif state["state"] == stack.UP:
+            yield ok(name, f"{part.port} is held by {part.title} of this SHARDPOST_HOME")
+        else:
+            found = state.get("detail", state["state"])
+            yield error(name, f"{part.title}: {found}", "an answer", RESTART)
+
+
+def check_mail_server(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
+    """Check the mail settings; connect, with TLS where it is set, and without the login."""
+    try:
+        yield ok("mail settings", f"from {sender_of(settings).address}")
+    except ShardpostError as problem:
+        yield refused("mail settings", problem)
+    yield _greeting(settings)
+
+
+def _greeting(settings: Settings) -> DoctorFinding:
+    address = f"{settings.mail_server}:{settings.smtp_port}"
+    try:
+        # Without the login: passwords that are tried again and again lock accounts.
+        smtp = connect(settings.model_copy(update={"smtp_user": None}))
+    except (OSError, smtplib.SMTPException) as problem:
+        cure = "see SHARDPOST_SMTP_HOST, _PORT and _TLS" if settings.smtp_host else "shardpost up"
+        found = f"no greeting from {address}: {error_text(problem)}"
+        return error("mail server", found, f"a greeting (TLS: {settings.smtp_tls})", cure)
+    with suppress(OSError, smtplib.SMTPException):
+        smtp.quit()
+    login = "" if settings.smtp_user is None else "; the login was not tried"
+    return ok("mail server", f"{address} greets (TLS: {settings.smtp_tls}){login}")
+
+
+API_SECONDS = 5.0
+LATE_SECONDS = 30.0
+MOST_LISTED = 100
+
+
+def check_airflow(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
+    """Check the embedded Airflow; another one is left alone."""
+    if settings.airflow_url is not None:
+        yield unknown("airflow", f"not checked: {settings.airflow_url} is not the embedded one")
+        return
+    state = airflow.state(settings)
+    if state["state"] == stack.DOWN:
+        yield warning("airflow", "down: nothing runs by schedule", "up", "shardpost up")
+        return
+    if state["state"] != stack.UP:
+        yield error("airflow", state["state"], "up", "shardpost up")
+        return
+    yield ok("airflow", f"up at {state['address']}")
+    with log_in(state["address"], state["user"], state["password"], API_SECONDS) as api:
+        yield check_heartbeat(api.get("/api/v2/monitor/health")["scheduler"], now)
+        yield from check_dags(api)
+
+
+def check_heartbeat(scheduler: dict[str, str | None], now: datetime) -> DoctorFinding:
+    """Check that the scheduler is alive: it beats every few seconds."""
+    beat = scheduler["latest_scheduler_heartbeat"]
+    cure = "see logs/airflow-scheduler.log in SHARDPOST_HOME; shardpost down && shardpost up"
+    expected = f"one within {LATE_SECONDS:g} s"
+    if beat is None:
+        return error("airflow scheduler", "no heartbeat", expected, cure)
+    age = max(0.0, (now - datetime.fromisoformat(beat)).total_seconds())
+    found = f"last heartbeat {age:.0f} s ago"
+    if age > LATE_SECONDS:
+        return error("airflow scheduler", found, expected, cure)
+    return ok("airflow scheduler", found)
+
+
+def check_dags(api: AirflowApi) -> Iterator[DoctorFinding]:
+    """Check that all files of DAGs can be imported, and that no DAG is paused."""
+    broken = api.get(f"/api/v2/importErrors?limit={MOST_LISTED}")["import_errors"]
+    for one in broken:
+        reason = one["stack_trace"].strip().splitlines()[-1]
+        cure = "mend the file; shardpost airflow dags list-import-errors"
+        yield error(f"dag file {one['filename']}", reason, "a file that can be imported", cure)
+    dags = api.get(f"/api/v2/dags?limit={MOST_LISTED}")["dags"]
+    paused = [dag["dag_id"] for dag in dags if dag["is_paused"]]
+    for dag in paused:
+        cure = f"shardpost airflow dags unpause {dag}"
+        yield warning(f"dag {dag}", "paused: it does not run by schedule", "not paused", cure)
+    if not broken and not paused:
+        yield ok("airflow dags", f"{len(dags)}, none broken or paused")
