@@ -7,11 +7,14 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import OpenedTables, at_snapshot, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.as_of import RELATIONS, holders, position_sort_key
@@ -24,7 +27,7 @@ from shardpost.holders.model.view_tables import (
     VIEW,
 )
 from shardpost.holders.table_commits import restore_table
-from shardpost.maintenance.maintain import prune_old
+from shardpost.maintenance.maintain import maintain, prune_old
 from shardpost.settings import Settings
 from tests.support import histories
 from tests.support.histories import History, Record, arrow, close, country_of, put
@@ -33,6 +36,7 @@ from tests.support.histories import History, Record, arrow, close, country_of, p
 START = datetime(2041, 1, 5, tzinfo=UTC)
 SHARDS = 2
 EXCHANGE = replace(country_of("NASDAQ", "US"), seq=0)
+VIEWED = (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)
 # {table: its rows, as text}
 View = dict[str, list[str]]
 
@@ -41,7 +45,8 @@ View = dict[str, list[str]]
 class AgedTables:
     """`expected` is what each committed snapshot has, by its number; `now` is the clock.
 
-    `fold_share` is how many of the compactions fold `positions`.
+    `fold_share` is how many of the compactions fold `positions`. What a compaction adds to the
+    snapshot before it is told by its records, not by reading the tables.
     """
 
     settings: Settings
@@ -51,6 +56,7 @@ class AgedTables:
     expected: dict[int, View] = field(default_factory=dict)
     _runs: Any = field(default_factory=itertools.count)
     _records: list[Record] = field(default_factory=list)
+    _is_to_be_restored: bool = True
 
     def wait(self, **time: float) -> None:
         """Let the clock go on, or jump."""
@@ -60,7 +66,8 @@ class AgedTables:
         """Compact once; with `crash` up to the files (`files`) or the tables (`tables`) alone."""
         run, last = f"run{next(self._runs)}", snapshots.newest(self.settings)
         number = last.number + 1 if last else 1
-        versions = {t.name: restore_table(self.settings, t, last) for t in VIEW}
+        versions = self._restored(last)
+        self._is_to_be_restored = True
         new = self._read(number)
         read = [*self._records, *new]
         latest = histories.latest(read).values()
@@ -107,7 +114,8 @@ class AgedTables:
         )
         self._records = read  # before anybody reads the snapshot
         snapshots.commit(self.settings, made)
-        self.expected[number] = self.view(made)
+        self.expected[number] = self._with(last, tables)
+        self._is_to_be_restored = False
 
     def prune(self) -> bool:
         """Prune the history by SHARDPOST_HISTORY_DAYS; tell whether that made a snapshot."""
@@ -126,9 +134,15 @@ class AgedTables:
             self.wait(days=1)
             self.compact()
 
+    def age_and_die_thinning(self) -> None:
+        """Leave files that no row names any more; then age, so that there are rows to thin."""
+        self.age(3)
+        snapshots.drop(self.settings, maintain(self.settings, self.now, dry_run=True).dropped)
+        self.age(3)
+
     def view(self, snapshot: Snapshot) -> View:
         """Return all rows of a snapshot."""
-        located = [snapshot.located(t) for t in (POSITION_EVENTS, POSITIONS, SHARE_HOLDERS)]
+        located = [snapshot.located(table) for table in VIEWED]
         return {
             table.name: sorted(map(str, _query(self.settings, table, snapshot.tables[table.name])))
             for table in located
@@ -151,11 +165,26 @@ class AgedTables:
     def require_answers(self, snapshot: Snapshot, instants: Iterable[datetime | None]) -> None:
         """Hold who holds what as of each of these times against the plain fold of all records."""
         history = History(self._known(snapshot), [EXCHANGE])
+        tables = OpenedTables(self.settings, at_snapshot(snapshot, *RELATIONS))
         for as_of in instants:
-            sql = holders(snapshot.country, as_of)
-            found = rows(self.settings, sql, at_snapshot(snapshot, *RELATIONS))
+            found = tables.rows(holders(snapshot.country, as_of))
             held = {r["client"]: sorted(r["positions"], key=position_sort_key) for r in found}
             assert held == histories.holders_of(history, as_of), (snapshot.number, as_of)
+
+    def _restored(self, last: Snapshot | None) -> dict[str, int]:
+        """Return the versions of all tables, without what a run left that crashed."""
+        if last is None or self._is_to_be_restored:
+            return {table.name: restore_table(self.settings, table, last) for table in VIEW}
+        return {table.name: last.tables[table.name] for table in VIEW}
+
+    def _with(self, last: Snapshot | None, tables: dict[Table, list[dict[str, Any]]]) -> View:
+        """Return what a snapshot has after the last one: these rows, beside the history it had."""
+        found = dict(self.expected[last.number]) if last else {table.name: [] for table in VIEWED}
+        for table in VIEWED:
+            if table in tables:
+                before = found[table.name] if table is POSITION_EVENTS else []
+                found[table.name] = sorted([*before, *_as_text(table, tables[table])])
+        return found
 
     def _known(self, snapshot: Snapshot) -> list[Record]:
         return [record for record in self._records if record.snapshot <= snapshot.number]
@@ -172,6 +201,33 @@ class AgedTables:
             record = put(str(key), client, "NASDAQ", at) if client else close(str(key), at)
             made.append(replace(record, seq=place, snapshot=number))
         return made
+
+
+def data_files(settings: Settings) -> set[Path]:
+    """Return the data files that the tables have, whatever version they are of."""
+    return {
+        path
+        for table in VIEW
+        for path in Path(path_of(settings, table)).rglob("*.parquet")
+        if "_delta_log" not in path.parts
+    }
+
+
+def needed_files(settings: Settings) -> set[Path]:
+    """Return the data files that snapshots name."""
+    return {
+        Path(path_of(settings, table)) / path
+        for table in VIEW
+        for snapshot in snapshots.list_all(settings)
+        for path in table_log.sizes(settings, table, snapshot.tables[table.name])
+    }
+
+
+def _as_text(table: Table, found: list[dict[str, Any]]) -> list[str]:
+    """Return rows as they are read, as text."""
+    names = arrow_schema(table).names
+    plain = [{k: str(v) if isinstance(v, StrEnum) else v for k, v in row.items()} for row in found]
+    return [str({name: row.get(name) for name in names}) for row in plain]
 
 
 def _query(settings: Settings, table: Table, version: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.query import at_snapshot, rows
+from shardpost.delta.query import OpenedTables, at_snapshot
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.as_of import RELATIONS
@@ -67,9 +67,14 @@ class AppendedHistories:
         snapshots.commit(self.settings, made)
         return made
 
+    def opened(self) -> OpenedTables:
+        """Open the tables at the newest snapshot."""
+        newest = snapshots.current(self.settings)
+        return OpenedTables(self.settings, at_snapshot(newest, *RELATIONS))
+
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Run a query at the newest snapshot."""
-        return rows(self.settings, sql, at_snapshot(snapshots.current(self.settings), *RELATIONS))
+        return self.opened().rows(sql)
 
     def _numbered(self, records: Sequence[Record]) -> list[Record]:
         return [replace(one, snapshot=self.numbers[one.snapshot - 1]) for one in records]

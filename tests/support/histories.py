@@ -154,12 +154,14 @@ def _placed(record: Record, before: Sequence[Record]) -> Record:
         known = [r.seq for r in before if r.key == record.key]
         kind = RecordKind.RECONCILED if known else RecordKind.TOMBSTONE
         return replace(record, kind=kind, seq=max(known, default=record.seq))
+    if record.origin is None:
+        return record
     originals = [
         r
         for r in before
         if r.key == record.key and r.retry_offset is None and r.kind is not RecordKind.RECONCILED
     ]
-    if record.origin is None or not originals:
+    if not originals:
         return record
     origin = originals[-1 - record.origin % len(originals)]
     return replace(record, seq=origin.seq, retry_offset=record.seq)

@@ -7,28 +7,40 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from shardpost.delta.query import rows
+from shardpost.delta.query import OpenedTables, rows
 from shardpost.delta.table import time_literal
 from shardpost.errors import UsageError
 from shardpost.holders.model.as_of import RELATIONS, counted_positions, holders, position_sort_key
 from shardpost.settings import Settings
 from tests.support.histories import START, Batch, Record, country_of, holders_of, put, write
+from tests.support.how_far import up_to
 from tests.support.random_histories import BATCHES
 
 
 def held(at: Settings, as_of: datetime | None, country: str = "US") -> dict[str, list[str]]:
-    found = rows(at, holders(country, as_of), dict.fromkeys(RELATIONS))
+    return held_by(opened(at), as_of, country)
+
+
+def opened(at: Settings) -> OpenedTables:
+    return OpenedTables(at, dict.fromkeys(RELATIONS))
+
+
+def held_by(
+    tables: OpenedTables, as_of: datetime | None, country: str = "US"
+) -> dict[str, list[str]]:
+    found = tables.rows(holders(country, as_of))
     return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
 
 
-@settings(max_examples=25)
+@settings(max_examples=up_to(25, quick=8))
 @given(BATCHES)
 def test_at_every_time_the_sql_equals_the_fold_of_what_is_before_it(batch: Batch) -> None:
     with tempfile.TemporaryDirectory() as home:
         at = Settings(home=Path(home))
         history = write(at, [batch])
+        tables = opened(at)
         for as_of in (None, *(START + timedelta(hours=hour) for hour in range(11))):
-            assert held(at, as_of) == holders_of(history, as_of)
+            assert held_by(tables, as_of) == holders_of(history, as_of)
 
 
 def rows_of(folder: Path, as_of: datetime | None, *positions: Record) -> list[tuple[str, ...]]:

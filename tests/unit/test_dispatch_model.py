@@ -26,6 +26,7 @@ from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
 from shardpost.settings import load
 from tests.support.dispatch_steps import STEPS
+from tests.support.how_far import up_to
 
 SETTINGS = load({})
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -183,7 +184,7 @@ DISPATCH = st.tuples(
 RUNNING = [("ask", "a", VALUES[0]), ("dispatch", False, [])]
 
 
-@settings(max_examples=400)
+@settings(max_examples=up_to(400, quick=100))
 @given(st.lists(st.one_of(ASK, ASK, END, DISPATCH), max_size=30))
 def test_any_interleaving_ends_as_the_plain_model_says(events: list[tuple[str, Any, Any]]) -> None:
     world, model = World(), Model()

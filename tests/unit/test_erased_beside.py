@@ -35,6 +35,7 @@ from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.contact_tables import NAME_OF_WHO, WHO, on_disk, write
+from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 # The swaps after which it is erased: the new tables are beside, in use, beside again.
@@ -44,6 +45,7 @@ OF_BESIDE = [
     for table in (CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS)
     for verb in ("write", "commit", "checkpoint")
 ]
+STEPS = ["tables beside", *OF_BESIDE, "commit tables beside", "tables", "commit snapshot"]
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def require_gone(settings: Settings, beside: AgedRebuilds) -> None:
     assert "bob" in on_disk(settings, *folders(0))
 
 
-@pytest.mark.parametrize("swaps", SWAPS)
+@pytest.mark.parametrize("swaps", some(SWAPS))
 def test_it_leaves_the_tables_in_use_and_those_beside(
     at: Settings, beside: AgedRebuilds, swaps: int
 ) -> None:
@@ -120,9 +122,7 @@ def test_it_leaves_the_tables_in_use_and_those_beside(
     assert erased(at).tables == {}
 
 
-@pytest.mark.parametrize(
-    "killed_at", ["tables beside", *OF_BESIDE, "commit tables beside", "tables", "commit snapshot"]
-)
+@pytest.mark.parametrize("killed_at", some(STEPS, 3))
 def test_killed_at_any_step_the_next_run_finishes(
     at: Settings, beside: AgedRebuilds, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:

@@ -20,6 +20,7 @@ from shardpost.holders.queries import explanation
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
 from tests.support.histories import Batch, close, country_of, put
+from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
 # By one scan of all columns, as it was before the keys were asked for first.
@@ -50,7 +51,7 @@ def merged(world: AppendedHistories) -> Snapshot:
 
 
 @pytest.mark.parametrize(("listed", "in_a_list"), [(1_000, 20), (1_000, 1), (1, 20), (0, 20)])
-@settings(max_examples=10)
+@settings(max_examples=up_to(10, quick=3))
 @given(LAYERED_BATCHES, strategies.booleans())
 def test_of_a_random_history_it_tells_what_one_scan_of_all_columns_tells(
     listed: int, in_a_list: int, batches: Sequence[Batch], is_merged: bool

@@ -11,6 +11,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.lag.model.report import LagRow, Position, by_time_to_loss, in_words
+from tests.support.how_far import up_to
 from tests.support.simulated_log import RECORD_BYTES, SimulatedLog
 
 NOW = 1_800_000_000_000
@@ -322,7 +323,7 @@ def look_at(log: SimulatedLog, plan: Plan, config: dict[str, str]) -> tuple[int,
     return start, assess(Position("g", P, committed), found, plan.now)
 
 
-@settings(max_examples=200)
+@settings(max_examples=up_to(200, quick=60))
 @given(PLANS)
 def test_the_warning_is_never_later_than_the_loss(plan: Plan) -> None:
     log, config = new_log(plan.policy)

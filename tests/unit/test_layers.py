@@ -4,14 +4,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from deltalake import write_deltalake
 from hypothesis import Phase, given, settings
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import at_snapshot, path_of, query, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, path_of, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion
 from shardpost.holders.model.as_of import RELATIONS, position_sort_key
@@ -40,6 +40,7 @@ from tests.support.histories import (
     until,
     write,
 )
+from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
 TIMES = (None, *(START + timedelta(hours=hour) for hour in range(0, 11, 2)))
@@ -54,7 +55,10 @@ def written(batches: Sequence[Batch]) -> Iterator[tuple[Settings, History]]:
         yield at, write(at, batches)
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(
+    max_examples=up_to(25, quick=8),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
 @given(LAYERED_BATCHES)
 def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
     batches: Sequence[Batch],
@@ -63,8 +67,9 @@ def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
         for snapshot in snapshots.list_all(at):
             read = until(history, snapshot.number)
             assert found(at, snapshot) == expected(read.positions)
+            tables = OpenedTables(at, at_snapshot(snapshot, *RELATIONS))
             for time in TIMES:
-                assert held(at, snapshot, time) == holders_of(read, time)
+                assert held(tables, time) == holders_of(read, time)
             assert query_holders(at, snapshot, HoldersQuery()) == holders_of(read)
 
 
@@ -80,9 +85,8 @@ def expected(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
     }
 
 
-def held(at: Settings, snapshot: Snapshot, time: object) -> dict[str, list[str]]:
-    sql = holders_sql("US", time)  # type: ignore[arg-type]
-    some = rows(at, sql, at_snapshot(snapshot, *RELATIONS))
+def held(tables: OpenedTables, time: datetime | None) -> dict[str, list[str]]:
+    some = tables.rows(holders_sql("US", time))
     return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in some}
 
 

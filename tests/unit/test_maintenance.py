@@ -1,8 +1,7 @@
 """Maintenance between any two runs: what is kept reads the same, and what is not kept is gone."""
 
 import itertools
-import subprocess
-import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +9,7 @@ from random import Random
 
 import pytest
 
-from shardpost.delta import snapshot, snapshots, table_log
+from shardpost.delta import parquet_files, snapshot, snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import GRACE
 from shardpost.errors import ShardpostError
@@ -22,54 +21,38 @@ from shardpost.maintenance.model.plan import Plan
 from shardpost.maintenance.stored_tables import TABLES
 from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.settings import Settings
-from tests.support.aged_tables import AgedTables
+from tests.support.aged_tables import AgedTables, data_files, needed_files
+from tests.support.how_far import some
 
 
 @pytest.fixture
 def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
     monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
+    monkeypatch.setattr(parquet_files, "FILES_PER_TIER", 4)  # files are merged within a day or two
     settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 30})
     return AgedTables(settings, Random(7))  # noqa: S311
-
-
-def data_files(settings: Settings) -> set[Path]:
-    return {
-        path
-        for table in VIEW
-        for path in Path(path_of(settings, table)).rglob("*.parquet")
-        if "_delta_log" not in path.parts
-    }
-
-
-def needed_files(settings: Settings) -> set[Path]:
-    return {
-        Path(path_of(settings, table)) / path
-        for table in VIEW
-        for snapshot in snapshots.list_all(settings)
-        for path in table_log.sizes(settings, table, snapshot.tables[table.name])
-    }
 
 
 def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
     aged: AgedTables,
 ) -> None:
-    for _ in range(40):
+    for _ in range(27):  # nine days
         aged.compact()
         aged.wait(hours=8)
     found = maintain(aged.settings, aged.now)
     assert aged.require_all_kept() == set(found.kept)
-    committed = [(n, aged.now - timedelta(hours=8 * (41 - n))) for n in range(1, 41)]
+    committed = [(n, aged.now - timedelta(hours=8 * (28 - n))) for n in range(1, 28)]
     assert set(found.kept) == snapshot.kept_snapshots(committed, aged.now, 30, GRACE)
     assert data_files(aged.settings) == needed_files(aged.settings)
     assert maintain(aged.settings, aged.now).is_empty
 
 
 def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
-    aged.age(9)
+    aged.age(5)
     before = data_files(aged.settings)
     said = maintain(aged.settings, aged.now, dry_run=True)
     assert data_files(aged.settings) == before
-    assert aged.require_all_kept() == set(range(1, 13))
+    assert aged.require_all_kept() == set(range(1, 9))
     assert maintain(aged.settings, aged.now).as_json() == said.as_json()
     planned = {
         Path(path_of(aged.settings, table)) / file.path
@@ -82,7 +65,7 @@ def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
     assert any(line.startswith("snapshots: ") for line in said.in_words(30))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 0))
 def test_random_histories_with_maintenance_between_any_two_runs(
     aged: AgedTables, seed: int
 ) -> None:
@@ -111,7 +94,7 @@ def _offered(aged: AgedTables) -> set[int]:
 
 
 def test_a_clock_that_has_jumped_ahead_removes_nothing_of_today(aged: AgedTables) -> None:
-    for _ in range(20):
+    for _ in range(8):
         aged.compact()
         aged.wait(minutes=15)
     assert maintain(aged.settings, aged.now + timedelta(days=3650)).dropped == []
@@ -121,7 +104,7 @@ def test_a_clock_that_has_jumped_ahead_removes_nothing_of_today(aged: AgedTables
     aged.wait(days=-3650)
     aged.compact()
     assert maintain(aged.settings, aged.now).dropped == []
-    assert aged.require_all_kept() == set(range(1, 23))
+    assert aged.require_all_kept() == set(range(1, 11))
 
 
 def test_what_a_run_is_writing_stays(aged: AgedTables) -> None:
@@ -146,30 +129,30 @@ def test_without_kafka_no_snapshot_goes(aged: AgedTables, monkeypatch: pytest.Mo
     def refuse(_settings: Settings) -> set[int]:
         raise ShardpostError("Kafka does not answer")
 
-    for _ in range(20):
-        aged.compact()
-        aged.wait(days=1)
+    aged.age(3)
+    assert maintain(aged.settings, aged.now, dry_run=True).dropped
     monkeypatch.setattr(planning, "noted_snapshots", refuse)
     found = maintain(aged.settings, aged.now)
-    assert (found.dropped, len(found.kept)) == ([], 20)
+    assert (found.dropped, len(found.kept)) == ([], 6)
     assert "Kafka does not answer" in found.errors[0]
     aged.require_all_kept()
 
 
 def test_what_kafka_names_is_kept(aged: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(20):
+    for _ in range(9):
         aged.compact()
         aged.wait(hours=6)
     monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
     strict = aged.settings.model_copy(update={"snapshot_days": 1})
     found = maintain(strict, aged.now)
-    assert {1, 2, 20} <= set(found.kept)
+    assert {1, 2, 9} <= set(found.kept)
     assert 3 in found.dropped
     assert aged.require_all_kept() == set(found.kept)
     assert set(snapshots.runs(aged.settings)) == set(found.kept)
 
 
-def _steps(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+def _steps(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[int]:
+    """Break it off before the step of that number, if any; return what counts the steps."""
     count = itertools.count()
 
     def die(name: str) -> None:
@@ -177,62 +160,27 @@ def _steps(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
             raise KeyboardInterrupt(name)
 
     monkeypatch.setattr(module, "step", die)
+    return count
 
 
 def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
     aged: AgedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = 0
-    while True:
-        aged.age(2)
-        _steps(monkeypatch, at)
-        try:
-            maintain(aged.settings, aged.now)
-        except KeyboardInterrupt:
-            aged.require_all_kept()
-            aged.compact()
-            aged.require_all_kept()
-        else:
-            break
-        at += 1
-    assert at >= 5  # snapshots, the files of three tables, the end
-    assert data_files(aged.settings) == needed_files(aged.settings)
-
-
-def test_killed_in_the_middle_of_removing_all_is_readable(aged: AgedTables) -> None:
-    """By kill -9, after so many files were removed."""
     aged.age(9)
-    program = (
-        "import os, signal, sys; from datetime import datetime; from pathlib import Path\n"
-        "from pyarrow import fs; from shardpost.delta import stored_files\n"
-        "from shardpost.maintenance import planning; from shardpost.maintenance.maintain import *\n"
-        "from shardpost.settings import Settings\n"
-        "planning.noted_snapshots = lambda settings: set()\n"
-        "left = int(sys.argv[3])\n"
-        "class Dying(fs.LocalFileSystem):\n"
-        "    def delete_file(self, path):\n"
-        "        global left; left -= 1\n"
-        "        if left < 0: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "        super().delete_file(path)\n"
-        "class Systems:\n"
-        "    @staticmethod\n"
-        "    def from_uri(uri): return Dying(), uri\n"
-        "stored_files.fs = type('fs', (), {**vars(fs), 'FileSystem': Systems})\n"
-        "settings = Settings(home=Path(sys.argv[1]), snapshot_days=30)\n"
-        "maintain(settings, datetime.fromisoformat(sys.argv[2]))\n"
-    )
-    for left in (0, 1, 7):
-        done = subprocess.run(
-            [sys.executable, "-c", program, aged.settings.home, aged.now.isoformat(), str(left)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == -9, done.stderr
+    count = _steps(monkeypatch, None)
+    maintain(aged.settings, aged.now)
+    steps = next(count)
+    assert steps >= 5  # snapshots, the files of three tables, the end
+    for at in some(range(steps)):
+        aged.age(7)  # so many commits that entries of the logs go, too
+        _steps(monkeypatch, at)
+        with pytest.raises(KeyboardInterrupt):
+            maintain(aged.settings, aged.now)
         aged.require_all_kept()
         aged.compact()
+        aged.require_all_kept()
+    _steps(monkeypatch, None)
     maintain(aged.settings, aged.now)
-    aged.require_all_kept()
     assert data_files(aged.settings) == needed_files(aged.settings)
 
 

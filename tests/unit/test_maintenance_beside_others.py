@@ -1,8 +1,6 @@
 """Maintenance beside runs, freezes and readers, on a full disk; and what Kafka names."""
 
 import errno
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -28,11 +26,12 @@ from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
-from tests.support.aged_tables import START, AgedTables
+from tests.support.aged_tables import START, AgedTables, data_files
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
+from tests.support.how_far import up_to
 from tests.support.memory_kafka import memory_kafka
 
-READERS = 12
+READERS = up_to(12, quick=4)
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_readers_never_see_a_hole(aged: AgedTables) -> None:
     with ThreadPoolExecutor(READERS) as pool:
         readers = [pool.submit(read, number) for number in range(READERS)]
         try:
-            for _ in range(6):
+            for _ in range(up_to(6, quick=3)):
                 aged.compact()
                 maintain(aged.settings, aged.now)
                 # Who is reading now was offered what he reads: his hour is not over.
@@ -148,61 +147,14 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
     assert 1 in maintain(strict, erased_at + timedelta(hours=2)).dropped
 
 
-FULL = """
-import resource, signal, sys
-from datetime import datetime
-from pathlib import Path
-from shardpost.maintenance import planning
-from shardpost.maintenance.maintain import maintain
-from shardpost.settings import Settings
-planning.noted_snapshots = lambda settings: set()
-settings = Settings(home=Path(sys.argv[1]), snapshot_days=30)
-now, limit = datetime.fromisoformat(sys.argv[2]), int(sys.argv[3])
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-sys.exit("; ".join(maintain(settings, now).errors))
-"""
-
-
-def data_files(aged: AgedTables) -> set[Path]:
-    found = aged.settings.home.rglob("*.parquet")
-    return {path for path in found if "_delta_log" not in path.parts}
-
-
-def die_after_thinning(aged: AgedTables) -> None:
-    """Leave files that no row names any more; then age, so that there are rows to thin again."""
-    aged.age(3)
-    snapshots.drop(aged.settings, maintain(aged.settings, aged.now, dry_run=True).dropped)
-    aged.age(3)
-
-
-@pytest.mark.parametrize("limit", [0, 100, 500])
-def test_on_a_full_disk_what_no_snapshot_needs_goes_and_all_stays_readable(
-    aged: AgedTables, limit: int
-) -> None:
-    die_after_thinning(aged)
-    before = data_files(aged)
-    args = [str(aged.settings.home), aged.now.isoformat(), str(limit)]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, *args], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "\nthe tables could not be read or written: " in f"\n{done.stderr}"
-    assert len(data_files(aged)) < len(before)
-    aged.require_all_kept()
-    aged.compact()
-    assert maintain(aged.settings, aged.now).dropped
-    aged.require_all_kept()
-
-
 def test_a_disk_that_has_room_once_files_are_gone_is_thinned_at_once(
     aged: AgedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    die_after_thinning(aged)
-    before, written = len(data_files(aged)), parquet_files.write
+    aged.age_and_die_thinning()
+    before, written = len(data_files(aged.settings)), parquet_files.write
 
     def write(*given: Any) -> Any:
-        if len(data_files(aged)) == before:
+        if len(data_files(aged.settings)) == before:
             raise OSError(errno.ENOSPC, "No space left on device")
         return written(*given)
 

@@ -29,6 +29,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.histories import START, arrow, overwrite, snapshot
+from tests.support.how_far import some, up_to
 from tests.support.letter_world import header
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -202,7 +203,7 @@ def test_nothing_is_written_where_nothing_is_newly_rejected(world: World) -> Non
     assert snapshots.current(world.settings).tables[REJECTED_RECORDS.name] == before
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some(STEPS, 3))
 def test_killed_at_any_step_each_letter_is_sent_once(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -229,7 +230,7 @@ ACTIONS = strategies.lists(
 
 
 @example_settings(
-    max_examples=15,
+    max_examples=up_to(15, quick=4),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies
 from shardpost import tables
 from shardpost.cli import run as shardpost
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
+from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot, latest_certain_time
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
@@ -37,6 +38,7 @@ from tests.support.histories import (
     reject,
     retry,
 )
+from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
 NOW = START + timedelta(days=900)
@@ -59,12 +61,16 @@ def pruned(at: Settings, horizon: datetime) -> Snapshot | None:
 
 
 def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str]]:
-    found = world.rows(holders("US", as_of))
+    return held_by(world.opened(), as_of)
+
+
+def held_by(tables: OpenedTables, as_of: datetime | None) -> dict[str, list[str]]:
+    found = tables.rows(holders("US", as_of))
     return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
 
 
 @pytest.mark.parametrize(("at_once", "bytes_at_once"), [(3, 1), (1_000_000, 1_000_000)])
-@settings(max_examples=25)
+@settings(max_examples=up_to(25, quick=6))
 @given(LAYERED_BATCHES, strategies.lists(strategies.integers(0, 10), min_size=5, max_size=5))
 def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
     at_once: int, bytes_at_once: int, batches: Sequence[Batch], horizons: Sequence[int]
@@ -79,8 +85,9 @@ def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
             pruned(world.settings, hour(horizon))
             known = snapshots.current(world.settings).history_from
             since = [hour(n) for n in range(11) if known is None or hour(n) >= known]
+            tables, history = world.opened(), world.history
             for as_of in (None, *since):
-                assert held(world, as_of) == holders_of(world.history, as_of), as_of
+                assert held_by(tables, as_of) == holders_of(history, as_of), as_of
 
 
 @pytest.fixture

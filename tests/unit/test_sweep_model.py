@@ -22,6 +22,7 @@ from shardpost.dead_letters.sweep_partition import Sweep, in_origin_order
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
+from tests.support.how_far import up_to
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTINGS = Settings(retry_attempts=2, retry_jitter=0.5, retry_batch=3)
@@ -203,7 +204,7 @@ ON_TOP = [("fail", 0), *(("garbage", n) for n in (2, 5)), ("sweep", 1), ("clean"
 @example(TWO_UNDER_ONE_KEY)
 @example(ON_TOP)
 @example([("fail", 0), ("fail elsewhere", 0), ("sweep", 400), *[("fail again", 0)] * 2])
-@settings(max_examples=300)
+@settings(max_examples=up_to(300, quick=100))
 @given(ACTIONS)
 def test_each_failure_is_retried_once_or_parked_and_none_is_lost(
     actions: list[tuple[str, int]],

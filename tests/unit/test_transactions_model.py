@@ -20,6 +20,7 @@ from shardpost.kafka.offsets import committed
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Consumed, FencedError, Transactions
+from tests.support.how_far import up_to
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 ID, GROUP = "writer", "group"
@@ -178,7 +179,7 @@ EVENTS: tuple[Callable[[World, int], None], ...] = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=up_to(300, quick=100))
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 9)), max_size=30))
 def test_readers_see_what_was_committed_by_writers_that_were_not_fenced(
     events: list[tuple[Callable[[World, int], None], int]],
