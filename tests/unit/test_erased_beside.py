@@ -122,7 +122,7 @@ def test_it_leaves_the_tables_in_use_and_those_beside(
     assert erased(at).tables == {}
 
 
-@pytest.mark.parametrize("killed_at", some(STEPS, 3))
+@pytest.mark.parametrize("killed_at", some(STEPS, 2))
 def test_killed_at_any_step_the_next_run_finishes(
     at: Settings, beside: AgedRebuilds, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
