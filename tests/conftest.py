@@ -9,6 +9,7 @@ from xdist.remote import Producer
 from xdist.workermanage import NodeManager
 
 from shardpost.embedded import broker, daemons
+from shardpost.kafka import clients
 from shardpost.settings import Settings, load
 from tests.support import how_far
 from tests.support.two_at_once import Scheduling, ordered
@@ -87,12 +88,22 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 
 @pytest.fixture
-def settings(kafka: Settings, tmp_path: Path) -> Settings:
+def settings(kafka: Settings, tmp_path: Path) -> Iterator[Settings]:
     """Give settings with a home and topic names of this test's own, on the one real broker.
 
     No topic exists yet: `shardpost.topics.creation.apply(settings)` makes them, with 4 partitions.
+    They go with the test: who asks for topics is told of all that there are.
     """
-    return settings_of_its_own(kafka, tmp_path)
+    own = settings_of_its_own(kafka, tmp_path)
+    yield own
+    _delete_topics(own, own.topic("positions").removeprefix("positions-"))
+
+
+def _delete_topics(settings: Settings, unique: str) -> None:
+    client = clients.admin(settings)
+    names = [name for name in client.list_topics(timeout=20).topics if unique in name]
+    for done in client.delete_topics(names).values() if names else ():
+        done.result(30)
 
 
 def settings_of_its_own(kafka: Settings, home: Path) -> Settings:

@@ -9,13 +9,13 @@ from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import DECISIONS, RUN_COMMANDS, RUN_REQUESTS
 from tests.support.airflow_server import AirflowServer, airflow_server
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLineHere
 
 
 @pytest.fixture
-def shardpost(ready: Settings) -> CommandLine:
+def shardpost(ready: Settings) -> CommandLineHere:
     """Give the command line with the settings that the test's file has made `ready`."""
-    return CommandLine(ready.environ())
+    return CommandLineHere(ready.environ())
 
 
 @pytest.fixture

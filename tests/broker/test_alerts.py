@@ -15,7 +15,7 @@ from shardpost.alerts.channels import channels, send_all, tell, without_secrets
 from shardpost.alerts.model.alert import Message
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.mail_server import mail_server
 
 MESSAGE = Message("Shardpost: something", "first line\nsecond line")
@@ -78,7 +78,7 @@ def settings_of(home: Path, *urls: str) -> Settings:
 
 
 def command_line(home: Path, *urls: str) -> CommandLine:
-    return CommandLine({"SHARDPOST_HOME": str(home), "SHARDPOST_ALERTS": " ".join(urls)})
+    return CommandLineHere({"SHARDPOST_HOME": str(home), "SHARDPOST_ALERTS": " ".join(urls)})
 
 
 def test_a_webhook_and_a_mailbox_are_told(tmp_path: Path) -> None:

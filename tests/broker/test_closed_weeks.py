@@ -16,16 +16,17 @@ from tests.broker.test_sending import (
     SHARD,
     WEEK,
     each_once,
+    on_broker,
     only,
     quick,
-    ready,
     run,
     to,
 )
 from tests.support.closing import LATER, make_old
+from tests.support.how_far import some
 from tests.support.mail_server import DROP, mail_server
 
-__all__ = ["ready"]
+__all__ = ["on_broker"]
 
 STEPS = (
     f"close {WEEK} shard {SHARD}",
@@ -45,35 +46,37 @@ def killed_at(settings: Settings, step: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some(STEPS))
 def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
-    ready: Settings, step: str
+    on_broker: Settings, step: str
 ) -> None:
-    make_old(ready, WEEK, CLIENTS)
+    make_old(on_broker, WEEK, CLIENTS)
     with mail_server() as server:
-        run(ready, server)
+        run(on_broker, server)
         assert each_once(server)
-        killed_at(ready, step)
-        run(ready, server)
+        killed_at(on_broker, step)
+        run(on_broker, server)
         assert each_once(server)
-        result = close_old_weeks(ready, LATER)
+        result = close_old_weeks(on_broker, LATER)
         assert (result.weeks, result.postponed) == ([str(WEEK)], {})
-        assert ledger_topic.keys(ready, WEEK, SHARD) == []
-        after = run(ready, server)
+        assert ledger_topic.keys(on_broker, WEEK, SHARD) == []
+        after = run(on_broker, server)
         assert f"{WEEK} was closed on" in str(after.error)
         assert each_once(server)
-    assert is_whole(ready, WEEK)
+    assert is_whole(on_broker, WEEK)
 
 
-def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(ready: Settings) -> None:
-    make_old(ready, WEEK, CLIENTS)
+def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(
+    on_broker: Settings,
+) -> None:
+    make_old(on_broker, WEEK, CLIENTS)
     closed: list[list[str]] = []
 
     def script(stage: str, recipient: str) -> None:
         if (stage, recipient) == ("RCPT", to("client3")) and not closed:
-            closed.append(close_old_weeks(ready, LATER).weeks)
+            closed.append(close_old_weeks(on_broker, LATER).weeks)
 
-    own = quick(ready, mail_connections=1, smtp_timeout=60.0)
+    own = quick(on_broker, mail_connections=1, smtp_timeout=60.0)
     with mail_server(script) as server:
         report = run(own, server)
         assert closed == [[str(WEEK)]]
@@ -85,10 +88,10 @@ def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(ready:
         assert server.taken == taken
 
 
-def test_whom_the_server_lost_is_not_mailed_after_the_close_either(ready: Settings) -> None:
-    make_old(ready, WEEK, CLIENTS)
+def test_whom_the_server_lost_is_not_mailed_after_the_close_either(on_broker: Settings) -> None:
+    make_old(on_broker, WEEK, CLIENTS)
     with mail_server(only("client3", "end", DROP)) as server:
-        run(ready, server)
-        close_old_weeks(ready, LATER)
-        assert "was closed on" in str(run(ready, server).error)
+        run(on_broker, server)
+        close_old_weeks(on_broker, LATER)
+        assert "was closed on" in str(run(on_broker, server).error)
     assert server.taken[to("client3")] == 0

@@ -12,21 +12,25 @@ from typing import Any
 
 import pytest
 
-from shardpost.embedded import broker, sink, stack
+from shardpost.embedded import broker, daemons, sink, stack
 from shardpost.embedded.daemons import wait_until
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.clients import producer
 from shardpost.kafka.offsets import newest_time
-from tests.support.command_line import SHARDPOST, CommandLine
+from tests.conftest import environ
+from tests.support.command_line import SHARDPOST, CommandLine, CommandLineHere
 
 Found = dict[str, Any]
 MACHINE = ("java", "python", "packages", "jars", "settings")
 
 
-@pytest.fixture
-def shardpost(stack_environ: dict[str, str]) -> Iterator[CommandLine]:
-    """Give the command line of a stack of this test's own; what it left up is taken down."""
-    command = CommandLine(stack_environ | {"SHARDPOST_PARTITIONS": "2"})
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Give the command line of a stack that is up, and that each test leaves up."""
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
+    home = tmp_path_factory.mktemp("lasting") / "home"
+    command = CommandLineHere(environ(home=home, partitions=2, **free))
+    command("up", "--no-airflow")
     yield command
     stack.down(command.settings, say=lambda _: None)
 
@@ -42,8 +46,9 @@ def files(home: Path) -> dict[Path, int]:
 
 
 def test_on_an_empty_machine_it_says_quickly_what_is_missing_and_makes_nothing(
-    shardpost: CommandLine,
+    stack_environ: dict[str, str],
 ) -> None:
+    shardpost = CommandLine(stack_environ)
     began = time.monotonic()
     found = doctor(shardpost)
     assert time.monotonic() - began < 10
@@ -56,31 +61,31 @@ def test_on_an_empty_machine_it_says_quickly_what_is_missing_and_makes_nothing(
 
 
 def test_of_a_stack_that_is_up_only_the_first_snapshot_and_airflow_are_missing(
-    shardpost: CommandLine,
+    lasting: CommandLine,
 ) -> None:
-    shardpost("up", "--no-airflow")
-    before = files(shardpost.settings.home)
-    found = doctor(shardpost)
+    before = files(lasting.settings.home)
+    found = doctor(lasting)
     wrong = {name for name, one in found.items() if one["state"] in ("warning", "error")}
     assert wrong == {"snapshot", "airflow"}
     assert found["snapshot"]["cure"] == "shardpost compact"
     assert found["kafka version"]["found"] == "Kafka 4.2"
     assert "is held by Kafka" in found["port of kafka"]["found"]
-    assert files(shardpost.settings.home) == before
+    assert files(lasting.settings.home) == before
 
 
-def test_a_broker_that_hangs_and_a_port_of_another_are_named(shardpost: CommandLine) -> None:
-    settings = shardpost.settings
-    broker.start(settings)
+def test_a_broker_that_hangs_and_a_port_of_another_are_named(lasting: CommandLine) -> None:
+    settings = lasting.settings
+    sink.stop(settings)
     pid = int((settings.home / "kafka" / "kafka.pid").read_text().split(":")[1].split(",")[0])
     os.kill(pid, signal.SIGSTOP)
     try:
         with socket.create_server(("127.0.0.1", settings.smtp_port)):
             began = time.monotonic()
-            found = doctor(shardpost)
+            found = doctor(lasting)
             assert time.monotonic() - began < 15
     finally:
         os.kill(pid, signal.SIGCONT)
+        sink.start(settings)
     assert f"pid {pid} runs but does not answer" in found["port of kafka"]["found"]
     assert found["kafka"]["state"] == "error"
     assert f"(pid {os.getpid()})" in found["port of smtp"]["found"]
@@ -89,10 +94,9 @@ def test_a_broker_that_hangs_and_a_port_of_another_are_named(shardpost: CommandL
     wait_until(lambda: broker.state(settings)["state"] == "up", "the broker", 20)
 
 
-def test_a_mail_server_that_greets_gets_no_mail(shardpost: CommandLine) -> None:
-    sink.start(shardpost.settings)
-    assert doctor(shardpost)["mail server"]["state"] == "ok"
-    assert not list((shardpost.settings.home / "mail").iterdir())
+def test_a_mail_server_that_greets_gets_no_mail(lasting: CommandLine) -> None:
+    assert doctor(lasting)["mail server"]["state"] == "ok"
+    assert not list((lasting.settings.home / "mail").iterdir())
 
 
 def test_a_wrong_setting_is_named_and_ends_with_3(stack_environ: dict[str, str]) -> None:
@@ -111,10 +115,9 @@ def test_a_wrong_setting_is_named_and_ends_with_3(stack_environ: dict[str, str])
 
 
 def test_the_broker_says_its_release_and_when_it_took_its_newest_letter(
-    shardpost: CommandLine,
+    lasting: CommandLine,
 ) -> None:
-    settings = shardpost.settings
-    shardpost("up", "--no-airflow")
+    settings = lasting.settings
     assert broker_version(settings, 5) == "4.2"
     assert newest_time(settings, "dead-letters") is None
     assert newest_time(settings, "clients") is None  # it has the times of producers
@@ -125,4 +128,4 @@ def test_the_broker_says_its_release_and_when_it_took_its_newest_letter(
     newest = newest_time(settings, "dead-letters")
     assert newest is not None
     assert before - 1 <= newest.timestamp() <= time.time() + 1
-    assert doctor(shardpost)["clock of kafka"]["state"] == "ok"
+    assert doctor(lasting)["clock of kafka"]["state"] == "ok"

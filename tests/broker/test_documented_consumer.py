@@ -16,20 +16,34 @@ from shardpost.checkout import CHECKOUT
 from shardpost.kafka.clients import admin
 from shardpost.kafka.records import Header
 from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
 from tests.support.broker_process import own_broker
 from tests.support.letter_world import committed, header, live, sweep, total
 
 KAFKAS_LIMIT = 1_048_588
 BATCH = 70  # what a batch of one record takes besides key, value and headers
+UNTIL_SILENT = "poll(2 if 'message' in globals() else 60)"  # the first one joins the group
 LATER = datetime.now(UTC) + timedelta(hours=1)
 
 
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[Settings]:
-    """Give settings of a broker that nobody else uses, with the topics' own names."""
-    with own_broker(tmp_path / "home", partitions=2, retry_attempts=1) as settings:
-        create(settings, NewTopic("orders", 1, 1))
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Give settings of a broker that nobody else uses, so that topics have their own names."""
+    home = tmp_path_factory.mktemp("documented") / "home"
+    with own_broker(home, partitions=2, retry_attempts=1) as settings:
         yield settings
+
+
+@pytest.fixture
+def alone(broker: Settings) -> Iterator[Settings]:
+    """Give the same with all topics, which are empty."""
+    apply_topics(broker)
+    create(broker, NewTopic("orders", 1, 1))
+    yield broker
+    client = admin(broker)
+    names = [name for name in client.list_topics(timeout=20).topics if not name.startswith("__")]
+    for done in client.delete_topics(names).values():
+        done.result(30)
 
 
 def create(settings: Settings, topic: NewTopic) -> None:
@@ -43,7 +57,7 @@ def consume(settings: Settings, folder: Path, **changed: str) -> str:
     found = re.search(r"cat > consumer.py <<'END'\n(.*?)\nEND\n", page, re.DOTALL)
     assert found
     program = found[1]
-    for old, new in {"poll(10)": "poll(6)", **changed}.items():
+    for old, new in {"poll(10)": UNTIL_SILENT, **changed}.items():
         assert old in program
         program = program.replace(old, new)
     (folder / "consumer.py").write_text(program)

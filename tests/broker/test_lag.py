@@ -18,7 +18,7 @@ from shardpost.lag.model.report import Lag, LagRow, Selection
 from shardpost.lag.partition_sizes import partition_sizes
 from shardpost.settings import Settings
 from tests.conftest import environ
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.job_process import wait_for
 from tests.support.recreated_topic import recreate_topic
 from tests.support.short_retentions import commit, create, put, quick_broker
@@ -241,7 +241,7 @@ def test_the_command_sorts_warns_and_filters(quick: Settings) -> None:
     create(quick, {"soon": {"retention.ms": "3600000"}, "late": KEPT})
     put(quick, ("soon", "a", "1"), ("late", "a", "1"))
     commit(quick, ("both", at("soon"), 0), ("both", at("late"), 0))
-    shardpost = CommandLine(quick.environ())
+    shardpost = CommandLineHere(quick.environ())
     rows = shardpost.json("lag", "--group", "both", code=3)
     assert [(one["topic"], one["records_behind"]) for one in rows] == [("soon", 1), ("late", 1)]
     text = shardpost("lag", "--group", "both", "--topic", "late")
@@ -265,7 +265,7 @@ def test_tables_that_cannot_be_read_are_said_beside_what_is_known(quick: Setting
 
 
 def test_a_broker_that_is_away_is_one_line() -> None:
-    away = CommandLine(environ(bootstrap_servers="127.0.0.1:1"))
+    away = CommandLineHere(environ(bootstrap_servers="127.0.0.1:1"))
     assert "127.0.0.1:1 cannot be reached" in away.refused("lag", "--json", code=1)
 
 

@@ -11,7 +11,7 @@ from shardpost.dead_letters.model.letter_format import ATTEMPT
 from shardpost.dead_letters.model.redrive_request import VALUE_BYTES
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.letter_world import (
     START,
     apply_topics_with_given_times,
@@ -35,7 +35,7 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 2, "retry_attempts": 0, "kafka_timeout": 10.0, "lock_wait": 1.0}
     )
-    apply_topics_with_given_times(made)
+    apply_topics_with_given_times(made, letters_only=True)
     return made
 
 
@@ -220,7 +220,7 @@ def test_apply_without_a_reason_is_refused(shardpost: CommandLine) -> None:
 
 @pytest.mark.parametrize("value", ["/nowhere", "/proc", "/proc/self/mem"])
 def test_a_value_that_cannot_be_read_is_refused(value: str) -> None:
-    done = CommandLine({}).run("letters", "redrive", "--id", "x", "--value", value)
+    done = CommandLineHere({}).run("letters", "redrive", "--id", "x", "--value", value)
     assert (done.returncode, done.stdout) == (2, "")
     assert value in done.stderr
     assert "Traceback" not in done.stderr
@@ -228,12 +228,13 @@ def test_a_value_that_cannot_be_read_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("rate", ["nan", "inf", "0"])
 def test_a_rate_that_is_no_rate_is_refused(rate: str) -> None:
-    done = CommandLine({}).run("letters", "discard", "--rate", rate, "--apply", "--why", "x")
+    done = CommandLineHere({}).run("letters", "discard", "--rate", rate, "--apply", "--why", "x")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--rate" in done.stderr
 
 
-def test_two_at_once_send_each_letter_once(ready: Settings, shardpost: CommandLine) -> None:
+def test_two_at_once_send_each_letter_once(ready: Settings) -> None:
+    shardpost = CommandLine(ready.environ())
     park(ready, 40)
     arguments = ("letters", "redrive", "--apply", "--why", "x", "--rate", "40")
     with ThreadPoolExecutor(2) as pool:

@@ -24,7 +24,7 @@ from tests.support.letter_world import (
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
     made = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
-    apply_topics_with_given_times(made)
+    apply_topics_with_given_times(made, letters_only=True)
     return made
 
 

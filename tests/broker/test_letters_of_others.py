@@ -61,7 +61,7 @@ def ready(settings: Settings) -> Settings:
     made = settings.model_copy(
         update={"partitions": 1, "retry_jitter": 0.0, "kafka_timeout": 10.0, "lock_wait": 1.0}
     )
-    apply_topics_with_given_times(made)
+    apply_topics_with_given_times(made, letters_only=True)
     return made
 
 

@@ -16,6 +16,7 @@ from shardpost.settings import Settings
 from tests.support import pausing_dispatch
 from tests.support.airflow_server import AirflowServer
 from tests.support.dispatch_steps import STEPS
+from tests.support.how_far import some
 from tests.support.job_process import wait_for
 from tests.support.run_requests import KEY, ask, decided, history, request, run
 
@@ -55,7 +56,7 @@ def states(settings: Settings) -> list[str]:
     return [str(entry.command.state) if entry.command else "free" for entry in history(settings)]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some(STEPS))
 def test_killed_at_any_step_the_next_dispatch_ends_as_an_unbroken_one(
     askable: Settings, airflow: AirflowServer, step: str
 ) -> None:

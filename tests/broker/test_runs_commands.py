@@ -9,14 +9,14 @@ from shardpost.run_requests.request_topics import RequestWatch
 from shardpost.settings import Settings
 from tests.support import decisions
 from tests.support.airflow_server import AirflowServer
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.job_process import wait_for
 from tests.support.run_requests import KEY, ask, request, run
 
 
 @pytest.fixture
 def command(askable: Settings) -> CommandLine:
-    return CommandLine(askable.environ())
+    return CommandLineHere(askable.environ())
 
 
 def asked(*more: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def test_a_request_waits_for_its_status(
 
 
 def test_a_request_that_nobody_dispatches_is_reported_at_the_deadline(askable: Settings) -> None:
-    hasty = CommandLine(askable.environ() | {"SHARDPOST_REQUEST_WAIT": "0.1"})
+    hasty = CommandLineHere(askable.environ() | {"SHARDPOST_REQUEST_WAIT": "0.1"})
     line = hasty.refused(*asked("--wait"), code=1)
     assert f"{askable.topic('run-requests')}[0]@0 is not processed yet after 0.1 s" in line
     assert "the request stays in its topic" in line

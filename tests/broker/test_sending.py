@@ -1,9 +1,13 @@
-"""One shard of the weekly e-mail against a real ledger and a mail server that misbehaves."""
+"""One shard of the weekly e-mail against a mail server that misbehaves.
+
+What is about the ledger is tested with a real one, what is about the server with one in memory.
+"""
 
 import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +15,9 @@ import pytest
 
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
+from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
+from shardpost.topics.declared import WEEKLY_EMAILS
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
@@ -19,6 +25,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, Rese
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
+from tests.support.how_far import some
 from tests.support.mail_server import (
     DROP,
     EHLO,
@@ -32,6 +39,7 @@ from tests.support.mail_server import (
     mail_server,
 )
 from tests.support.members import MEMBERS
+from tests.support.memory_kafka import memory_kafka
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -59,9 +67,22 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def ready(settings: Settings) -> Settings:
+def on_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Give settings whose ledger is on a real broker."""
+    monkeypatch.setattr(topics_file, "DECLARED", (WEEKLY_EMAILS,))
     apply_topics(settings)
     return quick(settings)
+
+
+@pytest.fixture(params=some(["memory", "broker"], 0))
+def ready(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Settings]:
+    """Give settings whose ledger is on Kafka in memory; with `--all`, on a real broker too."""
+    if request.param == "broker":
+        yield request.getfixturevalue("on_broker")
+        return
+    with memory_kafka(partitions=4, kafka_timeout=30, home=tmp_path) as kafka:
+        apply_topics(kafka.settings)
+        yield quick(kafka.settings)
 
 
 def quick(settings: Settings, **more: Any) -> Settings:
@@ -130,31 +151,31 @@ def each_once(server: MailServer, clients: list[str] = CLIENTS) -> bool:
 
 
 @pytest.mark.usefixtures("either_way")
-def test_everybody_gets_one_and_a_second_run_mails_nobody(ready: Settings) -> None:
+def test_everybody_gets_one_and_a_second_run_mails_nobody(on_broker: Settings) -> None:
     with mail_server() as server:
-        assert run(ready, server) == ShardReport(SHARD, sent=10)
-        assert run(ready, server) == ShardReport(SHARD, sent=10)
+        assert run(on_broker, server) == ShardReport(SHARD, sent=10)
+        assert run(on_broker, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
         assert server.connections <= 4
-    assert states(ready) == dict.fromkeys(CLIENTS, "sent")
+    assert states(on_broker) == dict.fromkeys(CLIENTS, "sent")
 
 
 @pytest.mark.usefixtures("either_way")
-def test_the_ledger_says_sending_before_the_server_hears_of_a_client(ready: Settings) -> None:
+def test_the_ledger_says_sending_before_the_server_hears_of_a_client(on_broker: Settings) -> None:
     found: dict[str, list[str]] = {}
 
     def script(stage: str, recipient: str) -> None:
         if stage == "RCPT":
             client = recipient.partition("@")[0]
-            found[client] = history(ready, client)
+            found[client] = history(on_broker, client)
 
     with mail_server(script) as server:
-        run(ready, server)
+        run(on_broker, server)
     assert found == {client: ["sending"] for client in CLIENTS}
-    assert history(ready, "client3") == ["sending", "sent"]
+    assert history(on_broker, "client3") == ["sending", "sent"]
 
 
-def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(ready: Settings) -> None:
+def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(on_broker: Settings) -> None:
     members = [
         member("client0"),
         member("client1", subscribed=False),
@@ -164,24 +185,24 @@ def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(ready: Settings) -> 
         member("client5", email=None),
     ]
     with mail_server() as server:
-        assert run(ready, server, members) == ShardReport(SHARD, sent=1, failed=3, suppressed=2)
-        assert run(ready, server, members).failed == 3
+        assert run(on_broker, server, members) == ShardReport(SHARD, sent=1, failed=3, suppressed=2)
+        assert run(on_broker, server, members).failed == 3
         assert each_once(server, ["client0"])
-    rows = ledger_topic.rows_of(ready, WEEK, SHARD, "client2")
+    rows = ledger_topic.rows_of(on_broker, WEEK, SHARD, "client2")
     assert [row["state"] for row in rows] == ["failed"]
     assert "nonsense" in rows[0]["reason"]
 
 
-def test_failed_is_final_until_told_to_try_again(ready: Settings) -> None:
+def test_failed_is_final_until_told_to_try_again(on_broker: Settings) -> None:
     with mail_server(only("client3", "RCPT", "550 no such user")) as server:
-        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
-        assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
+        assert run(on_broker, server) == ShardReport(SHARD, sent=9, failed=1)
+        assert run(on_broker, server) == ShardReport(SHARD, sent=9, failed=1)
         assert to("client3") not in server.taken
-        assert run(ready, server, resend=ResendPolicy(again_failed=True)) == ShardReport(
+        assert run(on_broker, server, resend=ResendPolicy(again_failed=True)) == ShardReport(
             SHARD, sent=10
         )
         assert each_once(server)
-    assert history(ready, "client3") == ["sending", "open", "failed", "sending", "sent"]
+    assert history(on_broker, "client3") == ["sending", "open", "failed", "sending", "sent"]
 
 
 @pytest.mark.usefixtures("either_way")
@@ -268,10 +289,10 @@ def test_no_answer_after_the_final_dot_is_unknown_and_held(ready: Settings, does
     assert history(ready, "client3") == ["sending", "unknown"]
 
 
-def test_what_is_held_is_resent_under_the_same_message_id_when_told(ready: Settings) -> None:
+def test_what_is_held_is_resent_under_the_same_message_id_when_told(on_broker: Settings) -> None:
     with mail_server(only("client3", "end", TAKE_AND_DROP)) as server:
-        run(ready, server)
-        assert run(ready, server, resend=ResendPolicy(resend_unknown=True)) == ShardReport(
+        run(on_broker, server)
+        assert run(on_broker, server, resend=ResendPolicy(resend_unknown=True)) == ShardReport(
             SHARD, sent=10
         )
         assert server.taken[to("client3")] == 2
@@ -291,12 +312,12 @@ def test_a_server_that_falls_silent_stops_its_shard_after_three(ready: Settings)
 
 
 def test_a_server_that_is_down_leaves_everybody_open_and_nothing_in_the_ledger(
-    ready: Settings,
+    on_broker: Settings,
 ) -> None:
-    report = run(ready, None)
+    report = run(on_broker, None)
     assert report.open == 10
-    assert f"127.0.0.1:{ready.smtp_port}: no connection in 3 attempts" in str(report.error)
-    assert states(ready) == {}
+    assert f"127.0.0.1:{on_broker.smtp_port}: no connection in 3 attempts" in str(report.error)
+    assert states(on_broker) == {}
 
 
 @pytest.mark.parametrize("stage", ["connect", "EHLO"])
@@ -389,8 +410,8 @@ def test_the_rate_is_kept(ready: Settings) -> None:
         assert each_once(server)
 
 
-def test_a_run_that_was_killed_leaves_its_sending_unknown(ready: Settings) -> None:
-    dead = Ledger(ready, WEEK, SHARD)
+def test_a_run_that_was_killed_leaves_its_sending_unknown(on_broker: Settings) -> None:
+    dead = Ledger(on_broker, WEEK, SHARD)
     dead.open()
     dead.write(
         [
@@ -400,21 +421,21 @@ def test_a_run_that_was_killed_leaves_its_sending_unknown(ready: Settings) -> No
     )
     dead.write([LedgerEntry("client5", DeliveryState.SENT, "<5@x>")])
     with mail_server() as server:
-        report = run(ready, server)
+        report = run(on_broker, server)
         assert report == ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client4",))
         assert each_once(server, [c for c in CLIENTS if c not in ("client4", "client5")])
-        assert run(ready, server, resend=ResendPolicy(resend_unknown=True)) == ShardReport(
+        assert run(on_broker, server, resend=ResendPolicy(resend_unknown=True)) == ShardReport(
             SHARD, sent=10
         )
         assert server.taken[to("client4")] == 1
-    assert history(ready, "client4") == ["sending", "unknown", "sending", "sent"]
+    assert history(on_broker, "client4") == ["sending", "unknown", "sending", "sent"]
 
 
-def test_a_zombie_is_fenced_and_leaves_no_trace(ready: Settings) -> None:
-    zombie = Ledger(ready, WEEK, SHARD)
+def test_a_zombie_is_fenced_and_leaves_no_trace(on_broker: Settings) -> None:
+    zombie = Ledger(on_broker, WEEK, SHARD)
     zombie.open()
     zombie.write([LedgerEntry("client1", DeliveryState.SENDING)])
-    heir = Ledger(ready, WEEK, SHARD)
+    heir = Ledger(on_broker, WEEK, SHARD)
     assert heir.open().states(["client1"]) == [DeliveryState.SENDING]
     with pytest.raises(FencedError, match="a newer run has taken over shard 2"):
         zombie.write(
@@ -426,50 +447,50 @@ def test_a_zombie_is_fenced_and_leaves_no_trace(ready: Settings) -> None:
     with pytest.raises(FencedError):
         zombie.write([LedgerEntry("client2", DeliveryState.SENDING)])
     heir.write([LedgerEntry("client1", DeliveryState.UNKNOWN)])
-    assert states(ready) == {"client1": "unknown"}
+    assert states(on_broker) == {"client1": "unknown"}
 
 
 @pytest.mark.usefixtures("either_way")
 def test_a_sender_that_is_fenced_mid_shard_says_nothing_more_to_the_mail_server(
-    ready: Settings,
+    on_broker: Settings,
 ) -> None:
     fenced = threading.Event()
 
     def script(stage: str, recipient: str) -> None:
         if (stage, recipient) == ("RCPT", to("client3")) and not fenced.is_set():
-            Ledger(ready, WEEK, SHARD).open()
+            Ledger(on_broker, WEEK, SHARD).open()
             fenced.set()
 
-    ready = quick(ready, mail_connections=1)
+    on_broker = quick(on_broker, mail_connections=1)
     with mail_server(script) as server:
-        report = run(ready, server)
+        report = run(on_broker, server)
         assert "a newer run has taken over" in str(report.error)
         assert each_once(server, CLIENTS[:4])
-        after = run(ready, server)
+        after = run(on_broker, server)
         assert after == ShardReport(SHARD, sent=9, unknown=1, unknown_clients=("client3",))
         assert each_once(server)
 
 
-def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(ready: Settings) -> None:
-    dead = Ledger(ready, WEEK, SHARD)
+def test_an_open_transaction_of_a_dead_run_is_not_taken_for_the_end(on_broker: Settings) -> None:
+    dead = Ledger(on_broker, WEEK, SHARD)
     dead.open()
     dead._transactions._producer.begin_transaction()
     dead._transactions._produce(dead._record(LedgerEntry("client1", DeliveryState.SENDING)))
     dead._transactions._producer.flush(5)
     with mail_server() as server:
-        assert run(ready, server) == ShardReport(SHARD, sent=10)
+        assert run(on_broker, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
 
 
-def test_a_report_does_not_wait_for_an_open_transaction(ready: Settings) -> None:
-    writer = Ledger(ready, WEEK, SHARD)
+def test_a_report_does_not_wait_for_an_open_transaction(on_broker: Settings) -> None:
+    writer = Ledger(on_broker, WEEK, SHARD)
     writer.open()
     writer.write([LedgerEntry("client1", DeliveryState.SENDING)])
     writer._transactions._producer.begin_transaction()
     writer._transactions._produce(writer._record(LedgerEntry("client1", DeliveryState.SENT)))
     writer._transactions._producer.flush(5)
     start = time.monotonic()
-    assert states(ready) == {"client1": "sending"}
+    assert states(on_broker) == {"client1": "sending"}
     assert time.monotonic() - start < 5
     writer._transactions._producer.abort_transaction(5)
 

@@ -37,7 +37,7 @@ PLAIN = {"retry_jitter": 0.0, "kafka_timeout": 10.0}
 @pytest.fixture
 def ready(settings: Settings) -> Settings:
     made = settings.model_copy(update={**PLAIN, "partitions": 2})
-    apply_topics_with_given_times(made)
+    apply_topics_with_given_times(made, letters_only=True)
     return made
 
 

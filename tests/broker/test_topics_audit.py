@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from confluent_kafka.cimpl import NewPartitions
@@ -12,8 +11,8 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
 from shardpost.watch.audit import audit
-from tests.support.broker_process import kill_broker, own_broker
-from tests.support.command_line import CommandLine
+from tests.support.broker_process import own_broker
+from tests.support.command_line import CommandLineHere
 from tests.support.kafka_configs import configure_broker, configure_topic
 
 KEYS = ["severity", "topic", "setting", "found", "source", "expected", "why", "fix"]
@@ -39,7 +38,7 @@ def besides_one_broker(settings: Settings) -> list[tuple[str, str | None, str, s
 
 
 def test_on_one_broker_replication_is_the_one_finding_and_ends_with_3(own: Settings) -> None:
-    command = CommandLine(own.environ())
+    command = CommandLineHere(own.environ())
     [one] = command.json("topics", "audit", code=3)
     assert list(one) == KEYS
     assert (one["severity"], one["topic"], one["setting"]) == ONE_BROKER
@@ -128,13 +127,3 @@ def test_run_topics_of_different_sizes_and_a_missing_topic_are_found(own: Settin
         ("run-topics", "run-commands"),
         ("few-brokers", None),
     ]
-
-
-def test_a_broker_that_is_away_is_one_clear_line(own: Settings, tmp_path: Path) -> None:
-    with own_broker(tmp_path / "killed", partitions=1) as settings:
-        kill_broker(settings)
-        said = CommandLine(settings.environ()).refused("topics", "audit", code=1)
-        assert "cannot be reached" in said
-        assert "cannot be reached" in CommandLine(settings.environ()).refused(
-            "topics", "apply", "--dry-run", code=1
-        )

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from shardpost.settings import Settings, load, loading
 from shardpost.spark.job_spec import JobResult
 
 FOLDER = Path(__file__).parent
+STAND_IN = FOLDER.parent / "support" / "stand_in.py"
 HOME = Path(tempfile.mkdtemp(prefix="shardpost-dags-"))
 BUNDLES = [
     {
@@ -62,7 +64,19 @@ def task_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def stand_in(
+def without_jvm(task_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a spark-submit first on the path that runs the job's file at once, without a JVM."""
+    del task_environment
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    up_to_the_job = f'until [ "$1" = "{STAND_IN}" ]; do shift; done'
+    submit.write_text(f'#!/bin/sh\n{up_to_the_job}\nexec "{sys.executable}" "$@"\n')
+    submit.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{submit.parent}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def submitted_stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[dict[str, list[object]]], Path]:
     """Put stand_in.py in the place of every job; no job of ours is done without Spark.
@@ -77,9 +91,7 @@ def stand_in(
         monkeypatch.setenv("STAND_IN", str(plan))
         return calls
 
-    monkeypatch.setattr(
-        spark_job, "job_file", lambda job: FOLDER.parent / "support" / "stand_in.py"
-    )
+    monkeypatch.setattr(spark_job, "job_file", lambda job: STAND_IN)
     own = spark_job.SparkJob._without_spark
 
     def without_spark(task: spark_job.SparkJob, settings: Settings) -> JobResult | None:
@@ -87,3 +99,11 @@ def stand_in(
 
     monkeypatch.setattr(spark_job.SparkJob, "_without_spark", without_spark)
     return answer
+
+
+@pytest.fixture
+def stand_in(
+    submitted_stand_in: Callable[[dict[str, list[object]]], Path], without_jvm: None
+) -> Callable[[dict[str, list[object]]], Path]:
+    """Put stand_in.py in the place of every job, and start no JVM for it."""
+    return submitted_stand_in

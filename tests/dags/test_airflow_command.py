@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from shardpost.embedded import airflow
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 
 
-def test_it_does_not_say_that_it_cannot_draw_dags(tmp_path: Path) -> None:
-    shardpost = CommandLine(environ(home=tmp_path))
-    airflow.prepare(shardpost.settings)
+def test_it_does_not_say_that_it_cannot_draw_dags(task_environment: Path) -> None:
+    shardpost = CommandLine(environ(home=task_environment))
     done = shardpost.run("airflow", "dags", "list-import-errors", "--local")
     assert done.returncode == 0, done.stderr
     assert "No data found" in done.stdout

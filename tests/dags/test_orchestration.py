@@ -9,9 +9,9 @@ FOLDER = Path(__file__).parent
 
 
 def test_the_exit_code_says_whether_a_job_is_tried_again(
-    stand_in: Callable[[dict[str, list[object]]], Path], task_environment: Path
+    submitted_stand_in: Callable[[dict[str, list[object]]], Path], task_environment: Path
 ) -> None:
-    calls = stand_in(
+    calls = submitted_stand_in(
         {
             "done": [0, {"n": 1}],
             "could_not": [1, "no broker at 127.0.0.1:1"],

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from airflow.configuration import write_default_airflow_configuration_if_needed
+
 from shardpost.embedded.airflow_home import process_environment
 from shardpost.settings import Settings, load
 
@@ -18,10 +20,12 @@ for section, options in conf.as_dict(display_source=False, display_sensitive=Tru
 """
 
 
-def test_a_copied_configuration_names_no_path_of_the_home_it_came_from(tmp_path: Path) -> None:
-    old, new = _settings(tmp_path / "old"), _settings(tmp_path / "new")
-    _read(old)
-    shutil.copytree(old.home, new.home)
+def test_a_copied_configuration_names_no_path_of_the_home_it_came_from(
+    task_environment: Path, tmp_path: Path
+) -> None:
+    old, new = _settings(task_environment), _settings(tmp_path)
+    write_default_airflow_configuration_if_needed()
+    shutil.copytree(old.home / "airflow", new.home / "airflow")
     assert str(old.home) in (new.home / "airflow" / "airflow.cfg").read_text()
     found = _read(new)
     assert f"database.sql_alchemy_conn = sqlite:///{new.home}/airflow/airflow.db" in found

@@ -3,22 +3,18 @@
 import subprocess
 from pathlib import Path
 
-import pytest
+from airflow.configuration import conf
 
 from shardpost.embedded.airflow_home import BIN, disable_schedules, process_environment
 from shardpost.settings import Settings, load
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return load({"SHARDPOST_HOME": str(tmp_path)})
+def test_airflow_runs_by_schedule_unless_that_is_disabled() -> None:
+    assert conf.getboolean("scheduler", "use_job_schedule")  # of the Airflow of these tests
 
 
-def test_airflow_runs_by_schedule_unless_that_is_disabled(settings: Settings) -> None:
-    assert runs_by_schedule(settings) == "True"
-
-
-def test_airflow_starts_no_scheduled_run_where_schedules_are_disabled(settings: Settings) -> None:
+def test_airflow_starts_no_scheduled_run_where_schedules_are_disabled(tmp_path: Path) -> None:
+    settings = load({"SHARDPOST_HOME": str(tmp_path)})
     disable_schedules(settings)
     assert runs_by_schedule(settings) == "False"
 

@@ -1,14 +1,19 @@
-"""A whole stack of its own: broker, sink and Airflow, driven by its command line alone."""
+"""One whole stack for all these tests: that of the demo, kept, driven by its command line alone."""
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 import httpx
+import psutil
 import pytest
 
-from shardpost.embedded import daemons
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 
+SECONDS = 1200  # of a test; the first one starts the stack
 SERVER_ERROR, CONFLICT, TRIES = 500, 409, 4
 
 
@@ -24,17 +29,50 @@ class RepeatedOnServerError(httpx.HTTPTransport):
         return super().handle_request(request)
 
 
+class KeptDemo(NamedTuple):
+    """What a demo said, and the command line of the stack that it left up."""
+
+    said: str
+    stack: CommandLine
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder their time."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(SECONDS))
+
+
 @pytest.fixture(scope="package")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    """Give the command line of a whole stack that is up."""
-    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
+def kept_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptDemo]:
+    """Run `shardpost demo --keep`; in the end, take its stack down, which leaves no process."""
     home = tmp_path_factory.mktemp("stack")
-    command = CommandLine(environ(home=home, partitions=4, **free))
+    said = CommandLine(environ(home=home))("demo", "--keep")
+    exported = dict(re.findall(r"(SHARDPOST_\w+)=(\S+)", said))
+    stack = CommandLine(environ(partitions=4) | exported)
     try:
-        command("up")
-        yield command
+        yield KeptDemo(said, stack)
     finally:
-        command("down")
+        stack("down")
+    assert processes_of(home) == []
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Return the processes whose command names a folder."""
+    return [process for process in psutil.process_iter() if _names(process, str(home))]
+
+
+def _names(process: psutil.Process, text: str) -> bool:
+    try:
+        return any(text in part for part in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+@pytest.fixture
+def stack(kept_demo: KeptDemo) -> CommandLine:
+    """Give the command line of a whole stack that is up."""
+    return kept_demo.stack
 
 
 @pytest.fixture
@@ -47,3 +85,13 @@ def api(stack: CommandLine) -> Iterator[httpx.Client]:
         token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
         client.headers["Authorization"] = f"Bearer {token}"
         yield client
+
+
+@contextmanager
+def paused(api: httpx.Client, dag: str) -> Iterator[None]:
+    path = f"/api/v2/dags/{dag}"
+    api.patch(path, json={"is_paused": True}).raise_for_status()
+    try:
+        yield
+    finally:
+        api.patch(path, json={"is_paused": False}).raise_for_status()

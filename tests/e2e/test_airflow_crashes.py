@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import httpx
 import psutil
-import pytest
 
 from shardpost.kafka import clients
 from tests.e2e.conftest import CONFLICT
@@ -73,7 +72,6 @@ def _state(api: httpx.Client, run: str) -> str:
     return str(api.get(f"{RUNS}/{quote(run)}").raise_for_status().json()["state"])
 
 
-@pytest.mark.timeout(600)
 def test_a_task_that_is_marked_failed_ends_its_driver(
     stack: CommandLine, api: httpx.Client
 ) -> None:
@@ -84,7 +82,6 @@ def test_a_task_that_is_marked_failed_ends_its_driver(
     assert api.get(task).json()["state"] == "failed"
 
 
-@pytest.mark.timeout(900)
 def test_after_a_scheduler_that_was_killed_up_ends_its_driver_and_runs_the_task_again(
     stack: CommandLine, api: httpx.Client
 ) -> None:

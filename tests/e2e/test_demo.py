@@ -3,17 +3,24 @@
 import re
 from pathlib import Path
 
-import psutil
-import pytest
-
 from tests.conftest import environ
+from tests.e2e.conftest import KeptDemo, processes_of
 from tests.support.command_line import CommandLine
+from tests.support.how_far import some
 
 
-@pytest.mark.timeout(900)
-def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = CommandLine(environ(home=tmp_path))
-    said = command("demo")
+def test_the_demo_tells_the_story_and_leaves_only_what_it_is_to_keep(
+    kept_demo: KeptDemo, tmp_path: Path
+) -> None:
+    for is_kept in some([True, False], 0):
+        said = kept_demo.said if is_kept else CommandLine(environ(home=tmp_path))("demo")
+        is_the_story(said)
+        assert ("the stack is still up" in said) == is_kept
+        assert list(tmp_path.glob("demo-*")) == []
+        assert processes_of(tmp_path) == []
+
+
+def is_the_story(said: str) -> None:
     before, after = said.split("position 3 moves to client3")
     assert "client1: 1, 3" in before
     assert "client2: 4" in before
@@ -27,12 +34,3 @@ def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert "client1: 1\n" in holders
     assert "client3: 3\n" in holders
     assert "client2" not in holders
-    assert list(tmp_path.glob("demo-*")) == []
-    assert [p for p in psutil.process_iter() if _speaks_of(p, str(tmp_path))] == []
-
-
-def _speaks_of(process: psutil.Process, text: str) -> bool:
-    try:
-        return any(text in part for part in process.cmdline())
-    except psutil.Error:
-        return False

@@ -1,5 +1,7 @@
 """The command `shardpost` as its users have it: a process, its output, its exit code."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -7,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shardpost.settings import Settings, load
+import pytest
+
+from shardpost import cli
+from shardpost.settings import Settings, load, loading
 
 SHARDPOST = Path(sys.executable).parent / "shardpost"
 
@@ -50,3 +55,24 @@ class CommandLine:
     def json(self, *arguments: str, code: int = 0) -> Any:
         """Run one command with --json and return what it printed."""
         return json.loads(self(*arguments, "--json", code=code))
+
+
+class CommandLineHere(CommandLine):
+    """The same in this process: for what a command does, where its process is not what is tested.
+
+    What it logs is not in its standard error.
+    """
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end, with these variables."""
+        said, told = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name not in self._environ]:
+                patch.delenv(name)
+            for name, value in self._environ.items():
+                patch.setenv(name, value)
+            loading._of_this_process.cache_clear()
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
+                code = cli.run([*arguments])
+        loading._of_this_process.cache_clear()
+        return subprocess.CompletedProcess(arguments, code, said.getvalue(), told.getvalue())

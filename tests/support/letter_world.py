@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
+import pytest
 from confluent_kafka import Message, Producer
 
 from shardpost.dead_letters.letter_topics import routes_of
@@ -21,7 +22,9 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import record_of
 from shardpost.kafka.records import NO_TIMESTAMP, Outgoing, Record
 from shardpost.settings import Settings
+from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
+from shardpost.topics.declared import CLIENTS, LETTER_TOPICS, POSITIONS
 
 GIVEN_TIMES = """\
 topics:
@@ -40,15 +43,19 @@ def milliseconds(when: datetime) -> int:
     return int(when.timestamp() * 1000)
 
 
-def apply_topics_with_given_times(settings: Settings) -> None:
+def apply_topics_with_given_times(settings: Settings, *, letters_only: bool = False) -> None:
     """Make all topics, with a store that keeps the times that a test gives to its letters.
 
-    The store of the default declaration is stamped by the broker.
+    The store of the default declaration is stamped by the broker. `letters_only`: those of letters,
+    and two from which they come.
     """
     file = settings.home / "topics.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(GIVEN_TIMES)
-    apply_topics(settings.model_copy(update={"topics_file": file}))
+    with pytest.MonkeyPatch.context() as patch:
+        if letters_only:
+            patch.setattr(topics_file, "DECLARED", (POSITIONS, CLIENTS, *LETTER_TOPICS))
+        apply_topics(settings.model_copy(update={"topics_file": file}))
 
 
 def original(

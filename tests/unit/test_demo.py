@@ -1,5 +1,6 @@
-"""A demo that fails says where the logs are that it leaves behind."""
+"""What a demo leaves behind: nothing, or its logs if it fails."""
 
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,3 +56,25 @@ def test_a_demo_that_fails_stops_its_stack_and_says_that_its_folder_is_kept(
     assert stopped == [home]
     assert said == [f"not finished; kept: {home}; what was started has its log in {home / 'logs'}"]
     assert (home / "logs").is_dir()
+
+
+def test_a_demo_that_is_done_stops_its_stack_and_removes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def up(settings: Settings, **_: object) -> None:
+        assert "use_job_schedule = False" in (settings.home / "airflow/airflow.cfg").read_text()
+        done.append("up")
+
+    airflow = {"address": "http://airflow", "user": "admin", "password": "secret"}
+    free = iter((10001, 10002, 10003))
+    monkeypatch.setattr(daemons, "choose_port", lambda: next(free))
+    monkeypatch.setattr(stack, "up", up)
+    monkeypatch.setattr(stack, "status", lambda _: {"airflow": airflow})
+    monkeypatch.setattr(stack, "down", lambda *_, **__: done.append("down"))
+    monkeypatch.setattr(demo, "log_in", lambda *_: nullcontext())
+    monkeypatch.setattr(demo, "play", lambda *_: done.append("play"))
+    demo.run_demo(Settings(home=tmp_path), now=NOW, keep=False, say=lambda _: None)
+    assert done == ["up", "play", "down"]
+    assert list(tmp_path.iterdir()) == []

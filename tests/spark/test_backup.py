@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from shardpost import tables
 from shardpost.checkout import CHECKOUT
@@ -18,7 +19,8 @@ from shardpost.kafka.clients import producer
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.jobs_here import jobs_here
 from tests.support.reference import published
 
 LONG_AGO = timedelta(days=21)
@@ -26,15 +28,17 @@ BACKUP_TABLES = str(CHECKOUT / "scripts" / "backup-tables")
 
 
 @pytest.fixture
-def shardpost(tmp_path: Path) -> Iterator[CommandLine]:
+def shardpost(tmp_path: Path, spark: SparkSession) -> Iterator[CommandLine]:
     """Give the command line of a stack of its own, without Airflow."""
+    del spark
     free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
-    command = CommandLine(environ(home=tmp_path / "home", partitions=2, **free))
-    try:
-        command("up", "--no-airflow")
-        yield command
-    finally:
-        command("down")
+    command = CommandLineHere(environ(home=tmp_path / "home", partitions=2, **free))
+    with jobs_here():
+        try:
+            command("up", "--no-airflow")
+            yield command
+        finally:
+            command("down")
 
 
 def put(shardpost: CommandLine, topic: str, key: str, **value: Any) -> None:
@@ -57,8 +61,8 @@ def mails(shardpost: CommandLine) -> int:
     return len(list((shardpost.settings.home / "mail").glob("*.eml")))
 
 
-def backup_tables(shardpost: CommandLine, to: Path) -> subprocess.CompletedProcess[str]:
-    command = [BACKUP_TABLES, shardpost.settings.tables_root, str(to)]
+def backup_tables(tables_root: str, to: Path) -> subprocess.CompletedProcess[str]:
+    command = [BACKUP_TABLES, tables_root, str(to)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -80,9 +84,9 @@ def copies_while_compactions_go_on(shardpost: CommandLine, folder: Path) -> list
     copies: list[Path] = []
     while compacting.is_alive() or not copies:
         copies.append(folder / f"copy-{len(copies)}")
-        done = backup_tables(shardpost, copies[-1])
+        done = backup_tables(shardpost.settings.tables_root, copies[-1])
         assert done.returncode == 0, done.stderr
-        compacting.join(3)
+        compacting.join(1)
     return copies
 
 
@@ -174,12 +178,10 @@ def test_topics_that_are_older_than_the_tables_are_refused_until_a_person_decide
     assert mails(shardpost) == 1
 
 
-def test_a_copy_goes_to_a_new_folder_and_out_of_one_with_tables(
-    shardpost: CommandLine, tmp_path: Path
-) -> None:
-    assert "found no table snapshots" in backup_tables(shardpost, tmp_path / "copy").stderr
+def test_a_copy_goes_to_a_new_folder_and_out_of_one_with_tables(tmp_path: Path) -> None:
+    tables_root = tmp_path / "tables"
+    assert "found no table snapshots" in backup_tables(str(tables_root), tmp_path / "copy").stderr
     assert not (tmp_path / "copy").exists()
-    (tmp_path / "tables" / "snapshots" / "_delta_log").mkdir(parents=True)
-    command = [BACKUP_TABLES, str(tmp_path / "tables"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (tables_root / "snapshots" / "_delta_log").mkdir(parents=True)
+    done = backup_tables(str(tables_root), tmp_path)
     assert (done.returncode, "expected a new folder" in done.stderr) == (1, True)

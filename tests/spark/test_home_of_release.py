@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
 from shardpost.embedded import broker, daemons
@@ -22,7 +23,8 @@ from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, CommandLineHere
+from tests.support.jobs_here import jobs_here
 from tests.support.reference import Fold, Raw, closed, position, produce, published
 
 DATA = Path(__file__).parents[1] / "data" / "home_of_0_1_0"
@@ -34,20 +36,22 @@ INPUTS = ("positions", "clients", "exchanges")
 
 
 @pytest.fixture
-def taken_over(tmp_path: Path) -> Iterator[CommandLine]:
+def taken_over(tmp_path: Path, spark: SparkSession) -> Iterator[CommandLine]:
     """Give the command line of a stack without Airflow on that home, its records in its Kafka."""
+    del spark
     free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
-    command = CommandLine(environ(home=tmp_path / "home", partitions=PARTITIONS, **free))
+    command = CommandLineHere(environ(home=tmp_path / "home", partitions=PARTITIONS, **free))
     with tarfile.open(DATA / "tables.tar.gz") as packed:
         packed.extractall(command.settings.home, filter="data")
-    try:
-        broker.start(command.settings)
-        put_records_back(command.settings)
-        command("up", "--no-airflow")
-        know_the_topics(command.settings)
-        yield command
-    finally:
-        command("down")
+    with jobs_here():
+        try:
+            broker.start(command.settings)
+            put_records_back(command.settings)
+            command("up", "--no-airflow")
+            know_the_topics(command.settings)
+            yield command
+        finally:
+            command("down")
 
 
 def put_records_back(settings: Settings) -> None:
@@ -128,9 +132,25 @@ def holders_at_snapshots(taken_over: CommandLine) -> dict[str, Any]:
     return {number: taken_over.json("holders", "--snapshot", number) for number in numbers}
 
 
-def test_it_is_read_and_continued_without_loss(taken_over: CommandLine) -> None:
+def refuses_its_week_without_the_ledger_it_had(taken_over: CommandLine) -> None:
+    week = IsoWeek.parse(EXPECTED["emails"]["week"])
+    frozen = frozen_weeks.find(taken_over.settings, week)
+    assert frozen is not None
+    assert frozen.recipients == 7
+    why = taken_over.refused("email", "--week", str(week), code=1)
+    assert "ledger" in why
+    assert not list((taken_over.settings.home / "mail").glob("*.eml"))
+
+
+NOW = datetime(2026, 11, 23, 11, tzinfo=UTC)
+
+
+def test_it_is_read_and_continued_without_loss_and_nobody_is_mailed_again(
+    taken_over: CommandLine,
+) -> None:
     expected = {name: EXPECTED[name] for name in ("holders", "as_of", "explain")}
     assert readable(taken_over) == expected
+    refuses_its_week_without_the_ledger_it_had(taken_over)
     # Nothing is new to it; only its holders are new to this Kafka.
     done = taken_over.json("compact")
     assert (done["changed"], done["snapshot"]["snapshot"]) == (False, NEWEST["snapshot"])
@@ -146,9 +166,6 @@ def test_it_is_read_and_continued_without_loss(taken_over: CommandLine) -> None:
     assert holders_at_snapshots(taken_over) == expected["holders"]
     again = taken_over.json("explain", "client8")
     assert again == expected["explain"]["client8"]
-
-
-NOW = datetime(2026, 11, 23, 11, tzinfo=UTC)
 
 
 def test_its_maintenance_and_pruning_keep_all_answers(taken_over: CommandLine) -> None:
@@ -168,15 +185,3 @@ def test_its_maintenance_and_pruning_keep_all_answers(taken_over: CommandLine) -
         else:
             assert taken_over.json("holders", "--as-of", at) == found
     assert datetime.fromisoformat(max(expected["as_of"])) > pruned.history_from
-
-
-def test_nobody_is_mailed_again_where_the_ledger_is_not_the_one_it_had(
-    taken_over: CommandLine,
-) -> None:
-    week = IsoWeek.parse(EXPECTED["emails"]["week"])
-    frozen = frozen_weeks.find(taken_over.settings, week)
-    assert frozen is not None
-    assert frozen.recipients == 7
-    why = taken_over.refused("email", "--week", str(week), code=1)
-    assert "ledger" in why
-    assert not list((taken_over.settings.home / "mail").glob("*.eml"))

@@ -1,0 +1,37 @@
+"""Jobs that commands submit, run in the Spark session of the tests instead of a process each."""
+
+import runpy
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shardpost.checkout import SPARK_JOBS
+from shardpost.spark import driver, submit
+
+
+@contextmanager
+def jobs_here() -> Iterator[None]:
+    """Let what is submitted run here: the file of the job, its arguments, its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submit, "run_job", _run)
+        patch.setattr(driver, "terminate_with_parent", lambda: None)
+        patch.setattr(signal, "signal", lambda *_: None)  # Ctrl-C stays with the tests
+        yield
+
+
+def _run(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path, preexec: Callable[[], None]
+) -> int:
+    del env, cwd, preexec
+    at = next(n for n, part in enumerate(command) if Path(part).parent == SPARK_JOBS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [*command[at:]])
+        try:
+            runpy.run_path(command[at], run_name="__main__")
+        except SystemExit as ended:
+            return int(ended.code or 0)
+    raise AssertionError(f"{command[at]} did not say how it ended")
