@@ -84,14 +84,26 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
             if name.startswith("topic_")
         }
         home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke und leere "))
-        made = settings.model_copy(update={"home": home, **names})
-        apply_topics(made)
-        _keep_forever(made, made.topic("retries"))
-        for topic in input_topics(made):
-            _keep_superseded(made, topic)
-        return made
+        return _with_topics(settings.model_copy(update={"home": home, **names}))
 
     return make
+
+
+@pytest.fixture(scope="module")
+def shared(
+    kafka: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Settings:
+    """Give settings with empty tables and new topics that all tests of a file share."""
+    del spark
+    return _with_topics(settings_of_its_own(kafka, tmp_path_factory.mktemp("shared")))
+
+
+def _with_topics(settings: Settings) -> Settings:
+    apply_topics(settings)
+    _keep_forever(settings, settings.topic("retries"))
+    for topic in input_topics(settings):
+        _keep_superseded(settings, topic)
+    return settings
 
 
 def _keep_forever(settings: Settings, topic: str) -> None:
