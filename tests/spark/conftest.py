@@ -21,10 +21,15 @@ from shardpost.spark.jars import jars_of
 from shardpost.spark.submit import LOOPBACK_CONF, SHORT_RUN_JIT, submit, submit_conf
 from shardpost.topics.creation import apply_topics
 from tests.conftest import settings_of_its_own
+from tests.support.interpreted_plans import plan_conf
 from tests.support.kafka_configs import configure_topic
 from tests.support.mail_server import MailServer, mail_server
 
 pytest.register_assert_rewrite("tests.support.compacting")
+
+# One session compiles what hundreds of jobs do. Once the default, 48 MB, is full, the JVM compiles
+# nothing any more, and every run takes three times as long.
+ROOM_FOR_CODE = "-XX:ReservedCodeCacheSize=512m"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,7 +55,8 @@ def spark(
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
-        **submit_conf(*SHORT_RUN_JIT, *archive, more_jars=jars_of("jdbc")),
+        **submit_conf(*SHORT_RUN_JIT, ROOM_FOR_CODE, *archive, more_jars=jars_of("jdbc")),
+        **plan_conf(),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",
         "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
@@ -78,14 +84,26 @@ def fresh(settings: Settings, spark: SparkSession) -> Callable[[], Settings]:
             if name.startswith("topic_")
         }
         home = Path(tempfile.mkdtemp(dir=settings.home, prefix="tücke und leere "))
-        made = settings.model_copy(update={"home": home, **names})
-        apply_topics(made)
-        _keep_forever(made, made.topic("retries"))
-        for topic in input_topics(made):
-            _keep_superseded(made, topic)
-        return made
+        return _with_topics(settings.model_copy(update={"home": home, **names}))
 
     return make
+
+
+@pytest.fixture(scope="module")
+def shared(
+    kafka: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Settings:
+    """Give settings with empty tables and new topics that all tests of a file share."""
+    del spark
+    return _with_topics(settings_of_its_own(kafka, tmp_path_factory.mktemp("shared")))
+
+
+def _with_topics(settings: Settings) -> Settings:
+    apply_topics(settings)
+    _keep_forever(settings, settings.topic("retries"))
+    for topic in input_topics(settings):
+        _keep_superseded(settings, topic)
+    return settings
 
 
 def _keep_forever(settings: Settings, topic: str) -> None:

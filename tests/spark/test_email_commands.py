@@ -11,6 +11,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
+from tests.support.commands_here import CommandsHere
 from tests.support.mail_server import TAKE_AND_DROP, MailServer
 from tests.support.week_tables import World
 
@@ -18,14 +19,15 @@ WEEK = "2026-W45"
 
 
 @pytest.fixture
-def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
+def world(settings: Settings, server: MailServer) -> World:
     apply_topics(settings)
-    return World(spark, settings.model_copy(update={"smtp_port": server.port}))
+    return World(settings.model_copy(update={"smtp_port": server.port}))
 
 
 @pytest.fixture
-def shardpost(world: World) -> CommandLine:
-    return CommandLine(world.settings.environ())
+def shardpost(world: World, spark: SparkSession) -> CommandLine:
+    del spark  # the jobs find it
+    return CommandsHere(world.settings.environ())
 
 
 def test_what_cannot_be_done_is_said_in_one_line(shardpost: CommandLine) -> None:

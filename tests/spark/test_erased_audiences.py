@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pyarrow import parquet
-from pyspark.sql import SparkSession
 
 from shardpost.delta.query import path_of
 from shardpost.erasure import ErasureRequest, erase
@@ -29,6 +28,8 @@ from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_aud
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 OLD, WEEK = IsoWeek(2024, 30), IsoWeek(2026, 45)
 NOW = WEEK.end + timedelta(hours=8)
 LONG_AGO = datetime.fromisoformat("2024-01-01T00:00:00+00:00")
@@ -36,10 +37,10 @@ NAMES = ("client1", "client2", "client3")
 
 
 @pytest.fixture
-def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
+def world(settings: Settings, server: MailServer) -> World:
     """Give a world in which three weeks are frozen, and nobody of the last one is mailed yet."""
     apply_topics(settings)
-    found = World(spark, settings.model_copy(update={"smtp_port": server.port}))
+    found = World(settings.model_copy(update={"smtp_port": server.port}))
     for number, name in enumerate(NAMES):
         found.position(str(number), name, at=LONG_AGO)
         found.client(name)

@@ -4,14 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import Settings
-from shardpost.spark.submit import submit
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
+from tests.support.commands_here import CommandsHere
+from tests.support.compacting import run
+from tests.support.how_far import drawn
 from tests.support.imports import NOW, csv_of, decided, import_ids, records, row
 from tests.support.job_process import Job
 from tests.support.postgresql import PASSWORD, USER, postgresql
@@ -19,20 +21,22 @@ from tests.support.reference import position, produce
 
 OPEN = 20
 MANY = 25_000  # more than two transactions
+KILLED_AT = [("import batch in its transaction", 0), ("import batch written", 10_000)]
 
 
 @pytest.fixture
-def world(settings: Settings) -> Settings:
+def world(settings: Settings, spark: SparkSession) -> Settings:
     """Have open positions in a snapshot."""
+    del spark  # the compaction finds it
     apply_topics(settings)
     produce(settings, [position(str(n), "client1", "NASDAQ") for n in range(OPEN)])
-    assert submit(settings, COMPACT_POSITIONS, [])[0] == 0
+    run(settings)
     return settings
 
 
 @pytest.fixture
 def shardpost(world: Settings) -> CommandLine:
-    return CommandLine(world.environ())
+    return CommandsHere(world.environ())
 
 
 @pytest.mark.timeout(600)
@@ -67,10 +71,8 @@ def test_killed_within_a_transaction_and_after_one_all_is_there_once(
     arguments = arguments_of(
         ImportRequest(find_source(str(path)), NOW, "Ann", is_applied=True, max_closed=1.0)
     )
-    for step, written in (
-        ("import batch in its transaction", 0),
-        ("import batch written", 10_000),
-    ):
+    there = 0
+    for step, written in drawn(KILLED_AT):
         job = Job(world, IMPORT_POSITIONS, arguments, pause_at=step)
         try:
             job.wait_until_paused()
@@ -78,9 +80,10 @@ def test_killed_within_a_transaction_and_after_one_all_is_there_once(
             job.kill()
         if written:  # readers of committed records wait for an open transaction
             assert len(records(world)) == written
+            there = written
         assert decided(world) == []
     done = shardpost.json("import", str(path), "--apply", "--max-closed", "100%")
-    assert done["written"] == MANY + OPEN - 10_000
+    assert done["written"] == MANY + OPEN - there
     keys = [record.key for record in records(world)]
     assert len(keys) == len(set(keys)) == MANY + OPEN
     assert import_ids(world) == {done["import_id"]}
@@ -105,7 +108,7 @@ def test_a_database_by_the_command_and_no_password_anywhere(
         result = json.loads(done.stdout)
         assert (result["new"], result["equal"], result["written"]) == (1, OPEN, 1)
         assert PASSWORD not in done.stdout + done.stderr
-        shardpost_without = CommandLine(world.environ())
+        shardpost_without = CommandsHere(world.environ())
         assert "no password was provided" in shardpost_without.refused(*call[:-1], code=1)
 
 

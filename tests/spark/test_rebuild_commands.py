@@ -1,16 +1,19 @@
 """`shardpost rebuild …`, as a person types it: output, JSON, exit codes."""
 
 import pytest
+from pyspark.sql import SparkSession
 
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
+from tests.support.commands_here import CommandsHere
 from tests.support.reference import position, produce
 
 
 @pytest.fixture
-def shardpost(settings: Settings) -> CommandLine:
-    return CommandLine(settings.environ())
+def shardpost(settings: Settings, spark: SparkSession) -> CommandLine:
+    del spark  # the jobs find it
+    return CommandsHere(settings.environ())
 
 
 @pytest.mark.timeout(600)

@@ -5,6 +5,7 @@ Real broker, real Spark, real tables, and the very modules of the commands.
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -110,72 +111,167 @@ def test_a_poison_position_is_parked_mended_by_a_person_and_applied(ready: Setti
     assert done(run(ready)) == {}
 
 
-@pytest.mark.parametrize(
-    ("newer", "left"),
-    [(position("1", "client2", "NASDAQ"), {"client2": ["1"]}), (closed("1"), {})],
-)
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_correction_after_a_newer_good_record_changes_nothing_and_is_named(
-    ready: Settings,
-    caplog: pytest.LogCaptureFixture,
-    newer: Raw,
-    left: dict[str, list[str]],
-    at_once: bool,
+    ready: Settings, caplog: pytest.LogCaptureFixture, at_once: bool
 ) -> None:
-    poison = bad()
-    place = place_of(ready, poison)
-    produce(ready, [newer])
+    poisons = [bad(b"1"), bad(b"2")]
+    places = [place_of(ready, poison) for poison in poisons]
+    produce(ready, [position("1", "client2", "NASDAQ"), closed("2")])
     if not at_once:
         run(ready)
-    produce_retry(ready, Retry(poison, MENDED), place)
+    for poison, place in zip(poisons, places, strict=True):
+        produce_retry(ready, Retry(poison, MENDED), place)
     result = run(ready)
-    assert (result["applied"], result["without_effect"]) == (0, 1)
-    assert held(ready) == left
-    origin = f"{ready.topic('positions')}[{place[0]}]@{place[1]}"
-    named = re.search(rf"(\S+): corrects {re.escape(origin)} without effect", caplog.text)
-    assert named
-    explained = explanation(ready, snapshots.current(ready), "client1", "1")
-    if not at_once:  # in one run, times tell: the correction may have counted for a while
-        assert [(one.change, str(one.coordinates)) for one in explained[1:]] == [
-            ("no effect", named[1])
-        ]
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-def test_of_two_corrections_the_later_one_counts(ready: Settings, at_once: bool) -> None:
-    poison, again = bad(), MENDED.replace(b"client1", b"client2")
-    place = place_of(ready, poison)
-    results: list[dict[str, Any]] = []
-    for value in (MENDED, again):
-        produce_retry(ready, Retry(poison, value, timestamp_ms=1_700_000_000_000), place)
-        if not at_once:
-            results.append(run(ready))
-    results.append(run(ready))
-    found = [sum(one[name] for one in results) for name in ("applied", "without_effect")]
-    assert found == ([1, 1] if at_once else [2, 0])
+    assert (result["applied"], result["without_effect"]) == (0, 2)
     assert held(ready) == {"client2": ["1"]}
-    changes = explanation(ready, snapshots.current(ready), "client1", "1")
-    assert [one.change for one in changes] == ["put", "took"]
+    for key, place in zip(("1", "2"), places, strict=True):
+        origin = f"{ready.topic('positions')}[{place[0]}]@{place[1]}"
+        named = re.search(rf"(\S+): corrects {re.escape(origin)} without effect", caplog.text)
+        assert named
+        explained = explanation(ready, snapshots.current(ready), "client1", key)
+        if not at_once:  # in one run, times tell: the correction may have counted for a while
+            assert [(one.change, str(one.coordinates)) for one in explained[1:]] == [
+                ("no effect", named[1])
+            ]
 
 
-def test_a_correction_of_a_good_record_changes_nothing(ready: Settings) -> None:
-    good = position("1", "client1", "NASDAQ")
-    place = place_of(ready, good)
-    for _ in range(2):  # in the run of the record itself, and in a later one
-        produce_retry(ready, Retry(good, MENDED.replace(b"client1", b"client2")), place)
-        assert done(run(ready)) == {"retries": 1}
-        assert held(ready) == {"client1": ["1"]}
+@dataclass(frozen=True)
+class Corrected:
+    """A world of two runs, each with the corrections of several tests, on keys of their own."""
+
+    settings: Settings
+    results: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _records: dict[str, Raw] = field(default_factory=dict)
+
+    def held(self, number: int) -> dict[str, list[str]]:
+        """Return what is held at the snapshot of that number, 1 or 2."""
+        snapshot = snapshots.list_all(self.settings)[number - 1]
+        return query_holders(self.settings, snapshot, HoldersQuery())
+
+    def send(self, name: str, record: Raw) -> None:
+        """Send a record that is retried under this name."""
+        self._records[name], self.places[name] = record, place_of(self.settings, record)
+
+    def retry(self, name: str, value: bytes, key: bytes | None = None, **more: str) -> None:
+        made = Retry(self._records[name], value)
+        produce_retry(self.settings, made, self.places[name], key, **more)
+
+    def retry_with_an_old_time(self, name: str, value: bytes) -> None:
+        made = Retry(self._records[name], value, timestamp_ms=1_700_000_000_000)
+        produce_retry(self.settings, made, self.places[name])
+
+    def retry_under_other_keys(self, name: str, holder: str) -> None:
+        for key in (holder.encode(), b"never seen", b"\xff"):
+            self.retry(name, MENDED, key, origin_key=holder)
+
+    def run(self) -> None:
+        self.results.append(run(self.settings))
 
 
-def test_a_correction_that_is_null_closes_the_position(ready: Settings) -> None:
-    produce(ready, [position("1", "client1", "NASDAQ")])
-    poison = bad()
-    place = place_of(ready, poison)
-    run(ready)
-    assert held(ready) == {"client1": ["1"]}
-    produce_retry(ready, Retry(poison, b""), place, origin_null="true")
-    assert done(run(ready)) == {"retries": 1, "applied": 1}
-    assert held(ready) == {}
+def mended(client: str) -> bytes:
+    return MENDED.replace(b"client1", client.encode())
+
+
+@pytest.fixture(scope="module")
+def corrected(shared: Settings) -> Corrected:
+    world = Corrected(shared)
+    send_records(world)
+    correct_before_the_first_run(world)
+    world.run()
+    correct_before_the_second_run(world)
+    world.run()
+    return world
+
+
+def send_records(world: Corrected) -> None:
+    world.send("good", position("good", "of good", "NASDAQ"))
+    produce(world.settings, [position("closed", "of closed", "NASDAQ")])
+    for key in ("closed", "other origin", "twice at once", "twice", "at once", "later"):
+        world.send(key, bad(key.encode()))
+    produce(world.settings, [position("new", "of new", "NEW")])
+    world.send("exchange", bad(b"NEW", b'{"Country":5}', "exchanges"))
+    world.send("client", bad(b"of new", b"{", "clients"))
+    for when in ("at once", "later"):
+        for key in (f"holder {when}", f"good {when}"):
+            world.send(key, position(key, f"of {key}", "NASDAQ"))
+
+
+def correct_before_the_first_run(world: Corrected) -> None:
+    world.retry("good", mended("another"))
+    world.retry_with_an_old_time("twice at once", mended("first"))
+    world.retry_with_an_old_time("twice at once", mended("second"))
+    world.retry_with_an_old_time("twice", mended("first"))
+    for name in ("at once", "good at once"):
+        world.retry_under_other_keys(name, "holder at once")
+
+
+def correct_before_the_second_run(world: Corrected) -> None:
+    world.retry("good", mended("another"))
+    world.retry("closed", b"", origin_null="true")
+    world.retry("other origin", MENDED, origin_topic="orders")
+    produce(world.settings, [Raw("retries", b"other origin", MENDED)])
+    world.retry("exchange", b'{"Country":"US"}')
+    world.retry("client", b'{"Name":"Ann","Subscribed":true}')
+    world.retry_with_an_old_time("twice", mended("second"))
+    for name in ("later", "good later"):
+        world.retry_under_other_keys(name, "holder later")
+
+
+def test_each_run_counts_its_rejected_records_and_its_corrections(corrected: Corrected) -> None:
+    first, second = map(done, corrected.results)
+    assert first == {"rejected": 8 + 6, "letters": 8 + 6, "retries": 10, "applied": 2}
+    assert second == {"rejected": 6, "letters": 6, "retries": 11, "applied": 4}
+    # Of the two at once the first; and what a correction of a good record says, each time.
+    assert [one["without_effect"] for one in corrected.results] == [1 + 1, 1]
+
+
+def test_of_two_corrections_the_later_one_counts(corrected: Corrected) -> None:
+    assert corrected.held(1)["second"] == ["twice at once"]
+    assert corrected.held(1)["first"] == ["twice"]
+    assert corrected.held(2)["second"] == ["twice", "twice at once"]
+    assert "first" not in corrected.held(2)
+    newest = snapshots.current(corrected.settings)
+    for key in ("twice", "twice at once"):
+        changes = explanation(corrected.settings, newest, "first", key)
+        assert [one.change for one in changes] == ["put", "took"]
+
+
+def test_a_correction_of_a_good_record_changes_nothing(corrected: Corrected) -> None:
+    for number in (1, 2):  # in the run of the record itself, and in a later one
+        assert corrected.held(number)["of good"] == ["good"]
+        assert "another" not in corrected.held(number)
+
+
+def test_a_correction_that_is_null_closes_the_position(corrected: Corrected) -> None:
+    assert corrected.held(1)["of closed"] == ["closed"]
+    assert "of closed" not in corrected.held(2)
+
+
+def test_a_retry_of_one_key_corrects_no_other(corrected: Corrected) -> None:
+    for when, number in (("at once", 1), ("later", 2)):
+        assert corrected.held(number)[f"of holder {when}"] == [f"holder {when}"]
+        assert corrected.held(number)[f"of good {when}"] == [f"good {when}"]
+        partition, offset = corrected.places[when]
+        home = f"{corrected.settings.topic('positions')}[{partition}]@{offset}"
+        for name in (f"holder {when}", "never seen", "FF"):
+            said = f"expected the key of {home}, {when}, found {name}"
+            assert said in reasons(corrected.settings)
+
+
+def test_retries_of_other_origins_are_passed_over(corrected: Corrected) -> None:
+    for number in (1, 2):
+        assert "client1" not in corrected.held(number)
+
+
+def test_clients_and_exchanges_are_mended_too(corrected: Corrected) -> None:
+    assert "of new" not in corrected.held(1)
+    assert corrected.held(2)["of new"] == ["new"]
+    assert held(corrected.settings) == published(corrected.settings) == corrected.held(2)
+    at = at_snapshot(snapshots.current(corrected.settings), CLIENTS)
+    found = rows(corrected.settings, "SELECT key, name FROM clients", at)
+    assert found == [{"key": "of new", "name": "Ann"}]
 
 
 def test_a_correction_that_is_undecodable_again_is_the_same_letter_once_more(
@@ -223,47 +319,6 @@ def test_a_retry_whose_origin_cannot_be_is_rejected_and_blocks_nothing(ready: Se
     produce_retry(ready, Retry(poison, MENDED), place)
     run(ready)
     assert held(ready) == {"client1": ["1"]}
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_retry_of_one_key_corrects_no_other(ready: Settings, at_once: bool) -> None:
-    produce(ready, [position("2", "client2", "NASDAQ")])
-    poison, good = bad(b"1"), position("3", "client3", "NASDAQ")
-    places = [place_of(ready, record) for record in (poison, good)]
-    if not at_once:
-        run(ready)
-    for record, place in zip((poison, good), places, strict=True):
-        for key in (b"2", b"never seen", b"\xff"):
-            produce_retry(ready, Retry(record, MENDED), place, key, origin_key="2")
-    assert run(ready)["applied"] == 0
-    assert held(ready) == {"client2": ["2"], "client3": ["3"]}
-    home = f"{ready.topic('positions')}[{places[0][0]}]@{places[0][1]}"
-    for name in ("2", "never seen", "FF"):
-        assert f"expected the key of {home}, 1, found {name}" in reasons(ready)
-
-
-def test_retries_of_other_origins_are_passed_over(ready: Settings) -> None:
-    poison = bad()
-    place = place_of(ready, poison)
-    run(ready)
-    produce_retry(ready, Retry(poison, MENDED), place, origin_topic="orders")
-    produce(ready, [Raw("retries", b"1", MENDED)])
-    assert done(run(ready)) == {}
-    assert held(ready) == {}
-
-
-def test_clients_and_exchanges_are_mended_too(ready: Settings) -> None:
-    records = [bad(b"NEW", b'{"Country":5}', "exchanges"), bad(b"client1", b"{", "clients")]
-    produce(ready, [position("1", "client1", "NEW")])
-    places = [place_of(ready, record) for record in records]
-    assert done(run(ready)) == {"rejected": 2, "letters": 2}
-    values = [b'{"Country":"US"}', b'{"Name":"Ann","Subscribed":true}']
-    for record, place, value in zip(records, places, values, strict=True):
-        produce_retry(ready, Retry(record, value), place)
-    assert done(run(ready)) == {"retries": 2, "applied": 2}
-    assert held(ready) == published(ready) == {"client1": ["1"]}
-    at = at_snapshot(snapshots.current(ready), CLIENTS)
-    assert rows(ready, "SELECT key, name FROM clients", at) == [{"key": "client1", "name": "Ann"}]
 
 
 def test_poison_of_which_another_consumer_made_a_letter_first_is_seen_all_the_same(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
@@ -27,6 +26,8 @@ from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
 from tests.support.week_tables import World, counts_by_shard
 
+pytestmark = pytest.mark.usefixtures("spark")
+
 WEEK = IsoWeek(2026, 45)
 IN_TIME = WEEK.end - timedelta(hours=1)
 TOO_LATE = WEEK.end + timedelta(hours=1)
@@ -34,10 +35,10 @@ NOW = WEEK.end + timedelta(hours=8)
 
 
 @pytest.fixture
-def world(settings: Settings, spark: SparkSession, server: MailServer) -> World:
+def world(settings: Settings, server: MailServer) -> World:
     apply_topics(settings)
     quick = {"smtp_port": server.port, "mail_first_delay": 0.05, "mail_attempts": 2}
-    return World(spark, settings.model_copy(update=quick))
+    return World(settings.model_copy(update=quick))
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
@@ -72,7 +73,7 @@ def story(world: World) -> None:
     world.client("client7", email="no address")
 
 
-def test_everybody_who_held_at_the_weeks_end_gets_one_and_nobody_else(
+def test_everybody_who_held_at_the_weeks_end_gets_one_as_the_dry_run_says_of_everybody(
     world: World, server: MailServer
 ) -> None:
     story(world)
@@ -87,12 +88,24 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_and_nobody_else(
             key=lambda item: (partition_of(item[0], 4), item[0]),
         )
     ]
+    assert (listed["compared_with"], listed["new"], listed["left"]) == (None, [], [])
+    why = {one["client"]: one["reason"] for one in listed["failed"]}
+    assert why.pop("client7").startswith("unusable e-mail address 'no address'")
+    assert why == {"nobody": "no contact: the client has no record in `clients`"}
+    assert [(one["client"], one["reason"]) for one in listed["suppressed"]] == [
+        ("client6", "not subscribed")
+    ]
+    assert listed["unchanged"] == []
     code, result = run(world)
     assert (code, result["week"], result["snapshot"], result["unknown"]) == (0, str(WEEK), 1, [])
     assert [total(result, s) for s in ("sent", "failed", "suppressed", "open")] == [3, 2, 1, 0]
+    counts = listed["counts"]
+    assert [counts[name] for name in ("recipients", "failed", "suppressed")] == [3, 2, 1]
     assert server.taken == {to["email"]: 1 for to in listed["recipients"]}
     assert b"x         AAPL       100  NASDAQ" in server.contents["client1@x.example"]
-    assert run(world, "--dry-run")[1]["recipients"] == []
+    again = run(world, "--dry-run")[1]
+    assert again["recipients"] == []
+    assert again["counts"] == dict.fromkeys(counts, 0) | {"unchanged": 6}
 
 
 def test_an_audience_is_frozen_once_whatever_later_snapshots_say(
@@ -400,29 +413,6 @@ def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(
         f"client1 <client1@x.example>, shard {partition_of('client1', 4)}: 1",
         "1 would get an e-mail; nothing was sent",
     ]
-
-
-def test_a_dry_run_says_of_everybody_what_the_run_after_it_does(
-    world: World, server: MailServer
-) -> None:
-    story(world)
-    world.commit(looked_at=NOW)
-    listed = run(world, "--dry-run")[1]
-    assert (listed["compared_with"], listed["new"], listed["left"]) == (None, [], [])
-    why = {one["client"]: one["reason"] for one in listed["failed"]}
-    assert why.pop("client7").startswith("unusable e-mail address 'no address'")
-    assert why == {"nobody": "no contact: the client has no record in `clients`"}
-    assert [(one["client"], one["reason"]) for one in listed["suppressed"]] == [
-        ("client6", "not subscribed")
-    ]
-    assert listed["unchanged"] == []
-    result = run(world)[1]
-    counts = listed["counts"]
-    assert total(result, "sent") == counts["recipients"] == 3
-    assert total(result, "failed") == counts["failed"] == 2
-    assert total(result, "suppressed") == counts["suppressed"] == 1
-    again = run(world, "--dry-run")[1]
-    assert again["counts"] == dict.fromkeys(counts, 0) | {"unchanged": 6}
 
 
 def test_a_dry_run_names_who_is_new_and_who_left_since_the_last_week_with_an_audience(

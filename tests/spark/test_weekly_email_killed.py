@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 import psutil
 import pytest
-from pyspark.sql import SparkSession
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -15,9 +14,12 @@ from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL, parser, request_of
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import MailServer, mail_server
 from tests.support.week_tables import World, counts_by_shard
+
+pytestmark = pytest.mark.usefixtures("spark")  # what is not killed runs in this process
 
 CLIENTS = [f"client{n}" for n in range(400)]
 WEEK = IsoWeek.last_ended(datetime.now(UTC))
@@ -31,9 +33,9 @@ def to(client: str) -> str:
 
 
 @pytest.fixture
-def world(settings: Settings, spark: SparkSession) -> World:
+def world(settings: Settings) -> World:
     apply_topics(settings)
-    made = World(spark, settings.model_copy(update={"mail_connections": CONNECTIONS}))
+    made = World(settings.model_copy(update={"mail_connections": CONNECTIONS}))
     for number, client in enumerate(CLIENTS):
         made.position(str(number), client)
         made.client(client)
@@ -84,7 +86,7 @@ def unknown_clients(world: World) -> set[str]:
 def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
     with slow_server(world) as server:
         unknown: set[str] = set()
-        for kill_at in (60, 200):
+        for kill_at in drawn((60, 200)):
             job = sender(world)
             wait_for_mails(server, kill_at, job)
             assert any(is_worker(process) for process in job.tree())

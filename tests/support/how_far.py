@@ -48,11 +48,15 @@ def header() -> str:
 
 def some(cases: Sequence[T], more: int = 1) -> list[T]:
     """Return the first case and `more` others by the seed, in order; all with `--all`."""
+    return [cases[0], *drawn(cases[1:], more)]
+
+
+def drawn(cases: Sequence[T], count: int = 1) -> list[T]:
+    """Return `count` cases by the seed, in order; all with `--all`."""
     if _Extent.is_all:
         return [*cases]
-    drawn = random.Random(_Extent.seed ^ zlib.crc32(repr(cases).encode()))  # noqa: S311 - no secret
-    others = drawn.sample(range(1, len(cases)), min(more, len(cases) - 1))
-    return [cases[at] for at in sorted([0, *others])]
+    by_seed = random.Random(_Extent.seed ^ zlib.crc32(repr(cases).encode()))  # noqa: S311 - no secret
+    return [cases[at] for at in sorted(by_seed.sample(range(len(cases)), min(count, len(cases))))]
 
 
 def up_to(every: int, quick: int) -> int:

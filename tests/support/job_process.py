@@ -11,8 +11,9 @@ import psutil
 
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings
-from shardpost.spark import submit
+from shardpost.spark import class_archive, submit
 from shardpost.spark.job_spec import JobSpec
+from tests.support.interpreted_plans import plan_conf
 
 PAUSING = Path(__file__).parent / "pausing_job.py"
 PAUSING_ANYWHERE = Path(__file__).parent / "pausing"
@@ -42,7 +43,7 @@ class Job:
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*submit.submit_command(settings), *script, *args],
+                [*submit.submit_command(settings, _conf()), *script, *args],
                 env=submit.job_environment(settings)
                 | submit.temporary_files_in(settings.home)
                 | more,
@@ -85,6 +86,11 @@ class Job:
         """SIGCONT every process of the job."""
         for process in self.tree():
             process.resume()
+
+
+def _conf() -> dict[str, str]:
+    options = (*submit.SHORT_RUN_JIT, *class_archive.read_options())
+    return submit.submit_conf(*options) | plan_conf()
 
 
 def _status(process: psutil.Process) -> str | None:

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
 
 from shardpost.delta import snapshots
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
@@ -31,7 +32,6 @@ LONG_AGO = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
 class World:
     """What is known: every change goes into the tables by `commit`, as one snapshot more."""
 
-    spark: SparkSession
     settings: Settings
     positions: dict[str, dict[str, Any]] = field(default_factory=dict)
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -88,11 +88,8 @@ class World:
         self.events.append({**row, "kind": kind})
 
     def _write(self, table: Table, rows: list[dict[str, Any]]) -> int:
-        schema = self.spark.createDataFrame([], table.columns).schema
-        values = [tuple(row.get(name) for name in schema.names) for row in rows]
-        frame = self.spark.createDataFrame(values, schema).coalesce(1)
         path = path_of(self.settings, table)
-        write_deltalake(path, frame.toArrow(), mode="overwrite")
+        write_deltalake(path, pa.Table.from_pylist(rows, arrow_schema(table)), mode="overwrite")
         return int(DeltaTable(path).version())
 
 

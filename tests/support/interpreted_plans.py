@@ -1,0 +1,16 @@
+"""Spark's plans are interpreted in quick runs: data of tests is small, and compiling takes longer.
+
+With `--all` they are compiled, as users' are; so they are in the processes of commands, always.
+"""
+
+from tests.support.how_far import up_to
+
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+def plan_conf() -> dict[str, str]:
+    """Return the configuration of a session of the tests, or of a job that a test kills."""
+    return {} if up_to(1, 0) else _INTERPRETED
