@@ -184,7 +184,7 @@ def test_a_broker_that_ends_at_once_says_why_and_what_to_do(
     (settings.home / "kafka" / "data").mkdir(parents=True)
     java.write_text(f'#!/bin/sh\necho "{said}"\nexit 1\n')
     java.chmod(0o755)
-    monkeypatch.setattr(broker, "java", lambda: str(java))
+    monkeypatch.setattr(broker, "find_java", lambda: str(java))
     with pytest.raises(ShardpostError, match=expected) as raised:
         broker.start(settings)
     assert said in str(raised.value)

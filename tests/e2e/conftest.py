@@ -1,15 +1,14 @@
-"""One whole stack for all these tests: that of the demo, kept, driven by its command line alone."""
+"""A whole stack of its own: broker, sink and Airflow, driven by its command line alone."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
 import psutil
 import pytest
 
+from shardpost.embedded import daemons
 from tests.conftest import environ
 from tests.support.command_line import CommandLine
 
@@ -29,13 +28,6 @@ class RepeatedOnServerError(httpx.HTTPTransport):
         return super().handle_request(request)
 
 
-class KeptDemo(NamedTuple):
-    """What a demo said, and the command line of the stack that it left up."""
-
-    said: str
-    stack: CommandLine
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the tests of this folder their time."""
     for item in items:
@@ -44,16 +36,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def kept_demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeptDemo]:
-    """Run `shardpost demo --keep`; in the end, take its stack down, which leaves no process."""
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    """Give the command line of a whole stack that is up; taken down, it leaves no process."""
+    free = {f"{part}_port": daemons.choose_port() for part in ("kafka", "smtp", "airflow")}
     home = tmp_path_factory.mktemp("stack")
-    said = CommandLine(environ(home=home))("demo", "--keep")
-    exported = dict(re.findall(r"(SHARDPOST_\w+)=(\S+)", said))
-    stack = CommandLine(environ(partitions=4) | exported)
+    command = CommandLine(environ(home=home, partitions=4, **free))
     try:
-        yield KeptDemo(said, stack)
+        command("up")
+        yield command
     finally:
-        stack("down")
+        command("down")
     assert processes_of(home) == []
 
 
@@ -67,12 +59,6 @@ def _names(process: psutil.Process, text: str) -> bool:
         return any(text in part for part in process.cmdline())
     except psutil.Error:
         return False
-
-
-@pytest.fixture
-def stack(kept_demo: KeptDemo) -> CommandLine:
-    """Give the command line of a whole stack that is up."""
-    return kept_demo.stack
 
 
 @pytest.fixture

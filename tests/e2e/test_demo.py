@@ -4,23 +4,12 @@ import re
 from pathlib import Path
 
 from tests.conftest import environ
-from tests.e2e.conftest import KeptDemo, processes_of
+from tests.e2e.conftest import processes_of
 from tests.support.command_line import CommandLine
-from tests.support.how_far import some
 
 
-def test_the_demo_tells_the_story_and_leaves_only_what_it_is_to_keep(
-    kept_demo: KeptDemo, tmp_path: Path
-) -> None:
-    for is_kept in some([True, False], 0):
-        said = kept_demo.said if is_kept else CommandLine(environ(home=tmp_path))("demo")
-        is_the_story(said)
-        assert ("the stack is still up" in said) == is_kept
-        assert list(tmp_path.glob("demo-*")) == []
-        assert processes_of(tmp_path) == []
-
-
-def is_the_story(said: str) -> None:
+def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    said = CommandLine(environ(home=tmp_path))("demo")
     before, after = said.split("position 3 moves to client3")
     assert "client1: 1, 3" in before
     assert "client2: 4" in before
@@ -34,3 +23,5 @@ def is_the_story(said: str) -> None:
     assert "client1: 1\n" in holders
     assert "client3: 3\n" in holders
     assert "client2" not in holders
+    assert list(tmp_path.glob("demo-*")) == []
+    assert processes_of(tmp_path) == []

@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 # Tests that share what takes longer to set up than most of them take: they stay in one process.
 TOGETHER = ("tests/e2e/", "tests/dags/")
+# It has a stack of its own.
+ALONE = "tests/e2e/test_demo.py"
 
 # From the end that waits to the end that computes; the short ones are where both meet.
 ORDER = ("e2e", "dags", "broker", "unit", "spark")
@@ -44,4 +46,4 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         """Return the name of a test's group; a group is never split."""
         shared = [tier for tier in TOGETHER if nodeid.startswith(tier)]
-        return shared[0] if shared else nodeid
+        return shared[0] if shared and not nodeid.startswith(ALONE) else nodeid
