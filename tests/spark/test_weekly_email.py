@@ -90,6 +90,7 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_and_nobody_else(
     code, result = run(world)
     assert (code, result["week"], result["snapshot"], result["unknown"]) == (0, str(WEEK), 1, [])
     assert [total(result, s) for s in ("sent", "failed", "suppressed", "open")] == [3, 2, 1, 0]
+    assert run(world) == (code, result)  # nothing is left to do
     assert server.taken == {to["email"]: 1 for to in listed["recipients"]}
     assert b"x         AAPL       100  NASDAQ" in server.contents["client1@x.example"]
     assert run(world, "--dry-run")[1]["recipients"] == []
