@@ -1,16 +1,11 @@
-"""The Spark job `weekly_email`, as commands and DAGs submit it, and its arguments.
-
-Of the arguments a request is made; a run of which nothing is left to do needs no Spark.
-"""
+"""The Spark job `weekly_email` as commands and DAGs submit it, and the request it is given."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from shardpost.instants import parse_instant
-from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec, job_parser
+from shardpost.spark.job_spec import JobSpec, job_parser
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -67,10 +62,4 @@ def _mode(*, freeze_only: bool, dry_run: bool) -> Mode:
     return Mode.DRY_RUN if dry_run else Mode.SEND
 
 
-def _if_nothing_is_left(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
-    from shardpost.weekly_email.run_results import result_without_spark
-
-    return result_without_spark(request_of(parser().parse_args(arguments)), settings)
-
-
-WEEKLY_EMAIL = JobSpec("weekly_email", without_spark=_if_nothing_is_left)
+WEEKLY_EMAIL = JobSpec("weekly_email")

@@ -9,6 +9,7 @@ import pytest
 from shardpost.commands.email import _dry_run_document, counts_text
 from shardpost.settings import load
 from shardpost.weekly_email.dry_run_lists import DryRunList, text_lines
+from shardpost.weekly_email.email_run import exit_code_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
     Cause,
@@ -16,7 +17,6 @@ from shardpost.weekly_email.model.week_report import (
     ShardStatus,
     status_document,
 )
-from shardpost.weekly_email.run_results import exit_code_of
 
 EVIL = "c\x1b[2J\u202e\n1"
 HARMLESS = "c\ufffd[2J\ufffd\ufffd1"

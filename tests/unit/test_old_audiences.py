@@ -18,11 +18,11 @@ from shardpost.settings import Settings
 from shardpost.weekly_email import audience_files, frozen_weeks, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import parser, request_of
+from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
-from shardpost.weekly_email.run_results import result_without_spark
 from shardpost.weekly_email.week_retention import erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.how_far import some
@@ -193,15 +193,13 @@ def test_sending_a_dry_run_and_a_resend_refuse_the_week_in_words(at: Settings) -
             with pytest.raises(ShardpostError, match=said):
                 check(asked, at)
             with pytest.raises(ShardpostError, match=said):
-                result_without_spark(asked, at)
+                run(asked, at)
 
 
 def test_the_runs_of_a_dag_skip_the_week_and_say_why(at: Settings) -> None:
     erase_old_audiences(at, NOW)
     for more in ((), ("--dry-run",), ("--shards", "0"), ("--scheduled-at", NOW.isoformat())):
-        found = result_without_spark(request(OLD, "--freeze-only", *more), at)
-        assert found is not None
-        code, document = found
+        code, document = run(request(OLD, "--freeze-only", *more), at)
         assert code == 0
         assert "was erased on 2026-11-23" in document["skipped"]
 
@@ -216,7 +214,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
     answers = iter([known, known])
     monkeypatch.setattr(frozen_weeks, "find", lambda *given: next(answers, None) or find(*given))
     with pytest.raises(ShardpostError, match="was erased on"):
-        result_without_spark(request(OLD), at)
+        run(request(OLD), at)
 
 
 def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:

@@ -9,14 +9,15 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, IncompleteLook
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks, ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.email_run import prepare
-from shardpost.weekly_email.model.email_request import PreparedWeek
+from shardpost.weekly_email.email_run import frozen_result, prepare, run
+from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.run_results import frozen_result
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import look
 
@@ -44,9 +45,13 @@ def freeze(settings: Settings) -> None:
     frozen_weeks.commit(settings, FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
 
 
-def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
+def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
     given = ["--week", str(WEEK), "--now", now.isoformat(), *arguments]
-    return prepare(request_of(parser().parse_args(given)), settings)
+    return request_of(parser().parse_args(given))
+
+
+def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
+    return prepare(request(*arguments, now=now), settings)
 
 
 @pytest.mark.parametrize("mode", EVERY_MODE)
@@ -196,3 +201,27 @@ def test_settings_that_no_remote_server_may_be_used_with_stop_every_mode(
     assert prepared(at.model_copy(update=remote), *mode)
     with pytest.raises(UsageError, match=f"setting {named}"):
         prepared(at.model_copy(update=remote | given), *mode)
+
+
+def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_clients(
+    at: Settings,
+) -> None:
+    look(at, NOW)
+    assert run(request("--freeze-only", "--dry-run"), at)[1]["recipients"] is None
+    freeze(at)
+    code, document = run(request("--freeze-only"), at)
+    assert (code, document["recipients"], document["groups"]) == (0, 10, ["0-1"])
+
+
+def test_a_scheduled_run_that_comes_too_late_says_why_it_skips_its_week(at: Settings) -> None:
+    look(at, NOW)
+    late = NOW + timedelta(days=30)
+    asked = request("--freeze-only", "--scheduled-at", late.isoformat(), now=late)
+    assert "3 days" in run(asked, at)[1]["skipped"]
+
+
+def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> None:
+    look(at, NOW)
+    freeze(at)
+    with locked_shards(at, WEEK, [1]), pytest.raises(LockedError):
+        run(request(), at)
