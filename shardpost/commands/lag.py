@@ -4,14 +4,13 @@
 """
 
 import gc
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, text_table
+from shardpost.commands.console import AS_JSON, print_document, text_table
 from shardpost.errors import ShardpostError
 
 if TYPE_CHECKING:
@@ -52,14 +51,11 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> 
     if found.left_out:
         names = ", ".join(found.left_out)
         click.echo(f"without committed offsets (share groups, Connect workers): {names}", err=True)
-    if as_json:
-        click.echo(json.dumps([row.as_json() for row in found.rows]))
-    else:
-        click.echo(_in_words(found.rows))
+    print_document(found.rows, lambda: _lag_text(found.rows), as_json=as_json)
     return found.exit_code(settings.loss_warning)
 
 
-def _in_words(rows: "Sequence[LagRow]") -> str:
+def _lag_text(rows: "Sequence[LagRow]") -> str:
     losing = [row for row in rows if _is_reported(row)]
     safe = [row for row in rows if not _is_reported(row)]
     told = [text_table(HEADING, [_cells(row) for row in losing])] if losing else []

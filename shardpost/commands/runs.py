@@ -6,12 +6,13 @@ by hand, as the DAG dispatch_run_requests does; free a key by hand.
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, text_table, who
+from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_table, who
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
@@ -50,7 +51,7 @@ def request_command(
         return _print_status(key, _settled_status(settings, sent), as_json=as_json)
     _, partition, offset = sent.coordinates
     result = {"key": key, "partition": partition, "offset": offset}
-    click.echo(json.dumps(result) if as_json else f"requested: {sent.coordinates}")
+    print_document(result, lambda: f"requested: {sent.coordinates}", as_json=as_json)
     return DONE
 
 
@@ -82,7 +83,8 @@ def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
 
 
 def _print_status(key: str, status: RequestStatus, *, as_json: bool) -> int:
-    click.echo(json.dumps(_status_as_json(key, status)) if as_json else _status_text(key, status))
+    document = _status_as_json(key, status)
+    print_document(document, lambda: _status_text(key, status), as_json=as_json)
     return NEEDS_ATTENTION if status.needs_attention else DONE
 
 
@@ -122,12 +124,12 @@ def list_command(as_json: bool) -> int:
 
     now = datetime.now(UTC)
     rows = list_runs(load(), now)
-    if as_json:
-        click.echo(json.dumps(rows))
-    else:
-        cells = [_run_cells(row, now) for row in rows]
-        click.echo(text_table(HEADING, cells) if cells else NO_COMMAND)
+    print_document(rows, lambda: _runs_text(rows, now), as_json=as_json)
     return DONE
+
+
+def _runs_text(rows: "Sequence[RunRow]", now: datetime) -> str:
+    return text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND
 
 
 def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
@@ -160,7 +162,7 @@ def dispatch_command(as_json: bool) -> int:
     from shardpost.run_requests.dispatch import dispatch
 
     counts = dispatch(with_login(load()), datetime.now(UTC))
-    click.echo(json.dumps(vars(counts)) if as_json else counts.in_words())
+    print_document(vars(counts), counts.in_words, as_json=as_json)
     return NEEDS_ATTENTION if counts.lost else DONE
 
 
