@@ -26,14 +26,14 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument(
         "--again",
         choices=["FAILED", "SUPPRESSED"],
-        help="mail also those that had failed, by their contact as of now, or were not subscribed",
+        help="also mail clients that failed, at their current contact, or that were not subscribed",
     )
     made.add_argument(
         "--on-unknown", choices=["hold", "resend"], help="default: SHARDPOST_ON_UNKNOWN"
     )
     made.add_argument("--groups", type=int, default=1, help="jobs that share the rate limit")
     made.add_argument("--freeze-only", action="store_true", help="freeze, and send nothing")
-    made.add_argument("--scheduled-at", help="a scheduled run, which may leave its week out")
+    made.add_argument("--scheduled-at", help="a scheduled run, which may skip its week")
     made.add_argument("--now", type=parse_instant, help="the time, ISO 8601; default: the clock's")
     return made
 

@@ -57,13 +57,13 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
 
     A scheduled run skips what is too late. One whose audience is frozen was begun, and is not too
     late: clients may be open. The runs of a DAG, which freeze first, skip a week that is closed, or
-    whose audience was erased, so that a backfill over many weeks goes on; a run that is asked to
-    send refuses it.
+    whose audience was erased, so that a backfill continues with its other weeks; a run that is
+    asked to send refuses it.
     """
     is_first = request.mode in (Mode.FREEZE, Mode.LIST_GROUPS)
     skips_gone = is_first or request.is_scheduled
     if skips_gone and (closed := closed_weeks.find(settings, request.week, request.now)):
-        return closed.in_words
+        return closed.explanation
     if frozen := frozen_weeks.find(settings, request.week):
         return frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:

@@ -1,7 +1,7 @@
-"""The end of old weeks: their audience is erased, their records leave the ledger.
+"""Retention of old weeks: their audience is erased, their records are removed from the ledger.
 
 An audience has names, addresses and holdings. The steps of its erasure, each of which may be the
-last before a crash; the next run goes on:
+last before a crash; the next run continues:
 
 1. the week's row says that its audience is erased: from then on nobody reads it, and the week can
    neither be frozen nor mailed again;
@@ -12,7 +12,7 @@ last before a crash; the next run goes on:
 A ledger without records says that nobody was mailed. So first each shard gets a record that closes
 the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
 Only when all shards have it, the records go. The steps of a week, each of which may be the last
-before a crash; the next run goes on:
+before a crash; the next run continues:
 
 1. the record that closes it, in each shard, with the counts as of then;
 2. its row in `closed_weeks`, for everybody who asks, and should the ledger be lost;
@@ -79,10 +79,8 @@ class ErasedAudiences:
             f" {self.files} files, {self.bytes} bytes"
         ]
         if self.log_files:
-            lines.append(
-                f"audiences: {self.log_files} files of the log without names and addresses"
-            )
-        lines += [f"{week}: not erased now: {why}" for week, why in self.postponed.items()]
+            lines.append(f"audiences: names and addresses removed from {self.log_files} log files")
+        lines += [f"{week}: not erased yet: {why}" for week, why in self.postponed.items()]
         return [*lines, *([self.warning] if self.warning else [])]
 
 
@@ -177,7 +175,7 @@ WHY = "the week is closed"
 
 @dataclass
 class ClosedWeeks:
-    """What was closed, or with `dry_run` would be: weeks, and how many records left the ledger.
+    """What was closed, or with `dry_run` would be: weeks, and the number of records removed.
 
     `postponed` says of each week that is old, and could not be closed, why.
     """
@@ -196,8 +194,8 @@ class ClosedWeeks:
         """Return it in words."""
         verb = "would be closed" if self.dry_run else "closed"
         named = f": {', '.join(self.weeks)}" if self.weeks else ""
-        line = f"ledger: {len(self.weeks)} weeks {verb}{named}; {self.records} records leave it"
-        lines = [f"{week}: not closed now: {why}" for week, why in self.postponed.items()]
+        line = f"ledger: {len(self.weeks)} weeks {verb}{named}; {self.records} records removed"
+        lines = [f"{week}: not closed yet: {why}" for week, why in self.postponed.items()]
         return [line, *lines, *([self.warning] if self.warning else [])]
 
 
@@ -258,7 +256,7 @@ def _require_no_audience(
 
 
 def _close(settings: Settings, week: IsoWeek, shards: Sequence[int], now: datetime) -> int:
-    """Close a week; return how many records left the ledger."""
+    """Close a week; return how many records were removed from the ledger."""
     counts = []
     for shard in shards:
         step(f"close {week} shard {shard}")

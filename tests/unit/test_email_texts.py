@@ -81,9 +81,9 @@ def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
 
 def test_what_stopped_a_shard_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
     document = status_document(IsoWeek(2026, 47), [])
-    assert exit_code_of(load({}), document, {2: f"1 clients stay open: {EVIL}: DATA"}) == 1
+    assert exit_code_of(load({}), document, {2: f"1 clients remain open: {EVIL}: DATA"}) == 1
     assert capsys.readouterr().err == (
-        f"shardpost: shard 2: 1 clients stay open: {HARMLESS}: DATA\n"
+        f"shardpost: shard 2: 1 clients remain open: {HARMLESS}: DATA\n"
     )
 
 

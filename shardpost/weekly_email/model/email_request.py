@@ -151,7 +151,7 @@ class EmailRequest:
     at the latest, None for `now`.
     `again_failed`: mail those again that had failed. `again_suppressed`: mail those that were not
     subscribed, and are now. `on_unknown`: `hold` or `resend`, None for the setting's. `groups`: how
-    many jobs share the rate limit. `is_scheduled`: the run may leave its week out. `recipients`:
+    many jobs share the rate limit. `is_scheduled`: the run may skip its week. `recipients`:
     the folder or file that a dry run writes its lists to, None for into the result.
     """
 
@@ -179,7 +179,7 @@ class EmailRequest:
         return self.is_real and not self.early
 
     def resend_policy(self, on_unknown: str) -> ResendPolicy:
-        """Return whom this run mails again; `on_unknown` is the setting's `hold` or `resend`."""
+        """Return which clients this run mails again; `on_unknown` is the setting's value."""
         is_resent = (self.on_unknown or on_unknown) == "resend"
         return ResendPolicy(is_resent, self.again_failed, self.again_suppressed)
 
