@@ -1,7 +1,4 @@
-"""`shardpost lag`: how far readers are behind, and when they lose data.
-
-`shardpost lag`: how far readers are behind, and when they lose data.
-"""
+"""`shardpost lag`: how far readers are behind, and when they lose data."""
 
 import gc
 from collections.abc import Sequence
@@ -12,6 +9,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, print_document, text_table
 from shardpost.errors import ShardpostError
+from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
     from shardpost.lag.model.report import LagRow
@@ -74,9 +72,7 @@ def _cells(row: "LagRow") -> tuple[str, ...]:
 
 
 def _span(seconds: float | None) -> str:
-    from shardpost.lag.model.report import in_words
-
-    return "?" if seconds is None else in_words(seconds)
+    return "?" if seconds is None else duration_text(seconds)
 
 
 def _summary(safe: "Sequence[LagRow]") -> list[str]:

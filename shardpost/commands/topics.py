@@ -1,7 +1,4 @@
-"""`shardpost topics`: the declared topics.
-
-`shardpost topics`: the declared topics.
-"""
+"""`shardpost topics`: the declared topics."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 
+import psutil
+
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.daemons import stat_of
@@ -27,6 +29,7 @@ from shardpost.locks import holders
 from shardpost.settings import Settings
 from shardpost.spark.jars import broker_jars, spark_jars
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+from shardpost.wording import duration_text
 
 PYTHON = (3, 11)
 REQUIREMENTS = CHECKOUT / "requirements.txt"
@@ -154,7 +157,7 @@ def check_newest(
     if newest is None:
         return unknown(check_name, f"{what}: there are none to compare with")
     if newest - now > TOLERANCE:
-        ahead = f"the newest of {what} is {(newest - now).total_seconds():.0f} s in the future"
+        ahead = f"the newest of {what} is {duration_text(newest - now)} in the future"
         return warning(check_name, ahead, "none from the future", SYNC_CLOCKS)
     return ok(check_name, f"none of {what} is from the future")
 
@@ -178,7 +181,7 @@ def _newest_file(home: Path) -> datetime | None:
 
 # Longer than any job should take: a task of Airflow is killed after twelve hours.
 HELD_FOR_LONG = timedelta(hours=12)
-STOPPED = "Tt"
+STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
@@ -196,12 +199,12 @@ def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
     since = _held_since(path)
     found = f"held by pid {pid}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else "")
     stat = stat_of(pid)
-    if stat and stat.state in STOPPED:
+    if stat and stat.status in STOPPED:
         found += ", which is stopped"
         return warning(name, found, "a running process", f"kill -CONT {pid} (or -KILL)")
     if since and now - since > HELD_FOR_LONG:
         cure = f"see what it does (ps -p {pid} -o args), and if it is stuck: kill {pid}"
-        return warning(name, found, f"at most {HELD_FOR_LONG.total_seconds() / 3600:g} hours", cure)
+        return warning(name, found, f"at most {duration_text(HELD_FOR_LONG)}", cure)
     return ok(name, found)
 
 

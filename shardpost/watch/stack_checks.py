@@ -16,6 +16,7 @@ from shardpost.run_requests.airflow_api import AirflowApi, log_in
 from shardpost.settings import Settings
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.smtp_server import connect, error_text, sender_of
+from shardpost.wording import duration_text
 
 RESTART = "shardpost down && shardpost up"
 
@@ -93,9 +94,9 @@ def check_heartbeat(scheduler: dict[str, str | None], now: datetime) -> DoctorFi
     expected = f"one within {LATE_SECONDS:g} s"
     if beat is None:
         return error("airflow scheduler", "no heartbeat", expected, cure)
-    age = max(0.0, (now - datetime.fromisoformat(beat)).total_seconds())
-    found = f"last heartbeat {age:.0f} s ago"
-    if age > LATE_SECONDS:
+    age = now - datetime.fromisoformat(beat)
+    found = f"last heartbeat {duration_text(age)} ago"
+    if age.total_seconds() > LATE_SECONDS:
         return error("airflow scheduler", found, expected, cure)
     return ok("airflow scheduler", found)
 

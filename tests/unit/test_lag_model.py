@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
-from shardpost.lag.model.report import LagRow, Position, by_time_to_loss, in_words
+from shardpost.lag.model.report import LagRow, Position, by_time_to_loss
+from shardpost.wording import duration_text
 from tests.support.simulated_log import RECORD_BYTES, SimulatedLog
 
 NOW = 1_800_000_000_000
@@ -238,7 +239,7 @@ def test_what_is_lost_first_comes_first() -> None:
 
 def test_spans_have_two_units() -> None:
     spans = {0.9: "0 s", 61: "1 min 1 s", 11_400: "3 h 10 min", 86_400: "1 d", 90_061: "1 d 1 h"}
-    assert {seconds: in_words(seconds) for seconds in spans} == spans
+    assert {seconds: duration_text(seconds) for seconds in spans} == spans
 
 
 @dataclass(frozen=True)

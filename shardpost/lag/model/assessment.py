@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardpost.lag.model.partition import Partition, Unread
-from shardpost.lag.model.report import LagRow, Position, in_words
+from shardpost.lag.model.report import LagRow, Position
+from shardpost.wording import duration_text
 
 
 class Loss(NamedTuple):
@@ -175,7 +176,7 @@ def _expiry(position: Position) -> Loss | None:
 
 
 def _when(seconds: float) -> str:
-    return f"in {in_words(seconds)}" if seconds >= 1 else "at any moment"
+    return f"in {duration_text(seconds)}" if seconds >= 1 else "at any moment"
 
 
 def _bound(unread: Unread) -> str:
