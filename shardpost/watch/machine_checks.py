@@ -28,6 +28,7 @@ from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import holders
 from shardpost.settings import Settings
 from shardpost.spark.jars import broker_jars, spark_jars
+from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.wording import duration_text
 
@@ -97,13 +98,11 @@ def check_jars() -> DoctorFinding:
         return refused("jars", problem)
 
 
-GIB = 1024**3
-# `up` refuses less than FREE_BYTES; a compaction writes whole new versions of some files.
-ENOUGH_BYTES = 5 * GIB
-
-
 def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check both folders, and the one of the tables only where it is another disk."""
+    """Check both folders, and the one of the tables only where it is another disk.
+
+    `shardpost up` refuses less than FREE_BYTES, and the watch alerts at less than LEAST_FREE.
+    """
     home = _existing_folder(settings.home)
     yield check_folder("home", settings.home, shutil.disk_usage(home).free)
     if "://" in settings.tables_root:
@@ -127,8 +126,8 @@ def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:
     cure = f"free some space, or set {setting} to a folder on another disk"
     if free < FREE_BYTES:
         return error(check_name, found, f"at least {FREE_BYTES / GIB:g} GiB", cure)
-    if free < ENOUGH_BYTES:
-        return warning(check_name, found, f"at least {ENOUGH_BYTES / GIB:g} GiB", cure)
+    if free < LEAST_FREE:
+        return warning(check_name, found, f"at least {LEAST_FREE / GIB:g} GiB", cure)
     return ok(check_name, found)
 
 
