@@ -76,7 +76,7 @@ def _span(seconds: float | None) -> str:
 
 
 def _summary(safe: "Sequence[LagRow]") -> list[str]:
-    """Return a line for each group that loses nothing in some partitions."""
+    """Return a line for each group with partitions that are safe from loss."""
     found: dict[str, list[LagRow]] = {}
     for row in safe:
         found.setdefault(row.group, []).append(row)
@@ -88,4 +88,4 @@ def _line(group: str, rows: "Sequence[LagRow]") -> str:
     longest = max((row.seconds_behind or 0 for row in rows), default=0)
     count = f"{len(rows)} partition{'s' if len(rows) > 1 else ''}"
     late = f", {behind} records and {_span(longest)} behind" if behind else ""
-    return f"{group}: loses nothing in {count}{late}"
+    return f"{group}: {count} safe{late}"

@@ -113,7 +113,7 @@ def _status_text(key: str, status: RequestStatus) -> str:
     )
 
 
-NO_COMMAND = "no key is taken: no run that was requested is waiting or running"
+NO_COMMAND = "no requested run is waiting or running"
 HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 

@@ -152,13 +152,13 @@ def check_clock(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 def check_newest(
     check_name: str, what: str, newest: datetime | None, now: datetime
 ) -> DoctorFinding:
-    """Check that what was written last is not from the future."""
+    """Check that the newest timestamp is not ahead of this clock."""
     if newest is None:
-        return unknown(check_name, f"{what}: there are none to compare with")
+        return unknown(check_name, f"{what}: nothing to compare with")
     if newest - now > TOLERANCE:
-        ahead = f"the newest of {what} is {duration_text(newest - now)} in the future"
-        return warning(check_name, ahead, "none from the future", SYNC_CLOCKS)
-    return ok(check_name, f"none of {what} is from the future")
+        ahead = f"{what}: the newest is {duration_text(newest - now)} ahead of this clock"
+        return warning(check_name, ahead, "no timestamps ahead of this clock", SYNC_CLOCKS)
+    return ok(check_name, f"{what}: no timestamps ahead of this clock")
 
 
 def _check_broker_clock(settings: Settings) -> DoctorFinding:
@@ -187,7 +187,7 @@ def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Report each lock that is held now."""
     held = dict(holders(settings))
     if not held:
-        yield ok("locks", "none is held")
+        yield ok("locks", "none held")
     for path, pid in held.items():
         yield check_lock(path, pid, now)
 

@@ -1,4 +1,4 @@
-"""What the watch looks at, and what it finds there; none of the looks changes anything.
+"""What the watch looks at, and what it finds there; nothing is changed.
 
 Kafka as the audit finds it; how far readers are behind; the newest snapshot; dead letters; the
 weekly e-mail of the weeks that were frozen last; run commands; tables and their disk.

@@ -50,8 +50,8 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Docto
         expected = "a time before now: a clock was ahead, or this one is behind"
         return error("snapshot", found, expected, f"correct the clock (`date -u`), then {COMPACT}")
     if snapshot.looked_at == NEVER:
-        found = f"number {snapshot.number}, never looked at with nothing left unread"
-        expected = "inputs that can be read to their ends: see `inputs`"
+        found = f"number {snapshot.number}, inputs never read to their ends"
+        expected = "inputs that can be read to their ends (see `inputs`)"
         return error("snapshot", found, expected, COMPACT)
     age = now - snapshot.looked_at
     found = f"number {snapshot.number}, looked at {duration_text(age)} ago"
@@ -62,7 +62,7 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Docto
         return error("snapshot", found, expected, COMPACT)
     if age > most:
         expected = (
-            f"at most {duration_text(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else nobody is mailed"
+            f"at most {duration_text(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else no e-mail is sent"
         )
         return warning("snapshot", found, expected, COMPACT)
     return ok("snapshot", found)

@@ -50,7 +50,7 @@ class Condition:
         """What tells it from the others of the same moment."""
         return self.rule, self.subject
 
-    def in_words(self) -> str:
+    def line(self) -> str:
         """Return it as one line."""
         return one_line(f"{self.title()}: {self.text}")
 

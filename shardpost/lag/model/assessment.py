@@ -90,8 +90,8 @@ def _by_compaction(partition: Partition, unread: Unread, now_ms: int) -> Loss | 
     return Loss(found.timestamp + retention.tombstones_ms, kept)
 
 
-NOTE = "a note of what Shardpost has written, no position of a reader"
-RESET = "its auto.offset.reset decides where it begins"
+NOTE = "a note of what Shardpost has written, not a consumer's offset"
+RESET = "its auto.offset.reset decides where it starts"
 
 
 def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:

@@ -1,6 +1,6 @@
-"""A finding of the audit: what is there, what should be, why it matters, and what mends it.
+"""A finding of the audit: what is there, what should be, why it matters, and its fix.
 
-Also the commands that mend what Shardpost leaves to a person, in Kafka's own tools.
+Also the commands that fix what Shardpost leaves to a person, in Kafka's own tools.
 """
 
 import json

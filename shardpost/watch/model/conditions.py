@@ -117,7 +117,7 @@ DISK_FULL = Rule(
 NOT_MEASURED = Rule(
     "not-measured",
     Severity.RISK,
-    "what is wrong there is told to nobody, and what was wrong before may still be",
+    "problems there raise no alert, and earlier ones may persist",
 )
 
 
