@@ -41,9 +41,9 @@ def watch() -> dict[str, Any]:
 
     watched = watch_once(load(), datetime.now(UTC))
     for condition in watched.found.conditions:
-        log.warning(condition.in_words())
+        log.warning(condition.line())
     for alert in watched.alerts:
-        log.info("%s: %s", "told" if watched.is_told else "not told yet", alert.title())
+        log.info("%s: %s", "reported" if watched.is_reported else "not reported yet", alert.title())
     for delivery in watched.deliveries:
         log.info("alert channel %s", delivery)
     return {"values": len(watched.found.measures), "alerts": len(watched.alerts)}

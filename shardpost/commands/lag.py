@@ -1,7 +1,4 @@
-"""`shardpost lag`: how far readers are behind, and when they lose data.
-
-`shardpost lag`: how far readers are behind, and when they lose data.
-"""
+"""`shardpost lag`: how far readers are behind, and when they lose data."""
 
 import gc
 from collections.abc import Sequence
@@ -12,6 +9,7 @@ import click
 
 from shardpost.commands.console import AS_JSON, print_document, text_table
 from shardpost.errors import ShardpostError
+from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
     from shardpost.lag.model.report import LagRow
@@ -74,13 +72,11 @@ def _cells(row: "LagRow") -> tuple[str, ...]:
 
 
 def _span(seconds: float | None) -> str:
-    from shardpost.lag.model.report import in_words
-
-    return "?" if seconds is None else in_words(seconds)
+    return "?" if seconds is None else duration_text(seconds)
 
 
 def _summary(safe: "Sequence[LagRow]") -> list[str]:
-    """Return a line for each group that loses nothing in some partitions."""
+    """Return a line for each group with partitions that are safe from loss."""
     found: dict[str, list[LagRow]] = {}
     for row in safe:
         found.setdefault(row.group, []).append(row)
@@ -92,4 +88,4 @@ def _line(group: str, rows: "Sequence[LagRow]") -> str:
     longest = max((row.seconds_behind or 0 for row in rows), default=0)
     count = f"{len(rows)} partition{'s' if len(rows) > 1 else ''}"
     late = f", {behind} records and {_span(longest)} behind" if behind else ""
-    return f"{group}: loses nothing in {count}{late}"
+    return f"{group}: {count} safe{late}"

@@ -57,9 +57,9 @@ def alerts_command() -> None:
 @alerts_command.command("test")
 @AS_JSON
 def test_command(as_json: bool) -> int:
-    """Send a test alert to every channel, and print what became of it.
+    """Send a test alert to every channel, and print the outcome.
 
-    Exit code 1 if a channel did not take it. Secrets of the URLs are not shown.
+    Exit code 1 if a channel failed. Secrets of the URLs are not shown.
     """
     from shardpost.alerts.channels import channels, send_all
     from shardpost.alerts.model.alert import Message

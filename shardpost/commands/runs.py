@@ -7,7 +7,7 @@ by hand, as the DAG dispatch_run_requests does; free a key by hand.
 import json
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_ta
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
+from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
     from shardpost.run_requests.request_client import RunRow, SentRequest
@@ -112,7 +113,7 @@ def _status_text(key: str, status: RequestStatus) -> str:
     )
 
 
-NO_COMMAND = "no key is taken: no run that was requested is waiting or running"
+NO_COMMAND = "no requested run is waiting or running"
 HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 
@@ -133,19 +134,9 @@ def _runs_text(rows: "Sequence[RunRow]", now: datetime) -> str:
 
 
 def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
-    age = _age_text(now - datetime.fromisoformat(row["since"]))
+    age = duration_text(now - datetime.fromisoformat(row["since"]))
     requested_by, run_id = row["requested_by"] or "", row["run_id"] or ""
     return row["key"], row["state"], age, row["dag"] or "", requested_by, run_id
-
-
-def _age_text(age: timedelta) -> str:
-    """Return an age in its two largest units, such as `2 h 5 min`."""
-    minutes, seconds = divmod(max(0, int(age.total_seconds())), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    shown = [f"{number} {unit}" for number, unit in parts if number] or ["0 s"]
-    return " ".join(shown[:2])
 
 
 @click.command("dispatch")

@@ -1,7 +1,4 @@
-"""`shardpost topics`: the declared topics.
-
-`shardpost topics`: the declared topics.
-"""
+"""`shardpost topics`: the declared topics."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,9 +22,9 @@ def topics_command() -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @AS_JSON
 def apply_command(dry_run: bool, as_json: bool) -> int:
-    """Create the declared topics that are missing, and repair what can be repaired without a loss.
+    """Create missing declared topics, and repair what can be repaired without loss.
 
-    What is not as declared and is left alone is said, with the reason and a command: exit code 3.
+    What is not repaired is printed, with the reason and a command: exit code 3.
     """
     from shardpost.settings import load
     from shardpost.topics.creation import apply_topics
@@ -40,7 +37,7 @@ def apply_command(dry_run: bool, as_json: bool) -> int:
 @topics_command.command("audit")
 @AS_JSON
 def audit_command(as_json: bool) -> int:
-    """Report every departure from what is declared or safe, with what mends it; change nothing.
+    """Report every departure from what is declared or safe, with its fix; change nothing.
 
     Exit code 3 if data is lost or at risk.
     """

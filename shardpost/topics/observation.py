@@ -89,7 +89,11 @@ def _with_topics(settings: Settings, shown: ClusterMetadata, names: Collection[s
         frozenset(shown.brokers),
         {name: _topic(shown.topics[name], described[name]) for name in there},
         unknown=tuple(
-            Unknown(name, "settings", f"{described[name].why}: it takes DescribeConfigs on it")
+            Unknown(
+                name,
+                "settings",
+                f"{described[name].why}: requires permission DescribeConfigs on the topic",
+            )
             for name in there
             if described[name].entries is None
         ),
@@ -113,7 +117,13 @@ def _unknown_brokers(described: dict[int, Described]) -> Iterator[Unknown]:
     for broker, one in sorted(described.items()):
         if one.entries is None:
             what = f"settings of broker {broker}"
-            yield Unknown(None, what, f"{one.why}: it takes DescribeConfigs on the cluster")
+            yield Unknown(
+                None, what, f"{one.why}: requires permission DescribeConfigs on the cluster"
+            )
+
+
+def _not_described(described: Described, what: str) -> str:
+    return f"{described.why}: requires permission DescribeConfigs on the {what}"
 
 
 class _Releases(NamedTuple):

@@ -21,6 +21,7 @@ from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, warning
+from shardpost.wording import duration_text
 
 # `clients` and `exchanges` keep a tombstone for a day: of what is gone then, nobody knows.
 TOMBSTONES_KEPT = timedelta(days=1)
@@ -49,29 +50,22 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Docto
         expected = "a time before now: a clock was ahead, or this one is behind"
         return error("snapshot", found, expected, f"correct the clock (`date -u`), then {COMPACT}")
     if snapshot.looked_at == NEVER:
-        found = f"number {snapshot.number}, never looked at with nothing left unread"
-        expected = "inputs that can be read to their ends: see `inputs`"
+        found = f"number {snapshot.number}, inputs never read to their ends"
+        expected = "inputs that can be read to their ends (see `inputs`)"
         return error("snapshot", found, expected, COMPACT)
     age = now - snapshot.looked_at
-    found = f"number {snapshot.number}, looked at {_age_in_words(age)} ago"
+    found = f"number {snapshot.number}, looked at {duration_text(age)} ago"
     if age > TOMBSTONES_KEPT:
         expected = (
-            f"at most {_age_in_words(TOMBSTONES_KEPT)}: tombstones may be lost unread after that"
+            f"at most {duration_text(TOMBSTONES_KEPT)}: tombstones may be lost unread after that"
         )
         return error("snapshot", found, expected, COMPACT)
     if age > most:
         expected = (
-            f"at most {_age_in_words(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else nobody is mailed"
+            f"at most {duration_text(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else no e-mail is sent"
         )
         return warning("snapshot", found, expected, COMPACT)
     return ok("snapshot", found)
-
-
-def _age_in_words(age: timedelta) -> str:
-    seconds = max(0.0, age.total_seconds())
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
 def _check_tables(settings: Settings, snapshot: Snapshot) -> DoctorFinding:
@@ -128,8 +122,8 @@ def check_rebuild(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:
     if found.state is State.BUILDING:
         yield f": {found.progress.in_words()}"
-        if now - found.changed_at > WITHOUT_PROGRESS:
-            hours = (now - found.changed_at) // timedelta(hours=1)
-            yield f"; no progress for {hours} hours: `shardpost rebuild start` goes on"
+        idle = now - found.changed_at
+        if idle > WITHOUT_PROGRESS:
+            yield f"; no progress for {duration_text(idle)}: `shardpost rebuild start` goes on"
     elif now - found.started_at > OPEN_FOR:
         yield "; its tables take disk until `shardpost rebuild drop`: `shardpost tables list`"

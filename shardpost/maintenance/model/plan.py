@@ -6,6 +6,7 @@ from typing import Any
 
 from shardpost.delta.snapshot import RETENTION_IN_WORDS
 from shardpost.delta.table import StoredFile, Table
+from shardpost.wording import ranges_text
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Plan:
         if self.unknown:
             lines.append(f"snapshots: none goes: {self.unknown}")
         elif self.dropped:
-            lines.append(f"snapshots: {len(self.dropped)} go: {in_ranges(self.dropped)}")
+            lines.append(f"snapshots: {len(self.dropped)} go: {ranges_text(self.dropped)}")
         lines += [f"snapshot {number}: {why}" for number, why in sorted(self.pinned.items())]
         lines += [one.in_words() for one in self.tables if one.files or one.entries or one.error]
         size = sum(table.size for table in self.tables)
@@ -122,14 +123,3 @@ def in_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} GB"
-
-
-def in_ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as ranges, such as 1-3, 7."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1][1:] = [number]
-        else:
-            ranges.append([number])
-    return ", ".join("-".join(map(str, one)) for one in ranges)

@@ -19,6 +19,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
 from shardpost.weekly_email.model.ledger import ResendPolicy, message_id
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.wording import ranges_text
 
 # Characters of a name in a header or a log line.
 LONGEST_NAME = 100
@@ -115,13 +116,7 @@ def _shard_span(text: str, part: str) -> tuple[int, int]:
 
 def shard_text(shards: Sequence[int]) -> str:
     """Return ascending shards in the form that `parse_shards` reads: [0, 1, 2, 5] is `0-2,5`."""
-    spans: list[list[int]] = []
-    for shard in shards:
-        if spans and spans[-1][1] == shard - 1:
-            spans[-1][1] = shard
-        else:
-            spans.append([shard, shard])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+    return ranges_text(shards).replace(" ", "")
 
 
 def shard_groups(shards: Sequence[int], size: int) -> list[list[int]]:
