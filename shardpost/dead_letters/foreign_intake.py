@@ -187,7 +187,7 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
 
 def _taken(settings: Settings, reader: "Consumer", source: TopicPartition) -> Taken | None:
     """Return what was committed, which nobody changes: older writers are fenced."""
-    found = offsets.committed_with_metadata(settings, reader, source)
+    found = offsets.committed_offsets(settings, reader, [source]).get(source)
     return found and Taken(found.offset, found.metadata)
 
 

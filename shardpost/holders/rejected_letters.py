@@ -154,9 +154,8 @@ class _Sending:
 
         That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.
         """
-        found = offsets.committed_with_metadata(
-            self._settings, reader, TopicPartition(self._topic, 0)
-        )
+        place = TopicPartition(self._topic, 0)
+        found = offsets.committed_offsets(self._settings, reader, [place]).get(place)
         if found is None or found.offset < sent:
             return _Sent(sent)
         committed, of = _committed_sent(found)

@@ -36,14 +36,15 @@ def is_reachable(settings: Settings, seconds: float) -> bool:
 
 
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
-# takes over. The last four are librdkafka's: a broker that has just started does not know its
-# topics yet, or the connection was lost during a request.
+# takes over. The last five are librdkafka's: a broker that has just started does not know its
+# topics yet, none of the partitions has a leader, or the connection was lost during a request.
 TRANSIENT_LEADER_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError._NOENT,
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,
 )

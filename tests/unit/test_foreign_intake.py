@@ -73,8 +73,8 @@ def stored(kafka: MemoryKafka) -> list[bytes | None]:
 
 def committed(kafka: MemoryKafka) -> tuple[int | None, str | None]:
     reader = clients.consumer(kafka.settings, GROUP)
-    offset = offsets.committed(kafka.settings, reader, DLT)
-    return offset, offsets.committed_metadata(kafka.settings, reader, [DLT])[DLT]
+    found = offsets.committed_offsets(kafka.settings, reader, [DLT]).get(DLT)
+    return found or (None, None)
 
 
 def commit(kafka: MemoryKafka, offset: int, topic_id: str | None = None) -> None:
