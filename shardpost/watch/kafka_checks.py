@@ -12,10 +12,9 @@ from shardpost.holders import inputs
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
-from shardpost.kafka.topic_metadata import is_reachable
+from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
-from shardpost.topics.observation import metadata
 from shardpost.topics.stores import inspect_stores
 from shardpost.watch import audit
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
@@ -82,7 +81,7 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     yield ok("kafka", f"{settings.bootstrap} answers")
     yield check_version(settings)
     yield from audit.check_topics(settings, now)
-    yield from check_stores(settings, metadata(settings).topics, now)
+    yield from check_stores(settings, cluster_metadata(settings).topics, now)
     yield check_inputs(settings, now)
 
 
