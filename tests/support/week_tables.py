@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from shardpost.delta import snapshots
-from shardpost.delta.query import path_of
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import (
@@ -91,9 +90,9 @@ class World:
         schema = self.spark.createDataFrame([], table.columns).schema
         values = [tuple(row.get(name) for name in schema.names) for row in rows]
         frame = self.spark.createDataFrame(values, schema).coalesce(1)
-        path = path_of(self.settings, table)
-        write_deltalake(path, frame.toArrow(), mode="overwrite")
-        return int(DeltaTable(path).version())
+        made = table_log.opened(self.settings, table)
+        write_deltalake(made, frame.toArrow(), mode="overwrite")
+        return int(made.version())
 
 
 def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:

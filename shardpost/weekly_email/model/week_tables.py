@@ -17,7 +17,6 @@ FROZEN_WEEKS = Table(
     "frozen_weeks",
     "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
     " shards INT, recipients BIGINT, country STRING, audience_erased_at TIMESTAMP",
-    added=(("audience_erased_at", "TIMESTAMP"),),
 )
 # Weeks of which nobody is ever mailed again: a row when that is settled, and one when their records
 # have left the ledger. The counts are by partition of the ledger.
