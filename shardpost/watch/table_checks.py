@@ -6,6 +6,7 @@ for.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,13 +15,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import table_errors
+from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
-from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, warning
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
 from shardpost.wording import duration_text
 
 # `clients` and `exchanges` keep a tombstone for a day: of what is gone then, nobody knows.
@@ -32,6 +33,9 @@ def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]
     """Check the newest snapshot."""
     try:
         newest = snapshots.newest(settings)
+    except TableFormError as problem:
+        yield refused("tables", problem, "docs/what-next.md: Tables of another release")
+        return
     except (ShardpostError, DeltaError, OSError) as problem:
         yield _unreadable(settings, [f"snapshots: {_first_line(problem)}"])
         return
@@ -112,11 +116,11 @@ WITHOUT_PROGRESS = timedelta(hours=6)
 
 def check_rebuild(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Say which rebuild is open; nothing if none is."""
-    with table_errors():
+    with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
         newest, found = snapshots.newest(settings), store.current(settings)
-    if found is not None and newest is not None:
-        line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
-        yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))
+        if found is not None and newest is not None:
+            line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
+            yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))
 
 
 def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewPartitions
-from deltalake import write_deltalake
 from hypothesis import HealthCheck, Phase, example, given, strategies
 from hypothesis import settings as example_settings
 
 from shardpost.delta import snapshots, table_log
-from shardpost.delta.query import path_of, query, rows
+from shardpost.delta.query import path_of, rows
 from shardpost.delta.snapshot import NEVER
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
@@ -394,32 +393,3 @@ def test_another_country_counts_also_where_tables_are_layered(
         there = settings.model_copy(update={"country": country})
         run(there)
         agree(there, fold)
-
-
-def test_tables_of_a_version_that_folded_in_each_run_are_taken_over(
-    fresh: Callable[[], Settings],
-) -> None:
-    settings = fresh()
-    fold = Fold()
-    first = [position("1", "client1", "NASDAQ"), position("2", "client2", "NASDAQ")]
-    produce(settings, first)
-    fold.add(starter() + first)
-    run(settings.model_copy(update={"fold_runs": 1}))
-    more = [position("1", "client2", "NASDAQ")]
-    produce(settings, more)
-    fold.add(more)
-    run(settings.model_copy(update={"fold_runs": 1}))
-    known = query(
-        settings, "SELECT * FROM snapshots ORDER BY snapshot", {snapshots.SNAPSHOTS: None}
-    )
-    path = path_of(settings, snapshots.SNAPSHOTS)
-    old = known.drop_columns(["folded"])
-    write_deltalake(path, old, mode="overwrite", schema_mode="overwrite")
-
-    agree(settings, fold)
-    last = [closed("2"), position("3", "client1", "NYSE")]
-    produce(settings, last)
-    fold.add(last)
-    run(settings)
-    agree(settings, fold)
-    assert snapshots.current(settings).folded == {"positions": 2, "share_holders": 2}

@@ -3,12 +3,12 @@
 import json
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from shardpost.cli import run as shardpost
 from shardpost.commands import emails
@@ -22,7 +22,7 @@ from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
+from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.how_far import some
@@ -248,18 +248,6 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
     assert "c0 got the e-mail of 2024-W30" in capsys.readouterr().out
     assert shardpost(["emails", "--week", str(OLD), "--client", "c2"]) == 0
     assert "whether it was in that week's audience is no longer known" in capsys.readouterr().out
-
-
-def test_a_table_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, partitions=2)
-    schema = frozen_weeks.SCHEMA
-    older = schema.remove(schema.get_field_index("audience_erased_at"))
-    write_deltalake(path_of(settings, FROZEN_WEEKS), older.empty_table())
-    for week in (OLD, NEW, LAST):
-        freeze(settings, week, CLIENTS, week.end)
-    assert row(settings, OLD).audience_erased_at is None
-    assert erase_old_audiences(settings, datetime(2026, 11, 23, tzinfo=UTC)).weeks == [str(OLD)]
-    assert is_gone(settings, OLD)
 
 
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ FROZEN_WEEKS = Table(
     "frozen_weeks",
     "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
     " shards INT, recipients BIGINT, country STRING, audience_erased_at TIMESTAMP",
-    added=(("audience_erased_at", "TIMESTAMP"),),
 )
 # Weeks that can never be mailed again: a row when a week is closed, and another when its records
 # were removed from the ledger. The counts are by partition of the ledger.
