@@ -103,13 +103,6 @@ def erase_from_audiences(settings: Settings, client: str, one: AudienceOfClient)
             system.delete_file(f"{root}/{name}")
 
 
-def reduce_log(settings: Settings) -> None:
-    """Remove names and addresses from the table's log, where older releases wrote them."""
-    if exists(settings, AUDIENCES):
-        step("reduce log")
-        file_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
-
-
 def _find(
     settings: Settings,
     client: str,
