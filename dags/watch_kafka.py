@@ -23,7 +23,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
-from shardpost.orchestration import DEFAULTS, in_words
+from shardpost.orchestration import DEFAULTS, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
     multiple_outputs=False,
     doc_md="Measures everything once; its log names what needs a person, and who was told.",
 )
-@in_words()
+@task_errors()
 def watch() -> dict[str, Any]:
     """Look once; return how many values were measured and alerts told."""
     from shardpost.watch.watch import watch_once

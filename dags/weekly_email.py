@@ -33,7 +33,7 @@ from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
-from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, in_words, require_known
+from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, require_known, task_errors
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import parse_shards, shard_label
 from shardpost.weekly_email.model.limits import too_many
@@ -157,7 +157,7 @@ def common_arguments(params: Any) -> list[str]:
 
 
 @task(doc_md="Assigns shards to tasks; skips the rest of the run if the week is skipped.")
-@in_words()
+@task_errors()
 def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     """Return arguments and name of one `send` for each group of shards."""
     if frozen["skipped"]:
@@ -179,7 +179,7 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     retries=0,
     doc_md="Fails the run, once, if deliveries are unknown or too many got no mail.",
 )
-@in_words()
+@task_errors()
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     """Log the counts; fail if deliveries are unknown, or if too many clients got no mail."""
     from shardpost.settings import load
