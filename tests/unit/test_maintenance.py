@@ -210,5 +210,5 @@ def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
 def test_a_plan_says_all_in_words() -> None:
     plan = Plan(kept=[1, 9], dropped=[2, 3, 4, 7], pinned={1: "the audience of 2026-W01 is of it"})
     lines = plan.in_words(90)
-    assert "snapshots: 4 go: 2-4, 7" in lines
+    assert "snapshots: 4 no longer kept: 2-4, 7" in lines
     assert "snapshot 1: the audience of 2026-W01 is of it" in lines
