@@ -95,10 +95,10 @@ class _Sent(NamedTuple):
 
 
 def _committed_sent(found: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
-    """Return how far letters were sent, and of which snapshot; older versions noted no run."""
+    """Return how far letters were sent, and of which snapshot."""
     form = json.loads(found.metadata or "{}")
     after = Place(*form["after"]) if "after" in form else None
-    return _Sent(found.offset, after), SnapshotRun(form.get("of", found.offset), form.get("run"))
+    return _Sent(found.offset, after), SnapshotRun(form["of"], form["run"])
 
 
 class _Sending:

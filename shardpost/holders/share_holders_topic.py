@@ -226,7 +226,7 @@ def _written_by_others(
 
     Aborted transactions are no records; most often there is nothing at all, and nothing is read.
     """
-    if not published.at.number or published.end is None or now.high <= published.end:
+    if not published.at.number or now.high <= published.end:
         return None
     first = next(read_to_end(settings, partition, start=published.end, committed=True), None)
     if first is None:
