@@ -7,7 +7,6 @@ versions, statistics, layers and when they are folded in.
 import uuid
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -53,24 +52,14 @@ class ArrowTables(TableWriter):
         return self.number - min(folded, default=self.number)
 
     def _write(self, table: Table, rows: Any, coalesce: bool) -> Written:
-        """Write rows, with the columns that they have, into files laid out as Spark's are."""
+        """Write rows into files laid out as Spark's are."""
         table, folder = self.located(table), self._new_folder(table)
-        form = _with_columns_of(rows, table)
         files, root = [], Path(path_of(self._settings, table))
         for name, part in _parts(table, rows, FILES if coalesce else FOLDED_FILES):
             path = f"{folder}/{name}-{uuid.uuid4()}-c000.snappy.parquet"
-            files.append(parquet_files.write(self._settings, form, part, path))
+            files.append(parquet_files.write(self._settings, table, part, path))
             _write_checksum(root / path)
         return Written(table, files)
-
-
-def _with_columns_of(rows: pa.Table, table: Table) -> Table:
-    """Return a table without those of its added columns that the rows lack."""
-    columns = table.columns
-    for name, type_ in table.added:
-        if name not in rows.column_names:
-            columns = columns.replace(f", {name} {type_}", "")
-    return replace(table, columns=columns)
 
 
 def _parts(table: Table, rows: pa.Table, count: int) -> Iterator[tuple[str, pa.Table]]:

@@ -30,7 +30,7 @@ from airflow.sdk import (
 )
 from run_request_watch import RunRequestWatch
 
-from shardpost.orchestration import DEFAULTS, in_words
+from shardpost.orchestration import DEFAULTS, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ REQUESTS = Asset(
     multiple_outputs=False,
     doc_md="Frees the keys of ended runs, decides on all requests, starts what is issued.",
 )
-@in_words()
+@task_errors()
 def dispatch() -> dict[str, Any]:
     """Dispatch once; return the counts of what was done."""
     from shardpost.run_requests.dispatch import dispatch as dispatch_now

@@ -27,7 +27,7 @@ from airflow.sdk import Context, Param, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from shardpost.errors import UsageError
-from shardpost.orchestration import DEFAULTS, SparkJob, in_words
+from shardpost.orchestration import DEFAULTS, SparkJob, task_errors
 from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
@@ -98,7 +98,7 @@ def _share(text: str) -> float:
 
 
 @task(retries=0, doc_md="Logs the plan and the rejected rows; fails the run if it was refused.")
-@in_words()
+@task_errors()
 def report(result: dict[str, Any]) -> None:
     """Log what somebody should know; fail if the import was refused."""
     for line in (*summary(result), *notes(result)):

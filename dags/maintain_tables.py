@@ -29,7 +29,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, Param, dag, get_current_context, task
 
-from shardpost.orchestration import DEFAULTS, alert_of_attention, in_words
+from shardpost.orchestration import DEFAULTS, alert_of_attention, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
     multiple_outputs=False,
     doc_md="Removes what is too old and what no kept snapshot needs; its log names all of it.",
 )
-@in_words()
+@task_errors()
 def maintain(**context: Any) -> dict[str, Any]:
     """Maintain the tables once; return how much went."""
     from shardpost.maintenance.maintain import maintain_all

@@ -35,8 +35,8 @@ from shardpost.orchestration import (
     FORM,
     Approval,
     SparkJob,
-    in_words,
     require_known,
+    task_errors,
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order, tables_of
@@ -99,7 +99,7 @@ PARAMS = {
 
 
 @task.branch(doc_md="Goes on with what the param `action` says.")
-@in_words()
+@task_errors()
 def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
     """Return the next task; keep the number of the rebuild that is rolled back or dropped."""
     require_known(dag_run.conf, PARAMS)
@@ -125,7 +125,7 @@ def build_arguments(context: Context) -> list[str]:
 
 
 @task(multiple_outputs=False, doc_md="Compares old and new at the same offsets; logs some of it.")
-@in_words()
+@task_errors()
 def diff(built: dict[str, Any]) -> dict[str, Any]:
     """Return the counts, some samples, and what a person is asked."""
     from shardpost.rebuilds.model.difference import question, samples
@@ -142,7 +142,7 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
 
 
 @task.branch(doc_md="Lets a difference up to the share `max_changed` pass; asks for others.")
-@in_words()
+@task_errors()
 def check(found: dict[str, Any], params: Any = None) -> str:
     """Return the next task."""
     return "swap" if params["max_changed"] and _is_small(found, params) else "approval"
@@ -175,7 +175,7 @@ def rollback_arguments(context: Context) -> list[str]:
 
 
 @task(doc_md="Gives up the new tables, as was answered; fails if they are in use by now.")
-@in_words()
+@task_errors()
 def drop(ti: Any = None) -> dict[str, Any]:
     """Drop the rebuild that was compared, by the person who answered."""
     answer = ti.xcom_pull(task_ids="approval", key=ANSWER)
@@ -184,7 +184,7 @@ def drop(ti: Any = None) -> dict[str, Any]:
 
 
 @task(doc_md="Gives up the tables that are not in use; there is no rollback afterwards.")
-@in_words()
+@task_errors()
 def give_up(ti: Any = None, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
     """Drop the rebuild that there was at first."""
     number = ti.xcom_pull(task_ids="choose", key="rebuild")
@@ -200,7 +200,7 @@ def _dropped(number: int, by: str, why: str | None, *, even_in_use: bool) -> dic
 
 
 @task(retries=0, trigger_rule=ANY, doc_md="Says what became of it; fails if a swap was refused.")
-@in_words()
+@task_errors()
 def report(ti: Any = None) -> None:
     """Log the end; fail if more differed by the time of the swap than may pass by itself."""
     for name in ("swap", "drop", "rollback", "give_up"):

@@ -26,11 +26,11 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
-from shardpost.orchestration import DEFAULTS, SparkJob, alert_of_attention, in_words
+from shardpost.orchestration import DEFAULTS, SparkJob, alert_of_attention, task_errors
 
 
 @task(doc_md="Alerts, once, if something needs a person; skipped if all is well.")
-@in_words()
+@task_errors()
 def report(result: dict[str, Any]) -> None:
     """Log and alert what needs a person."""
     lines = for_a_person(result)

@@ -23,7 +23,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
-from shardpost.orchestration import DEFAULTS, in_words
+from shardpost.orchestration import DEFAULTS, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
     multiple_outputs=False,
     doc_md="Measures everything once; its log names what needs a person, and who was told.",
 )
-@in_words()
+@task_errors()
 def watch() -> dict[str, Any]:
     """Look once; return how many values were measured and alerts told."""
     from shardpost.watch.watch import watch_once
 
     watched = watch_once(load(), datetime.now(UTC))
     for condition in watched.found.conditions:
-        log.warning(condition.in_words())
+        log.warning(condition.line())
     for alert in watched.alerts:
-        log.info("%s: %s", "told" if watched.is_told else "not told yet", alert.title())
+        log.info("%s: %s", "reported" if watched.is_reported else "not reported yet", alert.title())
     for delivery in watched.deliveries:
         log.info("alert channel %s", delivery)
     return {"values": len(watched.found.measures), "alerts": len(watched.alerts)}

@@ -3,24 +3,24 @@
 One run per ISO week, Mondays 08:00 UTC: everybody who held US stock at the end of the week (Monday
 00:00 UTC) gets **one** e-mail with its own positions.
 
-1. `freeze` writes down once and for good who that is. A later run of the week reads the same.
-2. `send`, one task per group of shards, mails those who are still open, and keeps the ledger
-   (topic `weekly-emails`). A task that fails is retried alone; no client that has got the mail gets
-   another.
+1. `freeze` stores this audience, once and for good. Later runs of the week read the same one.
+2. `send`, one task per group of shards, mails the clients that are still open, and records each
+   delivery in the ledger (topic `weekly-emails`). A failed task is retried alone; no client that
+   got the mail gets another.
 3. `report` fails the run once if deliveries are unknown, or if too many clients failed or are not
    subscribed, and says what to do.
 
 A *scheduled* run skips its week (`groups` says why, and nothing after it runs) if no snapshot
 was committed before the week ended, or if the week ended too long ago
-(`SHARDPOST_WEEKLY_LATENESS_DAYS`); never a week that is frozen: it was begun, and goes on. A run
-by hand or of a backfill never skips: without `week`, it is of its data interval, or else of the
-last week that ended.
+(`SHARDPOST_WEEKLY_LATENESS_DAYS`); never a frozen week: it was begun, and has to be finished. A
+manual run or a backfill never skips; without `week`, it mails the week of its data interval, or
+else the last week that ended.
 
-Clients that failed, whose addresses were mended since, are mailed by a run with **again** FAILED;
-those that were not subscribed by mistake, with **again** SUPPRESSED.
+Clients that failed and whose addresses were fixed since are mailed by a run with **again** FAILED;
+clients that were not subscribed by mistake, with **again** SUPPRESSED.
 
-To check first: **dry run** prints into the logs of `send` who would get what. The delivery status:
-`shardpost emails --week 2026-W47`.
+To check first: a **dry run** prints into the logs of `send` who would get what. The delivery
+status: `shardpost emails --week 2026-W47`.
 """
 
 import logging
@@ -33,7 +33,7 @@ from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
-from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, in_words, require_known
+from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, require_known, task_errors
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import parse_shards, shard_label
 from shardpost.weekly_email.model.limits import too_many
@@ -54,8 +54,8 @@ PARAMS = {
         title="Week",
         description=(
             "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year that has so many; "
-            "such as 2026-W47. Empty: the run's own, or the last that ended; of an early run by "
-            "hand the one that goes on."
+            "such as 2026-W47. Empty: the run's own, or the last that ended; for an early "
+            "manual run, the week still running."
         ),
     ),
     "shards": Param(
@@ -77,11 +77,11 @@ PARAMS = {
         enum=[None, "hold", "resend"],
         values_display={
             "null": "as the setting SHARDPOST_ON_UNKNOWN says",
-            "hold": "hold: leave them to a person",
+            "hold": "hold: leave them for a person to decide",
             "resend": "resend: mail them once more, with the same Message-ID",
         },
         title="Unknown deliveries",
-        description="What becomes of mails of an earlier attempt whose delivery is unknown.",
+        description="What to do with earlier mails whose delivery is unknown.",
     ),
     "again": Param(
         None,
@@ -89,11 +89,11 @@ PARAMS = {
         enum=[None, "FAILED", "SUPPRESSED"],
         values_display={
             "null": "nobody",
-            "FAILED": "FAILED: those that had failed, to their addresses as of now",
-            "SUPPRESSED": "SUPPRESSED: those that were not subscribed, and are now",
+            "FAILED": "FAILED: clients that failed before, at their current addresses",
+            "SUPPRESSED": "SUPPRESSED: clients that were not subscribed, and are now",
         },
         title="Again",
-        description="Whom to mail besides those who are open.",
+        description="Which clients to mail besides the open ones.",
     ),
     "early": Param(
         False,
@@ -131,7 +131,7 @@ def require_mailable(week: IsoWeek, now: datetime, *, early: bool) -> None:
 def week_of(params: Any, run: Any) -> IsoWeek:
     """Return a run's week: the one given, or its data interval's, or the last that ended.
 
-    That of an early run by hand is the one that goes on.
+    For an early manual run it is the week still running.
     """
     if params["week"]:
         return IsoWeek.parse(params["week"])
@@ -156,8 +156,8 @@ def common_arguments(params: Any) -> list[str]:
     ]
 
 
-@task(doc_md="Says which shards go into which task; skips the rest if the week is skipped.")
-@in_words()
+@task(doc_md="Assigns shards to tasks; skips the rest of the run if the week is skipped.")
+@task_errors()
 def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     """Return arguments and name of one `send` for each group of shards."""
     if frozen["skipped"]:
@@ -175,8 +175,11 @@ def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
     ]
 
 
-@task(retries=0, doc_md="Fails the run, once, if deliveries are unknown or too many got none.")
-@in_words()
+@task(
+    retries=0,
+    doc_md="Fails the run, once, if deliveries are unknown or too many got no mail.",
+)
+@task_errors()
 def report(frozen: dict[str, Any], sent: list[dict[str, Any]]) -> None:
     """Log the counts; fail if deliveries are unknown, or if too many clients got no mail."""
     from shardpost.settings import load
@@ -200,11 +203,11 @@ def totals(shards: list[dict[str, int]]) -> str:
 
 
 def what_to_do(week: str, unknown: list[str]) -> str:
-    """Return one line about unknown deliveries and what to do about them."""
+    """Return one line that says what to do about unknown deliveries."""
     names = map(one_line, unknown[:MOST_NAMED])
     named = ", ".join(names) + (", …" if len(unknown) > MOST_NAMED else "")
     return (
-        f"{week}: {len(unknown)} unknown: {named}. It is not known whether these mails were "
+        f"{week}: {len(unknown)} unknown: {named}. These mails may or may not have been "
         f"delivered, so they were not sent again. `shardpost emails --week {week}` lists them; "
         "the mail server's log says which were accepted: "
         f"`shardpost emails resolve --week {week} --client … --as sent|open --why …`. "
@@ -230,7 +233,7 @@ def weekly_email() -> None:
         job=WEEKLY_EMAIL,
         arguments=freeze_arguments,
         inlets=[HOLDERS],
-        doc_md="Writes down, once for the week, who gets a mail and what is in it.",
+        doc_md="Stores, once for the week, who gets a mail and with which positions.",
     ).output
     send = SparkJob.partial(
         task_id="send",
@@ -238,7 +241,7 @@ def weekly_email() -> None:
         map_index_template="{{ task.part }}",
         max_active_tis_per_dagrun=AT_ONCE,
         execution_timeout=timedelta(hours=12),  # a low rate and many clients take long
-        doc_md="Mails the clients of its shards that are still open.",
+        doc_md="Mails the open clients of its shards.",
     )
     sent: Any = send.expand_kwargs(groups(frozen)).output
     report(frozen, sent)

@@ -3,4 +3,4 @@
 Positions in Kafka become holders in Delta tables, and one weekly e-mail per client.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

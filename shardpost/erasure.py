@@ -195,7 +195,6 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
                 _erase_week(settings, known, week, own, ledger.partitions, result)
         _erase_unfrozen(settings, result)
         if not dry_run:
-            email_erasure.reduce_log(settings)
             _erase_rows(settings, request, result)
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(_not_frozen(settings) - closed):

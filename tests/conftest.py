@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
-from xdist.workermanage import NodeManager
+from xdist.workermanage import NodeManager, WorkerController
 
 from shardpost.embedded import broker, daemons
 from shardpost.kafka import clients
@@ -36,6 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
     how_far.configure(config)
     for tier, needs in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {needs}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Give the processes of one run one seed."""
+    how_far.give_seed(node.workerinput)
 
 
 def pytest_report_header() -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.alerts.model.alert import ALERTS, Condition, Firing, Severity
+from shardpost.alerts.model.alert import ALERTS, Condition, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
@@ -20,6 +20,7 @@ from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.table import text_literal
 from shardpost.instants import old_before
 from shardpost.settings import Settings
+from shardpost.topics.model.finding import Severity
 
 RUN = "run"
 

@@ -3,17 +3,19 @@
 Nothing here imports the settings, so that `--help` stays fast.
 """
 
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
 from functools import wraps
 from getpass import getuser
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
 
-from shardpost.errors import UsageError
+from shardpost.errors import UsageError, one_line
 from shardpost.instants import parse_instant
 
 if TYPE_CHECKING:
@@ -73,6 +75,21 @@ SNAPSHOT = click.option(
 )
 
 
+def print_document(
+    document: object, text: Callable[[], str | Iterable[str]], *, as_json: bool
+) -> None:
+    """Print a document as JSON, or else its text or lines; what is no JSON has an `as_json()`.
+
+    The text is only made where it is printed; an empty one prints nothing.
+    """
+    if as_json:
+        click.echo(json.dumps(document, default=methodcaller("as_json")))
+        return
+    found = text()
+    for line in filter(None, [found]) if isinstance(found, str) else map(one_line, found):
+        click.echo(line)
+
+
 T = TypeVar("T", bound="DataclassInstance")
 
 
@@ -91,7 +108,7 @@ def grouped(kind: type[T]) -> Callable[[Callable[Concatenate[T, ...], int]], Cal
     return decorate
 
 
-def text_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def text_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return aligned columns under a heading; characters that are not printable become U+FFFD."""
     lines = [[_printable(cell) for cell in row] for row in (heading, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -24,7 +24,7 @@ def print_counts(document: dict[str, Any], *, as_json: bool) -> None:
 
 
 def counts_text(document: Mapping[str, Any]) -> str:
-    """Return the counts per shard, their sum, and what a person should know of them."""
+    """Return the counts per shard, their sum, and remarks that help to act on them."""
     from shardpost.commands.console import text_table
     from shardpost.weekly_email.model.week_report import COLUMNS
 
@@ -43,23 +43,23 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
         yield failed
     if waiting := document.get("without_contact"):
         yield (
-            f"open: {waiting} without a usable contact, which may come before the week is frozen:"
-            f" `shardpost emails --week {week} --state open` lists them"
+            f"open: {waiting} without a usable contact yet, which may still arrive before the"
+            f" freeze: `shardpost emails --week {week} --state open` lists them"
         )
     if closed := document.get("closed"):
         yield closed
     if erased := document.get("audience_erased"):
         yield (
             f"the audience of {week}, {erased['clients']} clients, was erased on"
-            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who of them was open is not known any"
-            " more, and nobody can be mailed of that week"
+            f" {erased['at'][:10]} (SHARDPOST_AUDIENCE_DAYS): who was still open is no longer"
+            " known, and this week can no longer be mailed"
         )
     if unknown := document["unknown"]:
         yield (
             f"delivery unknown: {', '.join(map(one_line, unknown))}\n"
-            "check the mail server's log, and say what it says by `shardpost emails resolve`;"
-            " `shardpost email --on-unknown resend` sends them again, at most once, with the same"
-            " Message-ID"
+            "check the mail server's log and record the result with `shardpost emails resolve`, or"
+            " send them again, at most once and with the same Message-ID, with `shardpost email"
+            " --on-unknown resend`"
         )
 
 
@@ -80,14 +80,14 @@ class EmailOptions:
 @click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
 @click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
 @click.option(
-    "--dry-run", is_flag=True, help="Print what would become of each client; change nothing."
+    "--dry-run", is_flag=True, help="Print what would happen to each client; change nothing."
 )
 @click.option("--early", is_flag=True, help="Mail a week that has not ended, as of now.")
 @click.option(
     "--again",
     type=click.Choice(["FAILED", "SUPPRESSED"], case_sensitive=False),
-    help="Mail also those that had failed, to their addresses as of now; or those that were not"
-    " subscribed, and are now.",
+    help="Also mail clients that failed before, at their current addresses; or clients that were"
+    " not subscribed and now are.",
 )
 @click.option(
     "--on-unknown",
@@ -96,11 +96,10 @@ class EmailOptions:
 )
 @AS_JSON
 def email_command(**given: Any) -> int:
-    """Send the weekly e-mail of one ISO week: to each client once, whatever happened before.
+    """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 
-    It is of the newest snapshot and does not compact. Exit code 3: done, and for some clients the
-    delivery is unknown (`shardpost emails` lists them), or too many have
-    failed or are not subscribed.
+    Uses the newest snapshot and does not compact. Exit code 3: done, but some deliveries are
+    unknown (`shardpost emails` lists them), or too many clients failed or are not subscribed.
     """
     from shardpost.weekly_email.checks import check
     from shardpost.weekly_email.email_job import parser, request_of

@@ -37,7 +37,7 @@ class FoundWeek:
     closed: "ClosedWeek | None" = None
 
     def is_whole(self) -> bool:
-        """Tell whether the ledger has all that was written of the week; else warn of what not."""
+        """Tell whether the ledger has all records of the week; print why if it has not."""
         from shardpost.weekly_email.ledger_guard import require_ledger
 
         try:
@@ -72,7 +72,7 @@ def has_run(found: FoundWeek) -> bool:
 
 
 def no_run(week: IsoWeek) -> str:
-    """Return what is said of a week that no run has begun."""
+    """Return what to print of a week that no run has begun."""
     return f"{week}: no run of this week: nobody was mailed"
 
 
@@ -83,7 +83,7 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
 
     if found.closed is not None:
         document = status_document(found.week, map(ShardStatus, found.closed.shards))
-        document |= {"has_run": True, "closed": found.closed.in_words}
+        document |= {"has_run": True, "closed": found.closed.explanation}
         print_counts(document, as_json=as_json)
         return DONE
     shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
@@ -119,7 +119,7 @@ def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
 def _why(found: FoundWeek, client: str, rows: list[dict[str, Any]]) -> str:
     """Return one sentence: why the client got an e-mail or did not."""
     if found.closed is not None:
-        return f"{client}: {found.closed.in_words}"
+        return f"{client}: {found.closed.explanation}"
     last, week = rows[-1] if rows else {"state": "open"}, found.week
     match last["state"]:
         case "sent":
@@ -139,8 +139,8 @@ def _why_open(found: FoundWeek, client: str, reason: str) -> str:
         return f"{client} got no e-mail of {week}: no run of that week, so it has no audience yet"
     if gone := getattr(audience, "why_no_audience", None):
         return (
-            f"{client} got no e-mail of {week} that the ledger knows of{reason}; whether it was in"
-            f" that week's audience is not known any more: {gone}"
+            f"{client}: the ledger has no e-mail of {week}{reason}; whether it was in that week's"
+            f" audience is no longer known: {gone}"
         )
     why = why_open(found.settings, audience, client)
     if why is None:
@@ -162,7 +162,8 @@ def _why_no_member(settings: Settings, audience: "FrozenWeek | EarlyAudience", c
         return f": {unknown_client(newest, client)}"
     return (
         f", since it held no stock that counts as of {audience.as_of:%Y-%m-%d %H:%M} UTC, by"
-        f" snapshot {audience.snapshot}; `shardpost explain` says what put and took its positions"
+        f" snapshot {audience.snapshot}; `shardpost explain` shows which records added or removed"
+        " its positions"
     )
 
 
@@ -182,7 +183,7 @@ def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(document))
     elif found.closed is not None:
-        click.echo(found.closed.in_words)
+        click.echo(found.closed.explanation)
     else:
         is_known = document["count"] or has_run(found)
         click.echo(state_text(document) if is_known else no_run(found.week))

@@ -1,7 +1,6 @@
 """`shardpost emails`: the delivery status of a week, and a person's decisions about it.
 
-`resolve` decides deliveries that are unknown; `accept-ledger` takes a ledger that was lost as
-it is now.
+`resolve` decides unknown deliveries; `accept-ledger` accepts a ledger that lost records as it is.
 """
 
 import json
@@ -29,7 +28,7 @@ from shardpost.weekly_email.model.week_report import STATES
     "outcome",
     required=True,
     type=click.Choice([str(outcome) for outcome in Outcome]),
-    help="`sent`: it was delivered. `open`: it was not; the next run mails it.",
+    help="`sent`: it was delivered. `open`: it was not; the next run mails the client.",
 )
 @click.option(
     "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
@@ -77,10 +76,10 @@ def resolve_command(
 )
 @BY
 def accept_ledger_command(week: str, why: str, by: str | None) -> int:
-    """Mail a week whose ledger lost records, by what the ledger says now.
+    """Accept the ledger of a week that lost records, so that the week can be mailed again.
 
-    Whoever it does not know any more is open: the next run mails them, and who had got the e-mail
-    gets it twice.
+    Clients that it no longer lists will be mailed by the next run, including those that already
+    got the e-mail.
     """
     from shardpost.weekly_email.ledger_decisions import accept_ledger
     from shardpost.weekly_email.ledger_guard import is_whole
@@ -89,22 +88,25 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
         raise UsageError("--why: expected a reason, found none")
     iso_week = IsoWeek.parse(week)
     if is_whole(load(), iso_week):
-        click.echo(
-            f"{iso_week}: its ledger lost nothing that is known of: there is nothing to accept"
-        )
+        click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
     accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))
-    click.echo(f"{iso_week}: its ledger is taken as it is now; whom it does not know is open")
+    click.echo(f"{iso_week}: ledger accepted as it is now; clients it does not list will be mailed")
     return DONE
 
 
 @click.group(invoke_without_command=True)
 @click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
-@click.option("--client", type=Key(), metavar="CLIENT", help="Only this one: its ledger, in order.")
+@click.option(
+    "--client",
+    type=Key(),
+    metavar="CLIENT",
+    help="Only this client's records.",
+)
 @click.option(
     "--state",
     type=click.Choice(STATES),
-    help="Who is in this state, and why, grouped by reason.",
+    help="List the clients in this state, grouped by reason.",
 )
 @AS_JSON
 @click.pass_context
@@ -115,7 +117,7 @@ def emails_command(
 
     `open`: in the audience and not mailed yet. `unknown`: it is not known whether the e-mail was
     delivered; during a run these are also the few that are being sent right now. Exit code 3 if
-    there are any (`emails resolve` is how a person decides about them), or the ledger lost records.
+    there are any (`emails resolve` settles them), or if the ledger lost records.
     """
     if (subcommand := ctx.invoked_subcommand) is not None:
         if as_json or any(given is not None for given in (week, client, state)):
@@ -125,7 +127,7 @@ def emails_command(
         raise click.UsageError("Missing option '--week'.")
     if client is not None and state is not None:
         raise UsageError(
-            "--client and --state: expected one of them, found both; --client says the state of one"
+            "--client and --state: expected one of them, found both; --client shows its state"
         )
     iso_week = IsoWeek.parse(week)
     found = find_week(load(), iso_week, datetime.now(UTC))

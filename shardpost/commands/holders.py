@@ -3,12 +3,12 @@
 Who holds stock that counts, which records put and took a position, and the committed views.
 """
 
-import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON, SNAPSHOT, Instant, Key, text_table
+from shardpost.commands.console import AS_JSON, SNAPSHOT, Instant, Key, print_document, text_table
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line
 from shardpost.holders.model.explain import Transition
@@ -38,10 +38,7 @@ def holders_command(
     unknown = None if client is None or found else _why_none(snapshot, client, shard)
     if unknown is not None:
         click.echo(one_line(unknown), err=True)
-    if as_json:
-        click.echo(json.dumps(found))
-    elif unknown is None:
-        click.echo(_holders_text(found, client))
+    print_document(found, lambda: "" if unknown else _holders_text(found, client), as_json=as_json)
     return 0
 
 
@@ -110,12 +107,7 @@ def explain_command(client: str, position: str | None, number: int | None, as_js
         click.echo(f"{said} (SHARDPOST_HISTORY_DAYS)", err=True)
     if not found:
         click.echo(one_line(_no_record(snapshot, client, position)), err=True)
-    if as_json:
-        click.echo(json.dumps([transition.as_json() for transition in found]))
-    elif found:
-        click.echo(
-            text_table(TRANSITIONS_HEADING, [_transition_row(transition) for transition in found])
-        )
+    print_document(found, lambda: _transitions_text(found), as_json=as_json)
     return 0
 
 
@@ -130,6 +122,10 @@ def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
         return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
     what = "any position" if position is None else f"position {position}"
     return f"no record that was read gave {client} {what}"
+
+
+def _transitions_text(found: Sequence[Transition]) -> str:
+    return text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else ""
 
 
 def _transition_row(transition: Transition) -> tuple[str, ...]:
@@ -164,10 +160,7 @@ def snapshots_command(as_json: bool) -> int:
     from shardpost import tables
 
     found = tables.snapshots()
-    if as_json:
-        click.echo(json.dumps([snapshot.as_json() for snapshot in found]))
-    else:
-        click.echo(_snapshots_text(found))
+    print_document(found, lambda: _snapshots_text(found), as_json=as_json)
     return 0
 
 

@@ -1,18 +1,15 @@
-"""`shardpost lag`: how far readers are behind, and when they lose data.
-
-`shardpost lag`: how far readers are behind, and when they lose data.
-"""
+"""`shardpost lag`: how far readers are behind, and when they lose data."""
 
 import gc
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, text_table
+from shardpost.commands.console import AS_JSON, print_document, text_table
 from shardpost.errors import ShardpostError
+from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
     from shardpost.lag.model.report import LagRow
@@ -52,14 +49,11 @@ def lag_command(groups: Sequence[str], topics: Sequence[str], as_json: bool) -> 
     if found.left_out:
         names = ", ".join(found.left_out)
         click.echo(f"without committed offsets (share groups, Connect workers): {names}", err=True)
-    if as_json:
-        click.echo(json.dumps([row.as_json() for row in found.rows]))
-    else:
-        click.echo(_in_words(found.rows))
+    print_document(found.rows, lambda: _lag_text(found.rows), as_json=as_json)
     return found.exit_code(settings.loss_warning)
 
 
-def _in_words(rows: "Sequence[LagRow]") -> str:
+def _lag_text(rows: "Sequence[LagRow]") -> str:
     losing = [row for row in rows if _is_reported(row)]
     safe = [row for row in rows if not _is_reported(row)]
     told = [text_table(HEADING, [_cells(row) for row in losing])] if losing else []
@@ -78,13 +72,11 @@ def _cells(row: "LagRow") -> tuple[str, ...]:
 
 
 def _span(seconds: float | None) -> str:
-    from shardpost.lag.model.report import in_words
-
-    return "?" if seconds is None else in_words(seconds)
+    return "?" if seconds is None else duration_text(seconds)
 
 
 def _summary(safe: "Sequence[LagRow]") -> list[str]:
-    """Return a line for each group that loses nothing in some partitions."""
+    """Return a line for each group with partitions that are safe from loss."""
     found: dict[str, list[LagRow]] = {}
     for row in safe:
         found.setdefault(row.group, []).append(row)
@@ -96,4 +88,4 @@ def _line(group: str, rows: "Sequence[LagRow]") -> str:
     longest = max((row.seconds_behind or 0 for row in rows), default=0)
     count = f"{len(rows)} partition{'s' if len(rows) > 1 else ''}"
     late = f", {behind} records and {_span(longest)} behind" if behind else ""
-    return f"{group}: loses nothing in {count}{late}"
+    return f"{group}: {count} safe{late}"

@@ -3,7 +3,6 @@
 What a person decides about parked ones is in parked_letters.py.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, Instant, Key, grouped, text_table
+from shardpost.commands.console import AS_JSON, Instant, Key, grouped, print_document, text_table
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
@@ -84,10 +83,11 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     now = datetime.now(UTC)
     every = tables.letters(settings, closed_since=filters.closed_since(now))
     found = [step for step in every if filters.matches(step)]
-    if as_json:
-        click.echo(json.dumps([step.as_json() for step in found]))
-    else:
-        click.echo(_list_text(found, now) if found else _none_of(every, filters.error))
+    print_document(
+        found,
+        lambda: _list_text(found, now) if found else _none_of(every, filters.error),
+        as_json=as_json,
+    )
     for offsets in not_visible(settings):
         click.echo(f"not visible yet: {offsets}, behind an open transaction ({SEE})", err=True)
     return DONE
@@ -128,7 +128,7 @@ def show_command(letter_id: str, as_json: bool) -> int:
     from shardpost.settings import load
 
     details = describe(load(), letter_id).as_json()
-    click.echo(json.dumps(details) if as_json else _details_text(details))
+    print_document(details, lambda: _details_text(details), as_json=as_json)
     return DONE
 
 
@@ -179,7 +179,7 @@ def sweep_command(as_json: bool) -> int:
     code, result = submit(load(), SWEEP_DEAD_LETTERS, [])
     if result is None:
         return code or COULD_NOT
-    click.echo(json.dumps(result) if as_json else _sweep_text(result))
+    print_document(result, lambda: _sweep_text(result), as_json=as_json)
     return code
 
 

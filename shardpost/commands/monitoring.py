@@ -4,12 +4,11 @@ What is wrong on this machine and how to cure it, whether alerts arrive, and wha
 now, for Prometheus.
 """
 
-import json
 from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON
+from shardpost.commands.console import AS_JSON, print_document
 from shardpost.errors import COULD_NOT, DONE, one_line
 from shardpost.settings import load
 from shardpost.watch.model.doctor_finding import DoctorFinding, exit_code
@@ -25,10 +24,7 @@ def doctor_command(as_json: bool) -> int:
     from shardpost.watch.doctor import examine
 
     found = examine(load, datetime.now(UTC))
-    if as_json:
-        click.echo(json.dumps([one.as_json() for one in found]))
-    else:
-        click.echo(_findings_text(found))
+    print_document(found, lambda: _findings_text(found), as_json=as_json)
     return exit_code(found)
 
 
@@ -61,9 +57,9 @@ def alerts_command() -> None:
 @alerts_command.command("test")
 @AS_JSON
 def test_command(as_json: bool) -> int:
-    """Send a test alert to every channel, and print what became of it.
+    """Send a test alert to every channel, and print the outcome.
 
-    Exit code 1 if a channel did not take it. Secrets of the URLs are not shown.
+    Exit code 1 if a channel failed. Secrets of the URLs are not shown.
     """
     from shardpost.alerts.channels import channels, send_all
     from shardpost.alerts.model.alert import Message
@@ -71,10 +67,11 @@ def test_command(as_json: bool) -> int:
     found = channels(load())
     text = f"This is a test, sent at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC. Nothing is wrong."
     deliveries = send_all(found, Message("Shardpost: test alert", text, is_good=True))
-    if as_json:
-        click.echo(json.dumps([vars(one) for one in deliveries]))
-    else:
-        click.echo("\n".join(map(str, deliveries)) or NO_CHANNEL)
+    print_document(
+        [vars(one) for one in deliveries],
+        lambda: "\n".join(map(str, deliveries)) or NO_CHANNEL,
+        as_json=as_json,
+    )
     return COULD_NOT if any(one.problem for one in deliveries) else DONE
 
 

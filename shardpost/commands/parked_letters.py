@@ -3,7 +3,6 @@
 Both print the plan, or carry it out with --apply.
 """
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +11,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Instant, Key, grouped, text_table, who
+from shardpost.commands.console import (
+    AS_JSON,
+    BY,
+    Instant,
+    Key,
+    grouped,
+    print_document,
+    text_table,
+    who,
+)
 from shardpost.dead_letters.model.redrive_request import (
     VALUE_BYTES,
     RedriveLimits,
@@ -123,8 +131,11 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
     if options.is_applied:
         with exclusive(settings, "parking_lot", "`letters redrive` or `discard`"):
             done = _carry_out(redrive, planned)
-    printed = _plan_as_json if options.as_json else _plan_as_text
-    click.echo(printed(planned, request, done))
+    print_document(
+        _plan_document(planned, request, done),
+        lambda: _plan_text(planned, request, done),
+        as_json=options.as_json,
+    )
     return NEEDS_ATTENTION if planned.refused_count else DONE
 
 
@@ -145,14 +156,16 @@ def _carry_out(redrive: "Redrive", planned: "RedrivePlan") -> int:
     return result.count
 
 
-def _plan_as_json(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
+def _plan_document(
+    planned: "RedrivePlan", request: RedriveRequest, done: int | None
+) -> dict[str, Any]:
     samples = planned.samples
     groups = [
         {"origin": origin, "error": error, "letters": count, "such_as": samples[origin, error]}
         for (origin, error), count in planned.groups.most_common()
     ]
     refused = [{"letter_id": name, "reason": reason} for name, reason in planned.refused.items()]
-    form: dict[str, Any] = {
+    return {
         "decision": request.kind,
         "letters": planned.count,
         "refused": planned.refused_count,
@@ -160,10 +173,9 @@ def _plan_as_json(planned: "RedrivePlan", request: RedriveRequest, done: int | N
         "groups": groups,
         "refusals": refused,
     }
-    return json.dumps(form)
 
 
-def _plan_as_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
+def _plan_text(planned: "RedrivePlan", request: RedriveRequest, done: int | None) -> str:
     rows = [
         (*group, str(count), planned.samples[group])
         for group, count in planned.groups.most_common()

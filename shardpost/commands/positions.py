@@ -4,14 +4,13 @@ A compaction is as the DAG of the same name runs it; an import compares a full l
 with what is open, and writes the difference.
 """
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, who
+from shardpost.commands.console import AS_JSON, BY, print_document, who
 from shardpost.errors import COULD_NOT, one_line
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
 from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
@@ -45,10 +44,7 @@ def compact_command(reconcile: bool, as_json: bool) -> int:
         code, result = submit(load(), COMPACT_POSITIONS, [])
     if result is None:
         return code or COULD_NOT
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        click.echo(_compaction_text(result, began))
+    print_document(result, lambda: _compaction_text(result, began), as_json=as_json)
     for line in _compaction_notes(result):
         click.echo(line, err=True)
     return code
@@ -161,13 +157,9 @@ def import_command(
     code, result = submit(settings, IMPORT_POSITIONS, arguments_of(request))
     if result is None:
         return code or COULD_NOT
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        for line in summary(result):
-            click.echo(one_line(line))
-        for line in notes(result):
-            click.echo(one_line(line), err=True)
+    print_document(result, lambda: summary(result), as_json=as_json)
+    for line in () if as_json else notes(result):
+        click.echo(one_line(line), err=True)
     if result["refused"]:
         click.echo(one_line(f"shardpost: refused: {result['refused']}"), err=True)
     return code

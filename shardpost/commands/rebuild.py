@@ -3,13 +3,12 @@
 An order of a rebuild is given to its job, and its result is printed in words.
 """
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, who
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line
+from shardpost.commands.console import AS_JSON, BY, Key, print_document, who
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def carry_out_order(order: "Order", *, as_json: bool) -> int:
     code, result = submit_order(order)
     if result is None:
         return code
-    click.echo(json.dumps(result) if as_json else rebuild_text(result))
+    print_document(result, lambda: rebuild_text(result), as_json=as_json)
     if code == NEEDS_ATTENTION and "refused" in result:
         click.echo(f"shardpost: {result['refused']}", err=True)
     return code
@@ -126,11 +125,7 @@ def diff_command(as_json: bool) -> int:
             if result is None:
                 return code
         found = compared(settings)
-    if as_json:
-        click.echo(json.dumps(found.as_json()))
-    else:
-        for line in found.lines():
-            click.echo(one_line(line))
+    print_document(found, found.lines, as_json=as_json)
     return DONE if found.is_none else NEEDS_ATTENTION
 
 
@@ -189,11 +184,12 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
 
     with table_errors():
         rebuild, removed = give_up(load(), who(by), why)
-    if as_json:
-        click.echo(json.dumps({"rebuild": rebuild.number, "removed": removed}))
-    else:
-        gone = ", ".join(removed) or "what snapshots name stays until they are thinned"
-        click.echo(f"rebuild {rebuild.number} is dropped: {gone}")
+    gone = ", ".join(removed) or "what snapshots name stays until they are thinned"
+    print_document(
+        {"rebuild": rebuild.number, "removed": removed},
+        lambda: f"rebuild {rebuild.number} is dropped: {gone}",
+        as_json=as_json,
+    )
     return DONE
 
 
@@ -210,10 +206,9 @@ def list_command(as_json: bool) -> int:
     with table_errors():
         newest, every = snapshots.newest(settings), store.list_rebuilds(settings)
     found = [described(one, newest) for one in every] if newest else []
-    if as_json:
-        click.echo(json.dumps(found))
-    else:
-        click.echo("\n".join(map(rebuild_text, found)) or "no rebuild yet")
+    print_document(
+        found, lambda: "\n".join(map(rebuild_text, found)) or "no rebuild yet", as_json=as_json
+    )
     return DONE
 
 

@@ -6,15 +6,17 @@ by hand, as the DAG dispatch_run_requests does; free a key by hand.
 
 import json
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, text_table, who
+from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_table, who
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
+from shardpost.wording import duration_text
 
 if TYPE_CHECKING:
     from shardpost.run_requests.request_client import RunRow, SentRequest
@@ -50,7 +52,7 @@ def request_command(
         return _print_status(key, _settled_status(settings, sent), as_json=as_json)
     _, partition, offset = sent.coordinates
     result = {"key": key, "partition": partition, "offset": offset}
-    click.echo(json.dumps(result) if as_json else f"requested: {sent.coordinates}")
+    print_document(result, lambda: f"requested: {sent.coordinates}", as_json=as_json)
     return DONE
 
 
@@ -82,7 +84,8 @@ def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
 
 
 def _print_status(key: str, status: RequestStatus, *, as_json: bool) -> int:
-    click.echo(json.dumps(_status_as_json(key, status)) if as_json else _status_text(key, status))
+    document = _status_as_json(key, status)
+    print_document(document, lambda: _status_text(key, status), as_json=as_json)
     return NEEDS_ATTENTION if status.needs_attention else DONE
 
 
@@ -110,7 +113,7 @@ def _status_text(key: str, status: RequestStatus) -> str:
     )
 
 
-NO_COMMAND = "no key is taken: no run that was requested is waiting or running"
+NO_COMMAND = "no requested run is waiting or running"
 HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 
@@ -122,28 +125,18 @@ def list_command(as_json: bool) -> int:
 
     now = datetime.now(UTC)
     rows = list_runs(load(), now)
-    if as_json:
-        click.echo(json.dumps(rows))
-    else:
-        cells = [_run_cells(row, now) for row in rows]
-        click.echo(text_table(HEADING, cells) if cells else NO_COMMAND)
+    print_document(rows, lambda: _runs_text(rows, now), as_json=as_json)
     return DONE
 
 
+def _runs_text(rows: "Sequence[RunRow]", now: datetime) -> str:
+    return text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND
+
+
 def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
-    age = _age_text(now - datetime.fromisoformat(row["since"]))
+    age = duration_text(now - datetime.fromisoformat(row["since"]))
     requested_by, run_id = row["requested_by"] or "", row["run_id"] or ""
     return row["key"], row["state"], age, row["dag"] or "", requested_by, run_id
-
-
-def _age_text(age: timedelta) -> str:
-    """Return an age in its two largest units, such as `2 h 5 min`."""
-    minutes, seconds = divmod(max(0, int(age.total_seconds())), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    shown = [f"{number} {unit}" for number, unit in parts if number] or ["0 s"]
-    return " ".join(shown[:2])
 
 
 @click.command("dispatch")
@@ -160,7 +153,7 @@ def dispatch_command(as_json: bool) -> int:
     from shardpost.run_requests.dispatch import dispatch
 
     counts = dispatch(with_login(load()), datetime.now(UTC))
-    click.echo(json.dumps(vars(counts)) if as_json else counts.in_words())
+    print_document(vars(counts), counts.in_words, as_json=as_json)
     return NEEDS_ATTENTION if counts.lost else DONE
 
 

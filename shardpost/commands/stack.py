@@ -3,13 +3,12 @@
 `airflow` is Airflow's own command line, as in `shardpost airflow dags list`.
 """
 
-import json
 import os
 from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON
+from shardpost.commands.console import AS_JSON, print_document
 from shardpost.settings import Settings, load
 
 
@@ -24,7 +23,7 @@ def status_command(as_json: bool) -> int:
 
     settings = load()
     found = stack.status(settings)
-    click.echo(json.dumps(found) if as_json else status_text(settings, found))
+    print_document(found, lambda: status_text(settings, found), as_json=as_json)
     return 0
 
 

@@ -4,14 +4,13 @@ The size of each table and what keeps it; what the DAG maintain_tables does, by 
 client's data erased, on record.
 """
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, text_table, who
-from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError, one_line
+from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_table, who
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
 if TYPE_CHECKING:
@@ -32,10 +31,7 @@ def list_command(as_json: bool) -> int:
     from shardpost.maintenance.table_sizes import table_sizes
 
     found = table_sizes(load())
-    if as_json:
-        click.echo(json.dumps([size.as_json() for size in found]))
-    else:
-        click.echo(_sizes_text(found))
+    print_document(found, lambda: _sizes_text(found), as_json=as_json)
     return 0
 
 
@@ -75,10 +71,11 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
 
     settings = load()
     found = maintain_all(settings, datetime.now(UTC), dry_run=dry_run)
-    if as_json:
-        click.echo(json.dumps(found.as_json() | {"dry_run": dry_run}))
-    else:
-        click.echo("\n".join(found.lines(settings.snapshot_days)))
+    print_document(
+        found.as_json() | {"dry_run": dry_run},
+        lambda: "\n".join(found.lines(settings.snapshot_days)),
+        as_json=as_json,
+    )
     for error in found.errors:
         click.echo(error, err=True)
     return NEEDS_ATTENTION if found.errors else DONE
@@ -114,11 +111,7 @@ def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json:
         raise UsageError("CLIENT: expected a client id, found none")
     request = ErasureRequest(client, who(by), why, datetime.now(UTC))
     result = erase(load(), request, dry_run=dry_run)
-    if as_json:
-        click.echo(json.dumps(result.as_json()))
-    else:
-        for line in result.lines():
-            click.echo(one_line(line))
+    print_document(result, result.lines, as_json=as_json)
     if result.postponed:
         parts = ", ".join(result.postponed)
         click.echo(f"shardpost: not erased: {parts}; run again", err=True)

@@ -1,15 +1,12 @@
-"""`shardpost topics`: the declared topics.
+"""`shardpost topics`: the declared topics."""
 
-`shardpost topics`: the declared topics.
-"""
-
-import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON
+from shardpost.commands.console import AS_JSON, print_document
 from shardpost.errors import DONE, NEEDS_ATTENTION, one_line
 
 if TYPE_CHECKING:
@@ -25,25 +22,22 @@ def topics_command() -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @AS_JSON
 def apply_command(dry_run: bool, as_json: bool) -> int:
-    """Create the declared topics that are missing, and repair what can be repaired without a loss.
+    """Create missing declared topics, and repair what can be repaired without loss.
 
-    What is not as declared and is left alone is said, with the reason and a command: exit code 3.
+    What is not repaired is printed, with the reason and a command: exit code 3.
     """
     from shardpost.settings import load
     from shardpost.topics.creation import apply_topics
 
     applied = apply_topics(load(), dry_run=dry_run)
-    if as_json:
-        click.echo(json.dumps([one.as_json() for one in applied]))
-    else:
-        click.echo("\n".join(one.as_text() for one in applied))
+    print_document(applied, lambda: "\n".join(one.as_text() for one in applied), as_json=as_json)
     return NEEDS_ATTENTION if any(one.plan.refusals for one in applied) else DONE
 
 
 @topics_command.command("audit")
 @AS_JSON
 def audit_command(as_json: bool) -> int:
-    """Report every departure from what is declared or safe, with what mends it; change nothing.
+    """Report every departure from what is declared or safe, with its fix; change nothing.
 
     Exit code 3 if data is lost or at risk.
     """
@@ -52,14 +46,15 @@ def audit_command(as_json: bool) -> int:
     from shardpost.watch.audit import audit
 
     found = audit(load(), datetime.now(UTC))
-    if as_json:
-        click.echo(json.dumps([one.as_json() for one in found]))
-    else:
-        click.echo("\n".join(map(_in_words, found)) or "nothing found: all is as declared")
+    print_document(found, lambda: _findings_text(found), as_json=as_json)
     return exit_code(found)
 
 
-def _in_words(one: "Finding") -> str:
+def _findings_text(found: "Sequence[Finding]") -> str:
+    return "\n".join(map(_finding_text, found)) or "nothing found: all is as declared"
+
+
+def _finding_text(one: "Finding") -> str:
     where = f"topic {one.topic}: " if one.topic else ""
     lines = [
         f"{one.severity:<5}  {where}{one.setting}: {one.found} ({one.source})",

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.sweep_result import (
-    PERHAPS_A_MARKER,
     SEE_PARKED,
     TOO_LARGE,
     Gap,
@@ -119,10 +118,9 @@ class _Run:
         return from_foreign(record, self.now, store, self.routes.partitions[store], self.known)
 
     def lost(self, gap: Gap) -> None:
-        """Report a gap; one that may be no loss at all is in the log only."""
+        """Report a gap."""
         log.warning("%s", gap)
-        if gap.reason != PERHAPS_A_MARKER:
-            self.gaps.append(gap)
+        self.gaps.append(gap)
 
     def skip(self, source: TopicPartition, reason: object) -> None:
         """Report a partition that cannot be read now."""
@@ -187,7 +185,7 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
 
 def _taken(settings: Settings, reader: "Consumer", source: TopicPartition) -> Taken | None:
     """Return what was committed, which nobody changes: older writers are fenced."""
-    found = offsets.committed_with_metadata(settings, reader, source)
+    found = offsets.committed_offsets(settings, reader, [source]).get(source)
     return found and Taken(found.offset, found.metadata)
 
 

@@ -38,10 +38,9 @@ RESOLUTION = timedelta(microseconds=1)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
 
-_GENERATION = "coalesce(generation, 0)"  # older versions of Shardpost wrote none
 _STEP = (
     'id, state, attempt, at, topic, "partition", "offset", origin_topic, error, fingerprint, due,'
-    f" {_GENERATION} AS generation, key"
+    " generation, key"
 )
 # Its place in the order of a letter's life, as Step.order has it, but for the offset.
 _STAGE = "attempt * 3 + CASE state WHEN 'waiting' THEN 0 WHEN 'retried' THEN 1 ELSE 2 END"
@@ -159,7 +158,7 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
 
 
 def open_table(settings: Settings) -> DeltaTable:
-    """Return the table as it is now, created or given its newer columns if need be."""
+    """Return the table as it is now, created if there is none."""
     return table_log.opened(settings, DEAD_LETTERS, KEEP_DAYS)
 
 
@@ -202,7 +201,7 @@ def _not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]
 def _is_past(generations: Generations) -> str:
     """Return the SQL that tells whether the topic of a step is no more."""
     return " OR ".join(
-        f"(topic = {text_literal(topic)} AND coalesce(generation, 0) < {generation})"
+        f"(topic = {text_literal(topic)} AND generation < {generation})"
         for topic, generation in generations.items()
     )
 

@@ -10,7 +10,7 @@ read from its beginning.
 | --- | --- |
 | `<topic>/<partition>` | the next offset to read, in generation 0 |
 | `<topic>/<partition>#<generation>` | the same, in a later one |
-| `<topic>#generation` | the newest generation; older versions of Shardpost kept none |
+| `<topic>#generation` | the newest generation |
 | `<topic>#id/<topic id>` | the generation that has this id |
 """
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
-from shardpost.delta.query import exists, path_of
+from shardpost.delta.query import exists, open_table
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition, Watermarks, ends_of
 from shardpost.kafka.topic_metadata import topic_ids
@@ -49,7 +49,7 @@ def read_progress(settings: Settings, table: DeltaTable | None = None) -> TableP
     That is the table as it was opened, so that what is appended to that version is appended once.
     """
     if table is None and exists(settings, DEAD_LETTERS):
-        table = DeltaTable(path_of(settings, DEAD_LETTERS))
+        table = open_table(settings, DEAD_LETTERS)
     ids = topic_ids(settings, _topics(settings))
     generations, unread, transactions = {}, [], {}
     for topic, partitions in _watermarks(settings, committed=True).items():
@@ -72,7 +72,7 @@ def next_offsets(settings: Settings) -> dict[TopicPartition, int]:
     """Return the next offset that the table reads of each partition; {} if there is no table."""
     if not exists(settings, DEAD_LETTERS):
         return {}
-    table = DeltaTable(path_of(settings, DEAD_LETTERS))
+    table = open_table(settings, DEAD_LETTERS)
     ids, found = topic_ids(settings, _topics(settings)), {}
     for topic, partitions in _watermarks(settings, committed=True).items():
         generation = _generation(table, topic, ids.get(topic, ""), partitions)

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, decode
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import first_offset_since
+from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
-from shardpost.kafka.topic_metadata import partition_counts
+from shardpost.kafka.topic_metadata import partition_counts, with_leaders
 from shardpost.settings import Settings
 
 # How far the time of a record may be before the time that its decision says.
@@ -23,11 +23,15 @@ def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -
 
 def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions since a time, with their headers, and read none that is far older."""
-    for partition in _partitions(settings):
-        start = first_offset_since(settings, partition, oldest - CLOCKS_DIFFER)
-        for decision, headers in of_partition(settings, partition.partition, start):
-            if decision.when >= oldest:
-                yield decision, headers
+    at_ms, partitions = int((oldest - CLOCKS_DIFFER).timestamp() * 1000), _partitions(settings)
+    starts = with_leaders(
+        settings, lambda: first_offsets_since(settings, partitions, at_ms).offsets
+    )
+    for partition, start in sorted(starts.items()):
+        if start >= 0:
+            for decision, headers in of_partition(settings, partition.partition, start):
+                if decision.when >= oldest:
+                    yield decision, headers
 
 
 def _partitions(settings: Settings) -> list[TopicPartition]:

@@ -17,8 +17,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.lib import ArrowException
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import Columns, LayeredVersion, Table, Version, layered, stored_version
-from shardpost.errors import ShardpostError
+from shardpost.delta.table import LayeredVersion, Table, Version, layered, stored_version
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
 
 
@@ -176,22 +176,7 @@ class _Relations:
         self.defined.append(f"{table.name} AS ({sql})")
 
     def _register(self, table: Table, version: int | None, name: str) -> None:
-        """Give a table a name, with the columns that it lacks."""
-        found = _open(self._settings, table, version)
-        missing = missing_columns(found, table)
-        stored = f"stored_{name}" if missing else name
-        self.builder = self.builder.register(stored, found)
-        if missing:
-            nulls = ", ".join(f"CAST(NULL AS {type_}) AS {column}" for column, type_ in missing)
-            self.defined.append(f"{name} AS (SELECT *, {nulls} FROM {stored})")  # noqa: S608
-
-
-def missing_columns(found: DeltaTable, table: Table) -> Columns:
-    """Return the columns that were added to the declaration after the table was created."""
-    if not table.added:
-        return ()
-    known = {field.name for field in found.schema().fields}
-    return tuple(column for column in table.added if column[0] not in known)
+        self.builder = self.builder.register(name, _open(self._settings, table, version))
 
 
 def _with_relations(relations: list[str], sql: str) -> str:
@@ -202,10 +187,37 @@ def _with_relations(relations: list[str], sql: str) -> str:
     return f"WITH {', '.join(relations)}{' ' if rest == sql else ', '}{rest}"
 
 
+# The form of all tables that this release writes, as a property of each table. A release that
+# changes what tables mean takes those of the forms since 0.2.0 over, and gives them its own.
+FORM_PROPERTY, FORM = "shardpost.form", 1
+
+
+class TableFormError(UsageError):
+    """The tables were made by another release, which this one cannot read."""
+
+
+def open_table(settings: Settings, table: Table, version: int | None = None) -> DeltaTable:
+    """Open a table; TableFormError if it has not the form of this release."""
+    found = DeltaTable(path_of(settings, table), version=version)
+    form = int(found.metadata().configuration.get(FORM_PROPERTY, 0))
+    if form < FORM:
+        raise TableFormError(
+            f"table {table.path} in {settings.tables_root} was made before 0.2.0, the first"
+            " release, and cannot be read: set SHARDPOST_TABLES to an empty folder and compact"
+            " again (docs/what-next.md#tables-of-another-release says what is kept)"
+        )
+    if form > FORM:
+        raise TableFormError(
+            f"table {table.path} in {settings.tables_root} was made by a newer release of"
+            f" Shardpost: it has form {form}, and this release reads form {FORM}; install that"
+            " release, or restore the backup from before the upgrade"
+        )
+    return found
+
+
 def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
-    path = path_of(settings, table)
     try:
-        return DeltaTable(path, version=version)
+        return open_table(settings, table, version)
     except TableNotFoundError:
         raise ShardpostError(f"no table {table.path} in {settings.tables_root}") from None
     except DeltaError as error:

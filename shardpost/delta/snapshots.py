@@ -10,12 +10,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta import snapshot
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import HIGHEST, exists, path_of, row_files, rows
+from shardpost.delta.query import HIGHEST, exists, open_table, row_files, rows
 from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
@@ -67,16 +66,16 @@ def snapshot_of(row: dict[str, Any]) -> Snapshot:
         run=row["run"],
         country=row["country"],
         shards=row["shards"],
-        topic_ids=json.loads(row["topic_ids"] or "{}"),
-        generations=json.loads(row["generations"] or "{}"),
+        topic_ids=json.loads(row["topic_ids"]),
+        generations=json.loads(row["generations"]),
         incomplete=_look(row["incomplete_look"]),
-        folded=json.loads(row["folded"] or "{}"),
+        folded=json.loads(row["folded"]),
         erased_in=row["erased_in"],
         history_from=row["history_from"],
         folders=json.loads(row["folders"] or "{}"),
         rebuilt_in=row["rebuilt_in"],
         set_country=row["set_country"],
-        decoder=row.get("decoder"),  # rows of `rebuilds` of before have none
+        decoder=row["decoder"],
     )
 
 
@@ -117,9 +116,8 @@ def _look(text: str | None) -> IncompleteLook | None:
 # One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
 # number of partitions of share-holders. `topic_ids`, `generations`, `incomplete_look` and `folded`
-# are JSON objects too, null in rows of versions that did not know them; `incomplete_look` also if
-# all was read. `erased_in` is null if no client was erased,
-# `history_from` if nothing was pruned, `rebuilt_in` and `folders` if no table was rebuilt,
+# are JSON objects too; `incomplete_look` is null if all was read, `erased_in` if no client was
+# erased, `history_from` if nothing was pruned, `rebuilt_in` and `folders` if no table was rebuilt,
 # `set_country` if it is `country`, `decoder` if several decoders made the histories.
 SNAPSHOTS = Table(
     "snapshots",
@@ -129,18 +127,6 @@ SNAPSHOTS = Table(
     " generations STRING, incomplete_look STRING, folded STRING, erased_in BIGINT,"
     " history_from TIMESTAMP, folders STRING, rebuilt_in BIGINT, set_country STRING,"
     " decoder STRING",
-    added=(
-        ("topic_ids", "STRING"),
-        ("generations", "STRING"),
-        ("incomplete_look", "STRING"),
-        ("folded", "STRING"),
-        ("erased_in", "BIGINT"),
-        ("history_from", "TIMESTAMP"),
-        ("folders", "STRING"),
-        ("rebuilt_in", "BIGINT"),
-        ("set_country", "STRING"),
-        ("decoder", "STRING"),
-    ),
 )
 
 SCHEMA = arrow_schema(SNAPSHOTS)
@@ -154,7 +140,7 @@ class ConflictError(ShardpostError):
 def newest(settings: Settings) -> Snapshot | None:
     """Return the newest committed snapshot, or None before the first."""
     try:
-        table = DeltaTable(path_of(settings, SNAPSHOTS))
+        table = open_table(settings, SNAPSHOTS)
     except TableNotFoundError:
         return None
     files = row_files(table, NUMBER)

@@ -11,20 +11,18 @@ from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.schema import Field, PrimitiveType
 from deltalake.transaction import AddAction, RemoveAction
 
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import missing_columns, path_of
+from shardpost.delta.query import FORM, FORM_PROPERTY, exists, open_table, path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-_DELTA_TYPES = {"STRING": "string", "INT": "integer", "BIGINT": "long", "TIMESTAMP": "timestamp"}
-
 PROPERTIES = {
+    FORM_PROPERTY: str(FORM),
     # Who opens a table reads its newest checkpoint and fewer commits than that.
     "delta.checkpointInterval": "10",
     # Delta by itself deletes commits by their age: snapshots that are kept may name older ones.
@@ -48,74 +46,23 @@ def create(settings: Settings, table: Table, keep_days: int) -> None:
             "delta.logRetentionDuration": f"interval {keep_days} days",
             **PROPERTIES,
         },
+        raise_if_key_not_exists=False,  # Delta does not know ours
     )
 
 
 def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
-    """Return the newest version of a table to be written to, created or brought up to date.
+    """Return the newest version of a table to be written to, created if there is none.
 
     By default nobody asks for an old version of it.
-
-    VersionExistsError if another writer does that at the same moment.
     """
-    path = path_of(settings, table)
-    if not DeltaTable.is_deltatable(path):
+    if not exists(settings, table):
         create(settings, table, keep_days)
-    found = DeltaTable(path)
-    if is_up_to_date(found, table):
-        return found
-    bring_up_to_date(settings, table, found.version())
-    return DeltaTable(path)
-
-
-def is_up_to_date(found: DeltaTable, table: Table) -> bool:
-    """Tell whether a table has all that `bring_up_to_date` adds."""
-    return _has_properties(found) and not missing_columns(found, table)
-
-
-def bring_up_to_date(settings: Settings, table: Table, version: int) -> int:
-    """Give a table of an older release what it lacks: PROPERTIES, columns; return its version."""
-    found = DeltaTable(path_of(settings, table))
-    version = _add_missing_properties(found, table, version)
-    return _add_missing_columns(found, table, version)
+    return open_table(settings, table)
 
 
 def newest_version(settings: Settings, table: Table) -> int | None:
     """Return the newest version of a table; None if there is no such table."""
-    path = path_of(settings, table)
-    return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
-
-
-def _has_properties(found: DeltaTable) -> bool:
-    return PROPERTIES.items() <= found.metadata().configuration.items()
-
-
-def _add_missing_properties(found: DeltaTable, table: Table, version: int) -> int:
-    if _has_properties(found):
-        return version
-    once = CommitProperties(max_commit_retries=0)
-    hooks = PostCommitHookProperties(cleanup_expired_logs=False)  # as it says from now on
-    try:
-        found.alter.set_table_properties(
-            PROPERTIES, commit_properties=once, post_commithook_properties=hooks
-        )
-    except CommitFailedError:
-        raise _version_exists(table, version + 1) from None
-    return version + 1
-
-
-def _add_missing_columns(found: DeltaTable, table: Table, version: int) -> int:
-    """Add the columns of `Table.added` that a table lacks; return its version afterwards."""
-    missing = missing_columns(found, table)
-    if not missing:
-        return version
-    once = CommitProperties(max_commit_retries=0)
-    fields = [Field(name, PrimitiveType(_DELTA_TYPES[kind])) for name, kind in missing]
-    try:
-        found.alter.add_columns(fields, commit_properties=once)
-    except CommitFailedError:
-        raise _version_exists(table, version + 1) from None
-    return version + 1
+    return open_table(settings, table).version() if exists(settings, table) else None
 
 
 def restore(settings: Settings, table: Table, version: int) -> int:

@@ -1,8 +1,8 @@
 """Daemons of the embedded stack, found again by their pid file; and TCP ports on loopback.
 
-They are started apart from their caller. A pid file identifies one process uniquely: its pid,
-its start time in ticks since boot (field 22 of /proc/PID/stat, see proc(5)) and the boot. A pid
-that was reused by another process never matches.
+They are started apart from their caller. A pid file identifies one process uniquely: its pid, its
+start time since boot, which no correction of the clock changes, and the boot. A pid that was reused
+by another process never matches.
 """
 
 import json
@@ -81,8 +81,9 @@ def port_owner(port: int) -> str:
 POLL_SECONDS = 0.1
 STOP_SECONDS = 30.0
 KEEP_LOG_BYTES = 10_000_000
-DEAD = "ZX"  # zombie or dead: ended, and not yet reaped by its parent
+_TICKS = os.sysconf("SC_CLK_TCK")
 _FAILURE = re.compile(r"\b(ERROR|FATAL|CRITICAL|\w*Exception|\w*Error)\b")
+# psutil has no name of a boot that no correction of the clock changes.
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -95,26 +96,23 @@ class Identity(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """From /proc/PID/stat: state letter, process group, start time in ticks since boot."""
+    """A running process: psutil's status, process group, start time in ticks since boot."""
 
-    state: str
+    status: str
     group: int
     started: int
 
 
-def parse_stat(line: str) -> Stat:
-    """Parse a line of /proc/PID/stat; the command in it may contain blanks and brackets."""
-    fields = line.rpartition(")")[2].split()
-    return Stat(fields[0], int(fields[2]), int(fields[19]))
-
-
 def stat_of(pid: int) -> Stat | None:
-    """Return the stat of a process that runs; None for one that is gone, reaped or not."""
+    """Return the stat of a process that runs; None for one that has ended, reaped or not."""
     try:
-        stat = parse_stat(Path(f"/proc/{pid}/stat").read_text())
-    except (FileNotFoundError, ProcessLookupError):
+        process = psutil.Process(pid)
+        if (status := process.status()) in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        started = process.create_time() - psutil.boot_time()
+        return Stat(status, os.getpgid(pid), round(started * _TICKS))
+    except (psutil.NoSuchProcess, ProcessLookupError):
         return None
-    return None if stat.state in DEAD else stat
 
 
 @dataclass(frozen=True)
@@ -223,8 +221,7 @@ def stop_together(daemons: Sequence[Daemon], wait: float = STOP_SECONDS) -> None
 
 def group_members(group: int) -> list[int]:
     """Return the running processes of a process group."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return [pid for pid in pids if (stat := stat_of(pid)) and stat.group == group]
+    return [pid for pid in psutil.pids() if (stat := stat_of(pid)) and stat.group == group]
 
 
 def wait_until(

@@ -22,7 +22,7 @@ FREE_BYTES = 1024**3
 EXTERNAL_SECONDS = 5.0
 UP, DOWN = "up", "down"
 LOCK = "stack"
-NOTHING_UP = "nothing is up: there is nothing to stop"
+NOTHING_UP = "nothing is running"
 KAFKA, SMTP, AIRFLOW = "kafka", "smtp", "airflow"
 Say = Callable[[str], None]
 State = dict[str, str]
@@ -97,7 +97,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
 
 
 def down(settings: Settings, *, say: Say) -> None:
-    """Stop all that was started in this home, in reverse order; say so where nothing is up."""
+    """Stop all that was started in this home, in reverse order; say so where nothing is running."""
     if not settings.home.exists():
         say(NOTHING_UP)
         return

@@ -95,10 +95,10 @@ class _Sent(NamedTuple):
 
 
 def _committed_sent(found: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
-    """Return how far letters were sent, and of which snapshot; older versions noted no run."""
+    """Return how far letters were sent, and of which snapshot."""
     form = json.loads(found.metadata or "{}")
     after = Place(*form["after"]) if "after" in form else None
-    return _Sent(found.offset, after), SnapshotRun(form.get("of", found.offset), form.get("run"))
+    return _Sent(found.offset, after), SnapshotRun(form["of"], form["run"])
 
 
 class _Sending:
@@ -154,9 +154,8 @@ class _Sending:
 
         That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.
         """
-        found = offsets.committed_with_metadata(
-            self._settings, reader, TopicPartition(self._topic, 0)
-        )
+        place = TopicPartition(self._topic, 0)
+        found = offsets.committed_offsets(self._settings, reader, [place]).get(place)
         if found is None or found.offset < sent:
             return _Sent(sent)
         committed, of = _committed_sent(found)

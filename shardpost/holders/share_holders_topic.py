@@ -12,7 +12,7 @@ with the run that made the snapshot: so its row has to stay.
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -181,12 +181,11 @@ def published_partitions(
     count = topic_metadata.partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        committed = offsets.committed_metadata(settings, reader, partitions)
+        published = _published(settings, reader, partitions)
     # After that: what is published meanwhile is taken for that of others, and looked at again.
     now = offsets.watermarks(settings, {topic: count}, committed=False)[topic]
     return [
-        _inspected(settings, one, Published.of(committed[one]), now[one.partition], runs)
-        for one in partitions
+        _inspected(settings, one, published[one], now[one.partition], runs) for one in partitions
     ]
 
 
@@ -194,9 +193,17 @@ def published_partition(
     settings: Settings, reader: "Consumer", partition: TopicPartition, runs: Mapping[int, str]
 ) -> PublishedPartition:
     """Return one partition, as the consumer's group has it; older writers have to be fenced."""
-    committed = offsets.committed_metadata(settings, reader, [partition])[partition]
+    published = _published(settings, reader, [partition])[partition]
     now = offsets.watermarks_of(settings, partition, committed=False)
-    return _inspected(settings, partition, Published.of(committed), now, runs)
+    return _inspected(settings, partition, published, now, runs)
+
+
+def _published(
+    settings: Settings, reader: "Consumer", partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, Published]:
+    """Return what the consumer's group has noted of each partition."""
+    found = offsets.committed_offsets(settings, reader, partitions)
+    return {one: Published.of(found[one].metadata if one in found else None) for one in partitions}
 
 
 def _inspected(
@@ -219,7 +226,7 @@ def _written_by_others(
 
     Aborted transactions are no records; most often there is nothing at all, and nothing is read.
     """
-    if not published.at.number or published.end is None or now.high <= published.end:
+    if not published.at.number or now.high <= published.end:
         return None
     first = next(read_to_end(settings, partition, start=published.end, committed=True), None)
     if first is None:
@@ -251,9 +258,8 @@ def _noted_as_published(settings: Settings) -> list[SnapshotRun | None]:
     count = topic_metadata.partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        committed = offsets.committed_metadata(settings, reader, partitions)
-    found = [Published.of(committed[one]) for one in partitions]
-    return [run for one in found for run in (one.at, one.partly)]
+        found = _published(settings, reader, partitions)
+    return [run for one in found.values() for run in (one.at, one.partly)]
 
 
 def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
@@ -261,5 +267,5 @@ def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
     group = rejected_letters.group_of(tables)
     place = TopicPartition(settings.topic("dead-letters"), 0)
     with closing(clients.consumer(settings, group)) as reader:
-        found = offsets.committed_with_metadata(settings, reader, place)
+        found = offsets.committed_offsets(settings, reader, [place]).get(place)
     return [] if found is None else [rejected_letters.sent_of(found)]

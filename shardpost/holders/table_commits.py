@@ -55,7 +55,7 @@ def restore_table(settings: Settings, table: Table, last: Snapshot | None) -> in
             *(table.path, committed, newest),
         )
         newest = table_log.restore(settings, table, committed)
-    return table_log.bring_up_to_date(settings, table, newest)
+    return newest
 
 
 # {table: {path of a file that is written anew: how its rows change}}

@@ -1,18 +1,16 @@
 """Offsets: where partitions begin and end, where a time begins, what groups have committed.
 
-High watermarks are asked for with read_uncommitted: under read_committed, librdkafka returns the
-last stable offset in their place.
+Each is asked for many partitions at once. Who has a client open passes it on; otherwise one is made
+for the question.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import confluent_kafka
 from confluent_kafka import Consumer, IsolationLevel, KafkaException
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from shardpost.kafka.clients import admin, consumer, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
@@ -20,54 +18,161 @@ from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
 from shardpost.settings import Settings
 
+PARTITIONS_AT_ONCE = 2_000
+
+
+class ListedOffset(NamedTuple):
+    """An offset, and the timestamp (ms) of its record where a time was asked for, else -1."""
+
+    offset: int
+    timestamp: int
+
+
+class Listed(NamedTuple):
+    """The offset of each partition that answered; of each other one, why not."""
+
+    found: dict[TopicPartition, ListedOffset]
+    errors: dict[TopicPartition, KafkaException]
+
+    @property
+    def failed(self) -> dict[TopicPartition, str]:
+        """Why partitions did not answer, in words."""
+        return {partition: str(error.args[0].str()) for partition, error in self.errors.items()}
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The offset of every partition; KafkaException if one did not answer."""
+        for error in self.errors.values():
+            raise error
+        return {partition: listed.offset for partition, listed in self.found.items()}
+
+    def require_all(self, settings: Settings) -> "Listed":
+        """Return this; KafkaUnreachableError if a partition did not answer."""
+        for error in self.errors.values():
+            raise unreachable(settings, error)
+        return self
+
+
+def beginnings(
+    settings: Settings,
+    partitions: Collection[TopicPartition],
+    *,
+    client: AdminClient | None = None,
+) -> Listed:
+    """Return the low watermarks."""
+    spec: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    return _list_offsets(settings, partitions, spec, client)
+
+
+def endings(
+    settings: Settings,
+    partitions: Collection[TopicPartition],
+    *,
+    committed: bool,
+    client: AdminClient | None = None,
+) -> Listed:
+    """Return the high watermarks; with `committed` the last stable offsets."""
+    spec: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return _list_offsets(settings, partitions, spec, client, committed=committed)
+
+
+def first_offsets_since(
+    settings: Settings, partitions: Collection[TopicPartition], at_ms: int
+) -> Listed:
+    """Return the first records with that timestamp (ms) or a later one; offset -1 where none is.
+
+    What lies above may have earlier timestamps. What an open transaction hides counts too.
+    """
+    spec: OffsetSpec = OffsetSpec.for_timestamp(max(at_ms, 0))
+    return _list_offsets(settings, partitions, spec)
+
+
+def _list_offsets(
+    settings: Settings,
+    partitions: Collection[TopicPartition],
+    spec: OffsetSpec,
+    client: AdminClient | None = None,
+    *,
+    committed: bool = False,
+) -> Listed:
+    listed, wanted = Listed({}, {}), list(partitions)
+    if not wanted:
+        return listed
+    client = client or admin(settings)  # it has to outlive what it asks for
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
+        asked = wanted[start : start + PARTITIONS_AT_ONCE]
+        specs = {confluent_kafka.TopicPartition(*partition): spec for partition in asked}
+        seconds = settings.kafka_timeout
+        futures = client.list_offsets(specs, isolation_level=level, request_timeout=seconds)
+        for asked_for, future in futures.items():
+            partition = TopicPartition(asked_for.topic, asked_for.partition)
+            try:
+                answer = future.result()
+            except KafkaException as error:
+                listed.errors[partition] = error
+            else:
+                listed.found[partition] = ListedOffset(int(answer.offset), int(answer.timestamp))
+    return listed
+
 
 def watermarks(
     settings: Settings, counts: Mapping[str, int], *, committed: bool
 ) -> dict[str, dict[int, tuple[int, int]]]:
-    """Return {topic: {partition: (low, high)}} of topics with so many partitions.
+    """Return {topic: {partition: (low, high)}} of topics with so many partitions, in their order.
 
     With `committed`, high is the last stable offset: the end of what readers of committed records
     are given; otherwise the high watermark. KafkaUnreachableError after `kafka_timeout`.
     """
-    with _watermark_consumer(settings, committed=committed) as reader:
-        return {
-            topic: {
-                partition: _query(settings, reader, TopicPartition(topic, partition))
-                for partition in range(count)
-            }
-            for topic, count in counts.items()
-        }
+    client = admin(settings)
+    found = {}
+    for topic, count in counts.items():
+        partitions = [TopicPartition(topic, number) for number in range(count)]
+        marks = _watermarks(settings, client, partitions, committed=committed)
+        found[topic] = {one.partition: marks[one] for one in partitions}
+    return found
 
 
 def watermarks_of(
     settings: Settings, partition: TopicPartition, *, committed: bool
 ) -> tuple[int, int]:
     """Return (low, high) of one partition, as `watermarks` does."""
-    with _watermark_consumer(settings, committed=committed) as reader:
-        return _query(settings, reader, partition)
+    return _watermarks(settings, admin(settings), [partition], committed=committed)[partition]
 
 
-@contextmanager
-def _watermark_consumer(settings: Settings, *, committed: bool) -> Iterator[Consumer]:
-    isolation = "read_committed" if committed else "read_uncommitted"
-    reader = consumer(settings, "shardpost-watermarks", **{"isolation.level": isolation})
-    try:
-        yield reader
-    finally:
-        reader.close()
+def _watermarks(
+    settings: Settings,
+    client: AdminClient,
+    partitions: Collection[TopicPartition],
+    *,
+    committed: bool,
+) -> dict[TopicPartition, tuple[int, int]]:
+    open_clients = [client]
+
+    def ask() -> dict[TopicPartition, tuple[int, int]]:
+        # A client that knew a former leader goes on asking that one.
+        current = open_clients.pop() if open_clients else admin(settings)
+        lows = beginnings(settings, partitions, client=current).offsets
+        ends = endings(settings, partitions, committed=committed, client=current).offsets
+        return {partition: (low, ends[partition]) for partition, low in lows.items()}
+
+    return with_leaders(settings, ask)
 
 
-def _query(settings: Settings, reader: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Return (low, high) of one partition."""
-    asked, timeout = confluent_kafka.TopicPartition(*partition), settings.kafka_timeout
-    low, high = with_leaders(settings, lambda: reader.get_watermark_offsets(asked, timeout=timeout))
-    return low, high
+def newest_time(settings: Settings, topic: str) -> datetime | None:
+    """Return the latest time that the broker gave to a record of the topic.
 
-
-def committed(settings: Settings, reader: Consumer, partition: TopicPartition) -> int | None:
-    """Return the offset that the reader's group has committed; None where it has none."""
-    found = committed_with_metadata(settings, reader, partition)
-    return None if found is None else found.offset
+    None if it has no records, or has the times of their producers. ShardpostError for a topic that
+    does not exist.
+    """
+    count = partition_counts(settings, [topic])[topic]
+    if topic_configs(settings, [topic])[topic].get("message.timestamp.type") != "LogAppendTime":
+        return None
+    latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    listed = _list_offsets(settings, partitions, latest).require_all(settings)
+    newest = max(found.timestamp for found in listed.found.values())
+    return None if newest < 0 else datetime.fromtimestamp(newest / 1000, UTC)
 
 
 class CommittedOffset(NamedTuple):
@@ -77,28 +182,26 @@ class CommittedOffset(NamedTuple):
     metadata: str | None
 
 
-def committed_with_metadata(
-    settings: Settings, reader: Consumer, partition: TopicPartition
-) -> CommittedOffset | None:
-    """Return the offset that the reader's group has committed, and its metadata; None if none."""
-    try:
-        asked = [confluent_kafka.TopicPartition(*partition)]
-        [found] = reader.committed(asked, timeout=settings.kafka_timeout)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
-    return CommittedOffset(int(found.offset), found.metadata or None) if found.offset >= 0 else None
-
-
-def committed_metadata(
-    settings: Settings, reader: Consumer, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, str | None]:
-    """Return the metadata that the reader's group has committed with its offsets; None if none."""
+def committed_offsets(
+    settings: Settings, reader: Consumer, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return what the reader's group has committed, of the partitions where it has."""
     asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
     try:
         found = reader.committed(asked, timeout=settings.kafka_timeout)
     except KafkaException as error:
         raise unreachable(settings, error) from None
-    return {TopicPartition(one.topic, one.partition): one.metadata or None for one in found}
+    return {
+        TopicPartition(one.topic, one.partition): CommittedOffset(one.offset, one.metadata or None)
+        for one in found
+        if one.offset >= 0
+    }
+
+
+def committed_offset(settings: Settings, reader: Consumer, partition: TopicPartition) -> int | None:
+    """Return the offset that the reader's group has committed; None where it has none."""
+    found = committed_offsets(settings, reader, [partition])
+    return found[partition].offset if partition in found else None
 
 
 def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
@@ -115,153 +218,3 @@ def commit_offsets(settings: Settings, group: str, offsets: Offsets) -> None:
         raise unreachable(settings, error) from None
     finally:
         client.close()
-
-
-PARTITIONS_AT_ONCE = 2_000
-
-
-class ListedOffset(NamedTuple):
-    """An offset, and the timestamp (ms) of its record where a time was asked for, else -1."""
-
-    offset: int
-    timestamp: int
-
-
-class Listed(NamedTuple):
-    """The offset of each partition that answered; of each other one, why not."""
-
-    found: dict[TopicPartition, ListedOffset]
-    failed: dict[TopicPartition, str]
-
-
-def beginnings(settings: Settings, partitions: Collection[TopicPartition]) -> Listed:
-    """Return the low watermarks."""
-    spec: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    return _listed(settings, partitions, spec, IsolationLevel.READ_UNCOMMITTED)
-
-
-def endings(
-    settings: Settings, partitions: Collection[TopicPartition], *, committed: bool
-) -> Listed:
-    """Return the high watermarks; with `committed` the last stable offsets."""
-    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    spec: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return _listed(settings, partitions, spec, level)
-
-
-def first_offsets_since(
-    settings: Settings, partitions: Collection[TopicPartition], at_ms: int
-) -> Listed:
-    """Return the first records with that timestamp (ms) or a later one; offset -1 where none is."""
-    spec: OffsetSpec = OffsetSpec.for_timestamp(max(at_ms, 0))
-    return _listed(settings, partitions, spec, IsolationLevel.READ_UNCOMMITTED)
-
-
-def _listed(
-    settings: Settings,
-    partitions: Collection[TopicPartition],
-    spec: OffsetSpec,
-    level: IsolationLevel,
-) -> Listed:
-    found, wanted = Listed({}, {}), list(partitions)
-    if not wanted:
-        return found
-    client = admin(settings)  # it has to outlive what it asks for
-    for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
-        asked = wanted[start : start + PARTITIONS_AT_ONCE]
-        specs = {confluent_kafka.TopicPartition(*partition): spec for partition in asked}
-        seconds = settings.kafka_timeout
-        futures = client.list_offsets(specs, isolation_level=level, request_timeout=seconds)
-        for asked_for, future in futures.items():
-            _add_answer(found, TopicPartition(asked_for.topic, asked_for.partition), future)
-    return found
-
-
-def _add_answer(listed: Listed, partition: TopicPartition, future: "Future[Any]") -> None:
-    try:
-        answer = future.result()
-    except KafkaException as error:
-        listed.failed[partition] = str(error.args[0].str())
-    else:
-        listed.found[partition] = ListedOffset(int(answer.offset), int(answer.timestamp))
-
-
-class EndWatch:
-    """The partitions of one topic, as a consumer group sees them.
-
-    Its clients stay connected until `close`. Raises KafkaUnreachableError if Kafka does not answer.
-    """
-
-    def __init__(self, settings: Settings, topic: str, partitions: int, group: str) -> None:
-        self._settings = settings
-        self._partitions = [
-            confluent_kafka.TopicPartition(topic, number) for number in range(partitions)
-        ]
-        self._admin = admin(settings)
-        self._group = consumer(settings, group)
-
-    def stable_ends(self) -> dict[int, int]:
-        """Return {partition: last stable offset}."""
-        wanted = {one: OffsetSpec.latest() for one in self._partitions}  # type: ignore[no-untyped-call]
-        try:
-            futures = self._admin.list_offsets(
-                wanted,
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=self._settings.kafka_timeout,
-            )
-            return {one.partition: future.result().offset for one, future in futures.items()}
-        except KafkaException as error:
-            raise unreachable(self._settings, error) from None
-
-    def committed_offsets(self) -> dict[int, int]:
-        """Return {partition: offset that the group has committed}; 0 where it has none."""
-        try:
-            found = self._group.committed(self._partitions, timeout=self._settings.kafka_timeout)
-        except KafkaException as error:
-            raise unreachable(self._settings, error) from None
-        return {one.partition: max(0, one.offset) for one in found}
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._group.close()
-
-
-NO_TIME = -1
-
-
-def newest_time(settings: Settings, topic: str) -> datetime | None:
-    """Return the latest time that the broker gave to a record of the topic.
-
-    None if it has no records, or has the times of their producers. ShardpostError for a topic that
-    does not exist.
-    """
-    count = partition_counts(settings, [topic])[topic]
-    if topic_configs(settings, [topic])[topic].get("message.timestamp.type") != "LogAppendTime":
-        return None
-    latest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-    asked = {confluent_kafka.TopicPartition(topic, partition): latest for partition in range(count)}
-    client = admin(settings)  # it has to outlive what it asks for
-    try:
-        futures = client.list_offsets(asked, request_timeout=settings.kafka_timeout)
-        newest = max(int(future.result().timestamp) for future in futures.values())
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
-    return None if newest == NO_TIME else datetime.fromtimestamp(newest / 1000, UTC)
-
-
-def first_offset_since(settings: Settings, partition: TopicPartition, at: datetime) -> int:
-    """Return the offset of the first record of a partition with that timestamp or a later one.
-
-    The end of the partition if there is none. What lies above may have earlier timestamps.
-    """
-    _, end = watermarks_of(settings, partition, committed=False)
-    asked = confluent_kafka.TopicPartition(*partition, int(at.timestamp() * 1000))
-    # What an open transaction hides counts too: it may be read by the time that the answer is used.
-    reader = consumer(settings, "shardpost-reader", **{"isolation.level": "read_uncommitted"})
-    try:
-        [found] = reader.offsets_for_times([asked], timeout=settings.kafka_timeout)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
-    finally:
-        reader.close()
-    return end if found.offset < 0 else int(found.offset)

@@ -5,11 +5,13 @@ topic may be older than its declaration.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
@@ -54,12 +56,21 @@ def _allowed(settings: Settings, topics: Collection[str]) -> dict[str, TopicConf
 
 def _effective(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
     client = admin(settings)  # it has to outlive what it asks for
-    wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    futures = client.describe_configs(wanted, request_timeout=settings.kafka_timeout)
     return {
-        resource.name: {name: entry.value for name, entry in future.result().items()}
-        for resource, future in futures.items()
+        topic: {name: entry.value for name, entry in future.result().items()}
+        for topic, future in _describe(settings, client, ResourceType.TOPIC, list(topics))
     }
+
+
+def _describe(
+    settings: Settings, client: AdminClient, kind: ResourceType, names: Sequence[str]
+) -> "Iterator[tuple[str, Future[dict[str, ConfigEntry]]]]":
+    """Yield what Kafka answers of each, asked once."""
+    at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
+    for start in range(0, len(names), at_once):
+        asked = [ConfigResource(kind, name) for name in names[start : start + at_once]]
+        futures = client.describe_configs(asked, request_timeout=settings.kafka_timeout)
+        yield from ((resource.name, future) for resource, future in futures.items())
 
 
 DESCRIBE_SECONDS = 10.0
@@ -86,22 +97,18 @@ def brokers_described(settings: Settings, brokers: Iterable[int]) -> dict[int, D
 
 def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> dict[str, Described]:
     client = admin(settings)  # it has to outlive what it asks for
-    at_once = TOPICS_AT_ONCE if kind is ResourceType.TOPIC else 1  # each broker says its own
     deadline = time.monotonic() + min(DESCRIBE_SECONDS, settings.kafka_timeout)
     found: dict[str, Described] = {}
     left = names
     while left:
         failed = list[str]()
-        for start in range(0, len(left), at_once):
-            asked = [ConfigResource(kind, name) for name in left[start : start + at_once]]
-            futures = client.describe_configs(asked, request_timeout=settings.kafka_timeout)
-            for resource, future in futures.items():
-                try:
-                    found[resource.name] = Described(_entries(future.result()))
-                except KafkaException as error:
-                    found[resource.name] = Described(None, error.args[0].str())
-                    if error.args[0].code() in TRANSIENT_LEADER_ERRORS:
-                        failed.append(resource.name)
+        for name, future in _describe(settings, client, kind, left):
+            try:
+                found[name] = Described(_entries(future.result()))
+            except KafkaException as error:
+                found[name] = Described(None, error.args[0].str())
+                if error.args[0].code() in TRANSIENT_LEADER_ERRORS:
+                    failed.append(name)
         left = failed
         if time.monotonic() > deadline:
             break

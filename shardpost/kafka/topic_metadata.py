@@ -5,11 +5,13 @@ A partition may have no leader for a moment; `with_leaders` asks again until it 
 or mirrored in another cluster has another id as well.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import (
@@ -35,15 +37,28 @@ def is_reachable(settings: Settings, seconds: float) -> bool:
     return True
 
 
+def cluster_metadata(settings: Settings, most_seconds: float = math.inf) -> ClusterMetadata:
+    """Return the brokers and topics that Kafka shows.
+
+    KafkaUnreachableError if it does not within `kafka_timeout`, or within so many seconds.
+    """
+    seconds = min(most_seconds, settings.kafka_timeout)
+    try:
+        return admin(settings).list_topics(timeout=seconds)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+
+
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
-# takes over. The last four are librdkafka's: a broker that has just started does not know its
-# topics yet, or the connection was lost during a request.
+# takes over. The last five are librdkafka's: a broker that has just started does not know its
+# topics yet, none of the partitions has a leader, or the connection was lost during a request.
 TRANSIENT_LEADER_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError._NOENT,
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,
 )
@@ -59,11 +74,7 @@ def partition_counts(
 
     Of those that need not be there, only those that are.
     """
-    seconds = min(FIRST_ANSWER_SECONDS, settings.kafka_timeout)
-    try:
-        known = admin(settings).list_topics(timeout=seconds).topics
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+    known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
     missing = [topic for topic in topics if topic not in known]
     if missing:
         raise ShardpostError(
@@ -93,10 +104,7 @@ def with_leaders(settings: Settings, ask: Callable[[], T]) -> T:
 
 def partition_leaders(settings: Settings, topics: Iterable[str]) -> dict[str, dict[int, bool]]:
     """Return {topic: {partition: whether it has a leader}} of those topics that exist."""
-    try:
-        known = admin(settings).list_topics(timeout=settings.kafka_timeout).topics
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+    known = cluster_metadata(settings).topics
     return {
         topic: {number: one.leader >= 0 for number, one in sorted(known[topic].partitions.items())}
         for topic in topics

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from confluent_kafka import KafkaException
-
 from shardpost.dead_letters import letters_table_offsets
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
@@ -20,10 +18,10 @@ from shardpost.errors import ShardpostError
 from shardpost.holders.rejected_letters import GROUP as REJECTED
 from shardpost.holders.results import COMPACTION_GROUP as COMPACTION
 from shardpost.holders.share_holders_topic import PUBLISH_GROUP as PUBLISHED
-from shardpost.kafka.clients import FIRST_ANSWER_SECONDS, admin, unreachable
+from shardpost.kafka.clients import FIRST_ANSWER_SECONDS
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.groups import OFFSETS_TOPIC, Group, groups
-from shardpost.kafka.topic_metadata import changed_topics, topic_ids
+from shardpost.kafka.topic_metadata import changed_topics, cluster_metadata, topic_ids
 from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.report import Clear, Lag, LagRow, Position, Selection, by_time_to_loss
@@ -121,11 +119,7 @@ def measure(
 
 
 def _partition_counts(settings: Settings) -> dict[str, int]:
-    seconds = min(FIRST_ANSWER_SECONDS, settings.kafka_timeout)
-    try:
-        known = admin(settings).list_topics(timeout=seconds).topics
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+    known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
     return {topic: len(found.partitions) for topic, found in known.items()}
 
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka.clients import admin
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.groups import OFFSETS_TOPIC, Group
 from shardpost.kafka.offsets import beginnings, endings
 from shardpost.kafka.partitioning import partition_of_group
 from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_configs import brokers_described
+from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
 from shardpost.settings import Settings
 
@@ -72,7 +72,7 @@ def _retention_ms(settings: Settings) -> int:
 
     ShardpostError if none does.
     """
-    brokers = admin(settings).list_topics(OFFSETS_TOPIC, timeout=settings.kafka_timeout).brokers
+    brokers = cluster_metadata(settings).brokers
     described = brokers_described(settings, brokers).values()
     minutes = [int(one.entries[RETENTION][0] or 0) for one in described if one.entries]
     if not minutes:

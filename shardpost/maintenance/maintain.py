@@ -7,7 +7,7 @@ since nobody is given one whose files may be missing; then, table by table, the 
 snapshot needs, and the entries of the log that no kept version needs. On a disk that has no room
 for the first, what no snapshot needs as it is goes before. All that goes is older than
 whatever a running compaction, a freeze or a reader has or writes, so that no lock keeps them
-waiting. At last the folders go that nothing names any more, under the lock of rebuilds. Another
+waiting. At last unreferenced folders go, under the lock of rebuilds. Another
 maintenance is refused.
 
 All that is done for the age of a home: audiences, weeks, letters, records, and files.
@@ -36,7 +36,7 @@ from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
 
-STAYS = "what is superseded and old stays"
+STAYS = "old superseded records are kept"
 
 
 @dataclass
@@ -67,7 +67,7 @@ class PrunedRecords:
         """Return it in words."""
         lines = [f"records: pruned in part, or not now: {why}" for why in self.postponed.values()]
         if self.history_from is None:
-            return [*lines, "records: none is superseded and old"]
+            return [*lines, "records: nothing to prune"]
         rows = ", ".join(f"{count} of {table}" for table, count in self.rows.items())
         verb = "would leave" if self.dry_run or self.postponed else "leave"
         before = f"{self.history_from:%Y-%m-%d %H:%M} UTC"

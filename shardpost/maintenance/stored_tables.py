@@ -21,7 +21,7 @@ from shardpost.alerts.model.alert import ALERTS
 from shardpost.alerts.model.metrics import MEASUREMENTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots, table_log
-from shardpost.delta.query import path_of, rows
+from shardpost.delta.query import open_table, path_of, rows
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import StoredFile, Table
@@ -90,7 +90,7 @@ def committed_since(
 def opened(settings: Settings, table: Table) -> DeltaTable | None:
     """Return the newest version of a table; None if there is no such table."""
     try:
-        return DeltaTable(path_of(settings, table))
+        return open_table(settings, table)
     except TableNotFoundError:
         return None
 

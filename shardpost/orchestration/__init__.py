@@ -11,8 +11,8 @@ from shardpost.orchestration.tasks import (
     HOLDERS,
     Approval,
     alert_of_attention,
-    in_words,
     require_known,
+    task_errors,
 )
 
 __all__ = [
@@ -23,6 +23,6 @@ __all__ = [
     "Approval",
     "SparkJob",
     "alert_of_attention",
-    "in_words",
     "require_known",
+    "task_errors",
 ]

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.orchestration.task_log import JobLog
-from shardpost.orchestration.tasks import failure, in_words
+from shardpost.orchestration.tasks import failure, task_errors
 from shardpost.settings import Settings, load
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
@@ -61,7 +61,7 @@ class SparkJob(SparkSubmitOperator):
         self.part = part
         self._job_log = JobLog()
 
-    @in_words()
+    @task_errors()
     def execute(self, context: Context) -> Any:
         """Do the job, by Spark unless it needs none, and return its result."""
         if self.arguments_of is not None:

@@ -39,8 +39,8 @@ MOST_NAMED = 20  # lines of what needs attention in one alert
 
 
 @contextmanager
-def in_words() -> Iterator[None]:
-    """Let a task end as our errors say; also a decorator, of the function of a task.
+def task_errors() -> Iterator[None]:
+    """Fail a task with the one line of our errors; also a decorator of a task's function.
 
     A ShardpostError fails it, without a retry where that would not help. The traceback of that, and
     of Airflow's own exceptions, is in a closed group of the log; why a task is skipped is not.

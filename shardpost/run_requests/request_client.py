@@ -15,7 +15,7 @@ from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import UsageError
 from shardpost.kafka.clients import consumer
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
-from shardpost.kafka.offsets import committed, watermarks_of
+from shardpost.kafka.offsets import committed_offset, watermarks_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
@@ -99,7 +99,7 @@ def _decisions_on(settings: Settings, sent: SentRequest) -> Iterator[Decision]:
 def _committed_offset(settings: Settings, request: Coordinates) -> int:
     reader = consumer(settings, GROUP)
     try:
-        return committed(settings, reader, request.topic_partition) or 0
+        return committed_offset(settings, reader, request.topic_partition) or 0
     finally:
         reader.close()
 

@@ -17,7 +17,7 @@ from shardpost.errors import ShardpostError
 from shardpost.instants import instant_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import EndWatch, watermarks_of
+from shardpost.kafka.offsets import endings, watermarks_of
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_metadata import partition_counts
@@ -108,7 +108,7 @@ class CommandWriter:
 
     def committed_offset(self) -> int | None:
         """Return the offset from which requests are to be read; None if none was committed."""
-        return offsets.committed(self._settings, self._reader, self._requests)
+        return offsets.committed_offset(self._settings, self._reader, self._requests)
 
     def commit(self, records: Sequence[Outgoing], offset: int | None = None) -> None:
         """Write records and offset in one transaction; FencedError if a newer writer is there.
@@ -134,8 +134,10 @@ class RequestWatch:
     """The ends of `run-requests`, beside the offsets up to which they were dispatched."""
 
     def __init__(self, settings: Settings) -> None:
-        count = partitions(settings)
-        self._watch = EndWatch(settings, settings.topic("run-requests"), count, GROUP)
+        topic = settings.topic("run-requests")
+        self._settings = settings
+        self._partitions = [TopicPartition(topic, n) for n in range(partitions(settings))]
+        self._admin, self._group = clients.admin(settings), clients.consumer(settings, GROUP)
         self._reported: dict[int, int] = {}
 
     def pending_ends(self) -> dict[int, int] | None:
@@ -144,13 +146,20 @@ class RequestWatch:
         What is reported once and not dispatched is left to the schedule. KafkaUnreachableError if
         Kafka does not answer.
         """
-        ends = self._watch.stable_ends()
+        ends = self._stable_ends()
         if ends == self._reported:
             return None
-        committed = self._watch.committed_offsets()
+        known = offsets.committed_offsets(self._settings, self._group, self._partitions)
+        committed = {one.partition: offset for one, (offset, _) in known.items()}
         self._reported = ends
-        return ends if any(ends[number] > offset for number, offset in committed.items()) else None
+        return ends if any(end > committed.get(n, 0) for n, end in ends.items()) else None
+
+    def _stable_ends(self) -> dict[int, int]:
+        settings, partitions = self._settings, self._partitions
+        ends = endings(settings, partitions, committed=True, client=self._admin)
+        found = ends.require_all(settings).offsets
+        return {one.partition: offset for one, offset in found.items()}
 
     def close(self) -> None:
         """Close the connection to Kafka."""
-        self._watch.close()
+        self._group.close()

@@ -20,11 +20,12 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
 from shardpost.topics.declared import DECLARED, TopicSpec
 from shardpost.topics.model.plan import TopicPlan, plan_changes
-from shardpost.topics.observation import metadata, observe_topics, require_cluster
+from shardpost.topics.observation import observe_topics, require_cluster
 from shardpost.topics.topics_file import expected_topics, read_topics_file
 
 RETRY_SECONDS = 1.0
@@ -222,7 +223,7 @@ def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, TopicM
     """
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
-        known = metadata(settings).topics
+        known = cluster_metadata(settings).topics
         late = [name for name in names if name not in known or not _has_leaders(known[name])]
         if not late:
             counts = {name: len(known[name].partitions) for name in names}

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     BrokerMetadata,
     ClusterMetadata,
@@ -14,11 +13,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.broker_version import version_at
-from shardpost.kafka.clients import KafkaUnreachableError, admin, unreachable
+from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import endings
 from shardpost.kafka.reading import open_transaction_at
 from shardpost.kafka.topic_configs import Described, brokers_described, topics_described
+from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from shardpost.topics.model.cluster import (
     INTERNAL,
@@ -39,22 +39,14 @@ ENDING_SECONDS = 5.0
 POLL_SECONDS = 0.2
 
 
-def metadata(settings: Settings) -> ClusterMetadata:
-    """Return the brokers and topics that Kafka shows; KafkaUnreachableError if it does not."""
-    try:
-        return admin(settings).list_topics(timeout=settings.kafka_timeout)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
-
-
 def observe_topics(settings: Settings, names: Collection[str]) -> Cluster:
     """Return the cluster with those of the topics that exist, and their settings."""
-    return _with_topics(settings, metadata(settings), names)
+    return _with_topics(settings, cluster_metadata(settings), names)
 
 
 def observe(settings: Settings, expected: Iterable[Expected]) -> Cluster:
     """Return all that the audit looks at, Kafka's own topics too."""
-    shown = metadata(settings)
+    shown = cluster_metadata(settings)
     names = [one.name for one in (*expected, *INTERNAL)]
     cluster = _with_topics(settings, shown, names)
     described = brokers_described(settings, cluster.brokers)
@@ -89,7 +81,11 @@ def _with_topics(settings: Settings, shown: ClusterMetadata, names: Collection[s
         frozenset(shown.brokers),
         {name: _topic(shown.topics[name], described[name]) for name in there},
         unknown=tuple(
-            Unknown(name, "settings", f"{described[name].why}: it takes DescribeConfigs on it")
+            Unknown(
+                name,
+                "settings",
+                f"{described[name].why}: requires permission DescribeConfigs on the topic",
+            )
             for name in there
             if described[name].entries is None
         ),
@@ -113,7 +109,13 @@ def _unknown_brokers(described: dict[int, Described]) -> Iterator[Unknown]:
     for broker, one in sorted(described.items()):
         if one.entries is None:
             what = f"settings of broker {broker}"
-            yield Unknown(None, what, f"{one.why}: it takes DescribeConfigs on the cluster")
+            yield Unknown(
+                None, what, f"{one.why}: requires permission DescribeConfigs on the cluster"
+            )
+
+
+def _not_described(described: Described, what: str) -> str:
+    return f"{described.why}: requires permission DescribeConfigs on the {what}"
 
 
 class _Releases(NamedTuple):

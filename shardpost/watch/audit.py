@@ -3,7 +3,7 @@
 The topics beside their declaration, the brokers, and the tables' newest snapshot.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from shardpost.settings import Settings
 from shardpost.topics.declared import SHARE_HOLDERS
 from shardpost.topics.model.audit import TOPIC_RULES, findings
 from shardpost.topics.model.cluster import Built, Cluster, Expected, Unknown, View
-from shardpost.topics.model.finding import APPLY, Finding
+from shardpost.topics.model.finding import APPLY, Finding, Severity
 from shardpost.topics.observation import observe, observe_topics, require_cluster
 from shardpost.topics.topics_file import expected_topics, read_topics_file
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
@@ -25,22 +25,27 @@ def audit(settings: Settings, now: datetime) -> list[Finding]:
     ShardpostError if Kafka does not answer at all, or is another cluster than declared; what only
     a part of it does not answer is a finding.
     """
+    view = _view(settings, now, observe)
+    built, problem = _built_with(settings)
+    unknown = (*view.cluster.unknown, *([] if problem is None else [problem]))
+    return findings(replace(view, cluster=replace(view.cluster, unknown=unknown), built=built))
+
+
+def _view(
+    settings: Settings, now: datetime, look: Callable[[Settings, Sequence[Expected]], Cluster]
+) -> View:
+    """Return the cluster as `look` sees it, beside what is declared."""
     file = read_topics_file(settings.topics_file)
     expected = expected_topics(settings, file)
-    cluster = observe(settings, expected)
+    cluster = look(settings, expected)
     require_cluster(settings, file, cluster)
-    built, problem = _built_with(settings)
-    unknown = (*cluster.unknown, *([] if problem is None else [problem]))
-    return findings(
-        View(
-            replace(cluster, unknown=unknown),
-            tuple(expected),
-            settings.bootstrap,
-            now,
-            built,
-            settings.kafka,
-            settings.request_days,
-        )
+    return View(
+        cluster,
+        tuple(expected),
+        settings.bootstrap,
+        now,
+        client=settings.kafka,
+        request_days=settings.request_days,
     )
 
 
@@ -63,15 +68,12 @@ MISSING_TOPIC = "missing-topic"  # said of all together
 def check_topics(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Check all declared topics, as they are at this moment."""
     try:
-        file = read_topics_file(settings.topics_file)
-        expected = expected_topics(settings, file)
-        cluster = observe_topics(settings, [one.name for one in expected])
-        require_cluster(settings, file, cluster)
+        view = _view(settings, now, _declared_topics)
     except ShardpostError as problem:
         yield refused("topics", problem)
         return
-    view = View(cluster, tuple(expected), settings.bootstrap, now)
-    wrong = [one for one in findings(view, TOPIC_RULES) if one.severity != "drift"]
+    cluster, expected = view.cluster, view.expected
+    wrong = [one for one in findings(view, TOPIC_RULES) if one.needs_attention]
     if missing := [str(one.topic) for one in wrong if one.rule == MISSING_TOPIC]:
         said = f"missing: {', '.join(missing)}"
         yield error("topics", said, "all declared topics", APPLY)
@@ -82,9 +84,13 @@ def check_topics(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
         yield ok("topics", f"all {len(expected)} are there, as declared{other}")
 
 
+def _declared_topics(settings: Settings, expected: Sequence[Expected]) -> Cluster:
+    return observe_topics(settings, [one.name for one in expected])
+
+
 def _doctor_finding(one: Finding) -> DoctorFinding:
     """Return a finding of the audit as one of the doctor."""
-    make = error if one.severity == "loss" else warning
+    make = error if one.severity is Severity.LOSS else warning
     check = f"topic {one.topic}"
     return make(check, f"{one.setting}={one.found}", f"{one.expected} ({one.why})", one.fix)
 

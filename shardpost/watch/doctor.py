@@ -36,7 +36,7 @@ CHECKS: dict[str, Check] = {
 
 
 def examine(load: Callable[[], Settings], now: datetime) -> list[DoctorFinding]:
-    """Return what all checks find; it starts nothing and changes nothing.
+    """Return what all checks find; starts and changes nothing.
 
     `load` reads the settings. Where they are wrong, only the machine is checked.
     """
@@ -88,7 +88,7 @@ class _Running:
             self.found.append(error(self.name, str(problem), "files that can be read", cure))
         except Exception as problem:
             said = f"the check failed: {type(problem).__name__}: {problem}"
-            self.found.append(warning(self.name, said, "a check that ends", "report it as a bug"))
+            self.found.append(warning(self.name, said, "the check to finish", "report it as a bug"))
 
 
 def bounded(
@@ -105,7 +105,7 @@ def _ended(running: Sequence[_Running], deadline: float, seconds: float) -> list
         one.thread.join(max(0.0, deadline - time.monotonic()))
         found += list(one.found)
         if one.thread.is_alive():
-            said = f"the check did not end within {seconds:g} s"
+            said = f"the check did not finish within {seconds:g} s"
             found.append(
                 warning(one.name, said, "an answer", "run `shardpost doctor` again when it is idle")
             )

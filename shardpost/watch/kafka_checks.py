@@ -12,10 +12,9 @@ from shardpost.holders import inputs
 from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.coordinates import total_size
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
-from shardpost.kafka.topic_metadata import is_reachable
+from shardpost.kafka.topic_metadata import cluster_metadata, is_reachable
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
-from shardpost.topics.observation import metadata
 from shardpost.topics.stores import inspect_stores
 from shardpost.watch import audit
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
@@ -24,17 +23,17 @@ from shardpost.weekly_email.model.week import IsoWeek
 
 
 def check_inputs(settings: Settings, now: datetime) -> DoctorFinding:
-    """Look for new records as a compaction does; nothing is read of them."""
+    """Count new records as a compaction does, without reading them."""
     try:
         _, unread = inputs.look(settings, now=now)
     except ShardpostError as problem:
         return refused("inputs", problem)
-    found = f"{total_size(unread.ranges)} offsets that no snapshot has yet"
+    found = f"{total_size(unread.ranges)} offsets not yet in a snapshot"
     if unread.open_transactions:
         hidden = "; ".join(map(str, unread.open_transactions))
-        found = f"{found}; and what is behind an open transaction: {hidden}"
-        cure = "wait for it to end, or end it: docs/compaction.md, An open transaction"
-        return warning("inputs", found, "transactions that end within seconds", cure)
+        found = f"{found}; more behind an open transaction: {hidden}"
+        cure = "wait for it to finish, or abort it: docs/compaction.md, An open transaction"
+        return warning("inputs", found, "transactions that finish within seconds", cure)
     return ok("inputs", found)
 
 
@@ -66,7 +65,7 @@ def _check_store(settings: Settings, name: TopicName, week: IsoWeek) -> DoctorFi
             inspect_stores(settings, name)
     except ShardpostError as problem:
         return refused(check_name, problem, DECIDE_LEDGER if name == LEDGER else None)
-    return ok(check_name, "is compacted, and has lost nothing that is known of")
+    return ok(check_name, "compacted, no known losses")
 
 
 UNREACHABLE = "not checked: Kafka does not answer"
@@ -82,7 +81,7 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     yield ok("kafka", f"{settings.bootstrap} answers")
     yield check_version(settings)
     yield from audit.check_topics(settings, now)
-    yield from check_stores(settings, metadata(settings).topics, now)
+    yield from check_stores(settings, cluster_metadata(settings).topics, now)
     yield check_inputs(settings, now)
 
 
@@ -100,15 +99,15 @@ def check_version(settings: Settings) -> DoctorFinding:
     try:
         found = broker_version(settings, settings.kafka_timeout)
     except (OSError, ValueError) as problem:
-        return unknown(name, f"it cannot be asked: {problem}")
+        return unknown(name, f"cannot be asked: {problem}")
     return judge_version(found)
 
 
 def judge_version(release: str | None) -> DoctorFinding:
-    """Return what is known about a release."""
+    """Return what is known of a release."""
     name = "kafka version"
     if release is None:
-        return unknown(name, "the broker does not say; it is older than 4.0, or no Apache Kafka")
+        return unknown(name, "not reported by the broker: older than 4.0, or not Apache Kafka")
     if loss := known_loss(release):
         return warning(name, f"Kafka {release}, which {loss}", WITHOUT_LOSS, WHICH_RELEASE)
     return ok(name, f"Kafka {release}")

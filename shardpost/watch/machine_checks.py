@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 
+import psutil
+
 from shardpost.checkout import CHECKOUT
 from shardpost.embedded.broker import find_java
 from shardpost.embedded.daemons import stat_of
@@ -26,7 +28,9 @@ from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import holders
 from shardpost.settings import Settings
 from shardpost.spark.jars import broker_jars, spark_jars
+from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
+from shardpost.wording import duration_text
 
 PYTHON = (3, 11)
 REQUIREMENTS = CHECKOUT / "requirements.txt"
@@ -94,13 +98,11 @@ def check_jars() -> DoctorFinding:
         return refused("jars", problem)
 
 
-GIB = 1024**3
-# `up` refuses less than FREE_BYTES; a compaction writes whole new versions of some files.
-ENOUGH_BYTES = 5 * GIB
-
-
 def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
-    """Check both folders, and the one of the tables only where it is another disk."""
+    """Check both folders, and the one of the tables only where it is another disk.
+
+    `shardpost up` refuses less than FREE_BYTES, and the watch alerts at less than LEAST_FREE.
+    """
     home = _existing_folder(settings.home)
     yield check_folder("home", settings.home, shutil.disk_usage(home).free)
     if "://" in settings.tables_root:
@@ -124,8 +126,8 @@ def check_folder(name: str, folder: Path, free: int) -> DoctorFinding:
     cure = f"free some space, or set {setting} to a folder on another disk"
     if free < FREE_BYTES:
         return error(check_name, found, f"at least {FREE_BYTES / GIB:g} GiB", cure)
-    if free < ENOUGH_BYTES:
-        return warning(check_name, found, f"at least {ENOUGH_BYTES / GIB:g} GiB", cure)
+    if free < LEAST_FREE:
+        return warning(check_name, found, f"at least {LEAST_FREE / GIB:g} GiB", cure)
     return ok(check_name, found)
 
 
@@ -150,13 +152,13 @@ def check_clock(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 def check_newest(
     check_name: str, what: str, newest: datetime | None, now: datetime
 ) -> DoctorFinding:
-    """Check that what was written last is not from the future."""
+    """Check that the newest timestamp is not ahead of this clock."""
     if newest is None:
-        return unknown(check_name, f"{what}: there are none to compare with")
+        return unknown(check_name, f"{what}: nothing to compare with")
     if newest - now > TOLERANCE:
-        ahead = f"the newest of {what} is {(newest - now).total_seconds():.0f} s in the future"
-        return warning(check_name, ahead, "none from the future", SYNC_CLOCKS)
-    return ok(check_name, f"none of {what} is from the future")
+        ahead = f"{what}: the newest is {duration_text(newest - now)} ahead of this clock"
+        return warning(check_name, ahead, "no timestamps ahead of this clock", SYNC_CLOCKS)
+    return ok(check_name, f"{what}: no timestamps ahead of this clock")
 
 
 def _check_broker_clock(settings: Settings) -> DoctorFinding:
@@ -178,14 +180,14 @@ def _newest_file(home: Path) -> datetime | None:
 
 # Longer than any job should take: a task of Airflow is killed after twelve hours.
 HELD_FOR_LONG = timedelta(hours=12)
-STOPPED = "Tt"
+STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Report each lock that is held now."""
     held = dict(holders(settings))
     if not held:
-        yield ok("locks", "none is held")
+        yield ok("locks", "none held")
     for path, pid in held.items():
         yield check_lock(path, pid, now)
 
@@ -196,12 +198,12 @@ def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
     since = _held_since(path)
     found = f"held by pid {pid}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else "")
     stat = stat_of(pid)
-    if stat and stat.state in STOPPED:
+    if stat and stat.status in STOPPED:
         found += ", which is stopped"
         return warning(name, found, "a running process", f"kill -CONT {pid} (or -KILL)")
     if since and now - since > HELD_FOR_LONG:
         cure = f"see what it does (ps -p {pid} -o args), and if it is stuck: kill {pid}"
-        return warning(name, found, f"at most {HELD_FOR_LONG.total_seconds() / 3600:g} hours", cure)
+        return warning(name, found, f"at most {duration_text(HELD_FOR_LONG)}", cure)
     return ok(name, found)
 
 

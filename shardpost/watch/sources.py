@@ -1,4 +1,4 @@
-"""What the watch looks at, and what it finds there; none of the looks changes anything.
+"""What the watch looks at, and what it finds there; nothing is changed.
 
 Kafka as the audit finds it; how far readers are behind; the newest snapshot; dead letters; the
 weekly e-mail of the weeks that were frozen last; run commands; tables and their disk.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shardpost import tables
 from shardpost.alerts import history
-from shardpost.alerts.model.alert import Condition, Severity
+from shardpost.alerts.model.alert import Condition
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import snapshots
@@ -25,7 +25,7 @@ from shardpost.maintenance.table_sizes import table_sizes
 from shardpost.run_requests.model.commands import CommandEntry, CommandState
 from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
-from shardpost.topics.model.finding import ORDER, Finding
+from shardpost.topics.model.finding import Finding, Severity
 from shardpost.watch.audit import audit
 from shardpost.watch.model.conditions import (
     DATA_LOST,
@@ -53,11 +53,11 @@ def look_at_kafka(settings: Settings, now: datetime) -> Found:
     found = Found()
     findings = audit(settings, now)
     counts = Counter(one.severity for one in findings)
-    for severity in ORDER:
+    for severity in Severity:
         found.measure("audit_findings", counts[severity], severity=severity)
     if any(one.rule == "unknown" for one in findings):
         found.unmeasured.add("kafka")
-    found.conditions += [_condition_of_finding(one) for one in findings if one.severity != "drift"]
+    found.conditions += [_condition_of_finding(one) for one in findings if one.needs_attention]
     return found
 
 
@@ -67,7 +67,7 @@ def _condition_of_finding(finding: Finding) -> Condition:
         f"{finding.setting} is {finding.found} ({finding.source}), expected {finding.expected};"
         f" {finding.fix}"
     )
-    return Condition(finding.rule, subject, Severity(finding.severity), text, finding.why)
+    return Condition(finding.rule, subject, finding.severity, text, finding.why)
 
 
 LAG = "lag"

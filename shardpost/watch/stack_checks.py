@@ -16,6 +16,7 @@ from shardpost.run_requests.airflow_api import AirflowApi, log_in
 from shardpost.settings import Settings
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.weekly_email.smtp_server import connect, error_text, sender_of
+from shardpost.wording import duration_text
 
 RESTART = "shardpost down && shardpost up"
 
@@ -75,7 +76,7 @@ def check_airflow(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
         return
     state = airflow.state(settings)
     if state["state"] == stack.DOWN:
-        yield warning("airflow", "down: nothing runs by schedule", "up", "shardpost up")
+        yield warning("airflow", "down: no scheduled runs", "up", "shardpost up")
         return
     if state["state"] != stack.UP:
         yield error("airflow", state["state"], "up", "shardpost up")
@@ -87,15 +88,15 @@ def check_airflow(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 
 
 def check_heartbeat(scheduler: dict[str, str | None], now: datetime) -> DoctorFinding:
-    """Check that the scheduler is alive: it beats every few seconds."""
+    """Check that the scheduler is alive: it sends a heartbeat every few seconds."""
     beat = scheduler["latest_scheduler_heartbeat"]
     cure = "see logs/airflow-scheduler.log in SHARDPOST_HOME; shardpost down && shardpost up"
     expected = f"one within {LATE_SECONDS:g} s"
     if beat is None:
         return error("airflow scheduler", "no heartbeat", expected, cure)
-    age = max(0.0, (now - datetime.fromisoformat(beat)).total_seconds())
-    found = f"last heartbeat {age:.0f} s ago"
-    if age > LATE_SECONDS:
+    age = now - datetime.fromisoformat(beat)
+    found = f"last heartbeat {duration_text(age)} ago"
+    if age.total_seconds() > LATE_SECONDS:
         return error("airflow scheduler", found, expected, cure)
     return ok("airflow scheduler", found)
 
@@ -105,12 +106,12 @@ def check_dags(api: AirflowApi) -> Iterator[DoctorFinding]:
     broken = api.get(f"/api/v2/importErrors?limit={MOST_LISTED}")["import_errors"]
     for one in broken:
         reason = one["stack_trace"].strip().splitlines()[-1]
-        cure = "mend the file; shardpost airflow dags list-import-errors"
+        cure = "fix the file; shardpost airflow dags list-import-errors"
         yield error(f"dag file {one['filename']}", reason, "a file that can be imported", cure)
     dags = api.get(f"/api/v2/dags?limit={MOST_LISTED}")["dags"]
     paused = [dag["dag_id"] for dag in dags if dag["is_paused"]]
     for dag in paused:
         cure = f"shardpost airflow dags unpause {dag}"
-        yield warning(f"dag {dag}", "paused: it does not run by schedule", "not paused", cure)
+        yield warning(f"dag {dag}", "paused: not scheduled", "not paused", cure)
     if not broken and not paused:
         yield ok("airflow dags", f"{len(dags)}, none broken or paused")

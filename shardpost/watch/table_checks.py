@@ -6,6 +6,7 @@ for.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -14,13 +15,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import table_errors
+from shardpost.delta.query import TableFormError, table_errors
 from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import Rebuild, State
 from shardpost.settings import Settings
-from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, warning
+from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, warning
+from shardpost.wording import duration_text
 
 # `clients` and `exchanges` keep a tombstone for a day: of what is gone then, nobody knows.
 TOMBSTONES_KEPT = timedelta(days=1)
@@ -31,6 +33,9 @@ def check_snapshot(settings: Settings, now: datetime) -> Iterator[DoctorFinding]
     """Check the newest snapshot."""
     try:
         newest = snapshots.newest(settings)
+    except TableFormError as problem:
+        yield refused("tables", problem, "docs/what-next.md: Tables of another release")
+        return
     except (ShardpostError, DeltaError, OSError) as problem:
         yield _unreadable(settings, [f"snapshots: {_first_line(problem)}"])
         return
@@ -49,29 +54,22 @@ def check_freshness(snapshot: Snapshot, now: datetime, most: timedelta) -> Docto
         expected = "a time before now: a clock was ahead, or this one is behind"
         return error("snapshot", found, expected, f"correct the clock (`date -u`), then {COMPACT}")
     if snapshot.looked_at == NEVER:
-        found = f"number {snapshot.number}, never looked at with nothing left unread"
-        expected = "inputs that can be read to their ends: see `inputs`"
+        found = f"number {snapshot.number}, inputs never read to their ends"
+        expected = "inputs that can be read to their ends (see `inputs`)"
         return error("snapshot", found, expected, COMPACT)
     age = now - snapshot.looked_at
-    found = f"number {snapshot.number}, looked at {_age_in_words(age)} ago"
+    found = f"number {snapshot.number}, looked at {duration_text(age)} ago"
     if age > TOMBSTONES_KEPT:
         expected = (
-            f"at most {_age_in_words(TOMBSTONES_KEPT)}: tombstones may be lost unread after that"
+            f"at most {duration_text(TOMBSTONES_KEPT)}: tombstones may be lost unread after that"
         )
         return error("snapshot", found, expected, COMPACT)
     if age > most:
         expected = (
-            f"at most {_age_in_words(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else nobody is mailed"
+            f"at most {duration_text(most)} (SHARDPOST_MAIL_SNAPSHOT_AGE): else no e-mail is sent"
         )
         return warning("snapshot", found, expected, COMPACT)
     return ok("snapshot", found)
-
-
-def _age_in_words(age: timedelta) -> str:
-    seconds = max(0.0, age.total_seconds())
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
 def _check_tables(settings: Settings, snapshot: Snapshot) -> DoctorFinding:
@@ -118,18 +116,18 @@ WITHOUT_PROGRESS = timedelta(hours=6)
 
 def check_rebuild(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Say which rebuild is open; nothing if none is."""
-    with table_errors():
+    with suppress(TableFormError), table_errors():  # that is a finding of `check_snapshot`
         newest, found = snapshots.newest(settings), store.current(settings)
-    if found is not None and newest is not None:
-        line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
-        yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))
+        if found is not None and newest is not None:
+            line = f"{found.number} is {found.standing(newest)}, begun {found.started_at:%Y-%m-%d}"
+            yield ok("rebuild", "".join([line, *_hints_of_rebuild(found, now)]))
 
 
 def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:
     if found.state is State.BUILDING:
         yield f": {found.progress.in_words()}"
-        if now - found.changed_at > WITHOUT_PROGRESS:
-            hours = (now - found.changed_at) // timedelta(hours=1)
-            yield f"; no progress for {hours} hours: `shardpost rebuild start` goes on"
+        idle = now - found.changed_at
+        if idle > WITHOUT_PROGRESS:
+            yield f"; no progress for {duration_text(idle)}: `shardpost rebuild start` goes on"
     elif now - found.started_at > OPEN_FOR:
         yield "; its tables take disk until `shardpost rebuild drop`: `shardpost tables list`"

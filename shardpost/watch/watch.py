@@ -119,7 +119,7 @@ class Watched:
     deliveries: list[Delivery]
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether a channel took the message; without any, alerts.log is enough."""
         return not self.deliveries or any(one.problem is None for one in self.deliveries)
 
@@ -157,7 +157,7 @@ def _told(settings: Settings, found: Found, now: datetime) -> Watched:
         deliveries = tell(settings, message_of(result.alerts, settings.runbook))
         step("told")
     watched = Watched(found, result.alerts, deliveries)
-    after = result.if_told if watched.is_told else result.if_not
+    after = result.if_told if watched.is_reported else result.if_not
     if after != known:
         history.replace_firing(settings, after, now)
     return watched

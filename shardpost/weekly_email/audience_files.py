@@ -2,7 +2,7 @@
 
 Some are of no frozen week: what killed freezes left, and killed erasures of old weeks. Nobody reads
 them, and each has names and addresses as they were then. Only under the lock of freezes are they
-not those of a freeze that goes on.
+not those of a running freeze.
 """
 
 import re

@@ -32,7 +32,7 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
 
     UsageError for settings that no mail can be written with, and for shards that do not exist;
     ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
-    is not frozen and of which the history was pruned, and for a ledger that may have lost records
+    is not frozen and whose history was pruned, and for a ledger that may have lost records
     of the week; WeekClosedError for a week that is closed.
     """
     email_request.require_shard_form(request.shards)
@@ -61,7 +61,7 @@ def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:
     if snapshot.looked_at < request.week.start:
         raise ShardpostError(
             f"week {request.week} started {request.week.start:%Y-%m-%d %H:%M} UTC, and"
-            f" {_in_words(snapshot)}: run `shardpost compact` first"
+            f" {_coverage(snapshot)}: run `shardpost compact` first"
         )
     return min(request.as_of or request.now, snapshot.looked_at)
 
@@ -69,7 +69,7 @@ def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:
 def _require_covered(snapshot: Snapshot, week: IsoWeek) -> None:
     if snapshot.looked_at < week.end:
         raise ShardpostError(
-            f"week {week} ended {week.end:%Y-%m-%d %H:%M} UTC, and {_in_words(snapshot)}: run"
+            f"week {week} ended {week.end:%Y-%m-%d %H:%M} UTC, and {_coverage(snapshot)}: run"
             " `shardpost compact` first"
         )
 
@@ -79,36 +79,36 @@ def _require_history(snapshot: Snapshot, week: PreparedWeek) -> None:
         snapshot.require_history(week.as_of)
     except ShardpostError as error:
         raise ShardpostError(
-            f"week {week.iso_week} is not frozen, and who held then is not known any more: {error}"
+            f"week {week.iso_week} is not frozen, and its holders can no longer be computed:"
+            f" {error}"
         ) from None
 
 
 def _require_recent(snapshot: Snapshot, now: datetime, most_seconds: float) -> None:
-    """Refuse a snapshot that does not know who has unsubscribed lately."""
+    """Refuse a snapshot that is too old to tell who has unsubscribed lately."""
     if now - snapshot.looked_at > timedelta(seconds=most_seconds):
         raise ShardpostError(
-            f"{_in_words(snapshot)}, more than {most_seconds:g} s ago"
-            " (SHARDPOST_MAIL_SNAPSHOT_AGE): who has unsubscribed since is not known: run"
+            f"{_coverage(snapshot)}, more than {most_seconds:g} s ago"
+            " (SHARDPOST_MAIL_SNAPSHOT_AGE): clients may have unsubscribed since: run"
             " `shardpost compact` first"
         )
 
 
 def _require_not_ahead(snapshot: Snapshot, now: datetime) -> None:
-    """Refuse a snapshot of the future: nobody knows what it covers."""
+    """Refuse a snapshot of the future: what it covers is unknown."""
     if snapshot.is_ahead(now):
         raise ShardpostError(
-            f"{_in_words(snapshot)}, and by this machine's clock it is {now:%Y-%m-%d %H:%M} UTC: a"
-            " compaction ran by a clock that was ahead, or this one is behind, so what the snapshot"
-            " has is not known. Correct the clock that is wrong (`date -u`), then run"
-            " `shardpost compact`"
+            f"{_coverage(snapshot)}, but this machine's clock says {now:%Y-%m-%d %H:%M} UTC: either"
+            " the clock of a compaction was ahead, or this one is behind. Correct the wrong clock"
+            " (`date -u`), then run `shardpost compact`"
         )
 
 
-def _in_words(snapshot: Snapshot) -> str:
-    """Return what a snapshot is of, and why no later time."""
+def _coverage(snapshot: Snapshot) -> str:
+    """Say up to which time a snapshot has all records, and what holds up later ones."""
     if snapshot.looked_at == NEVER:
-        of = "was never found to have all that its inputs held"
+        of = "was never confirmed to have all records of its inputs"
     else:
         of = f"is of {snapshot.looked_at:%Y-%m-%d %H:%M} UTC"
-    behind = " (since then records are behind an open transaction; `shardpost compact` names it)"
+    behind = " (later records wait behind an open transaction; `shardpost compact` names it)"
     return f"snapshot {snapshot.number} {of}{behind if snapshot.incomplete else ''}"

@@ -1,6 +1,6 @@
 """Whether a week is closed: by the table `closed_weeks`, or by the ledger where that was lost.
 
-The records of a closed week have left the ledger, and nobody is ever mailed of it again. Neither
+The records of a closed week were removed from the ledger, and it is never mailed again. Neither
 the table's row nor the ledger's record is ever taken back. A sender does not rely on this: it reads
 the ledger of its own shard behind its fence (`ledger_topic.Ledger.open`).
 """
@@ -45,11 +45,11 @@ class ClosedWeek:
     emptied_at: datetime | None = None
 
     @property
-    def in_words(self) -> str:
-        """What is said of the week wherever somebody asks."""
+    def explanation(self) -> str:
+        """Why the week cannot be mailed and has no ledger records."""
         return (
-            f"{self.week} was closed on {self.closed_at:%Y-%m-%d} (SHARDPOST_LEDGER_DAYS): who got"
-            " its e-mail is not kept any more, and nobody is ever mailed of that week again"
+            f"{self.week} was closed on {self.closed_at:%Y-%m-%d} (SHARDPOST_LEDGER_DAYS): its"
+            " delivery records were deleted, and it can never be mailed again"
         )
 
     @property
@@ -94,7 +94,7 @@ def add(settings: Settings, week: ClosedWeek) -> None:
         try:
             return _append(settings, row)
         except (CommitFailedError, VersionExistsError) as error:
-            log.info("%s: its row is written again: %s", week.week, error)
+            log.info("%s: retrying its row in closed_weeks: %s", week.week, error)
     return _append(settings, row)
 
 
@@ -117,7 +117,7 @@ def find(settings: Settings, week: IsoWeek, now: datetime) -> ClosedWeek | None:
 def require_open(settings: Settings, week: IsoWeek, now: datetime) -> None:
     """Refuse a week that is closed."""
     if closed := find(settings, week, now):
-        raise WeekClosedError(closed.in_words)
+        raise WeekClosedError(closed.explanation)
 
 
 def _by_ledger(settings: Settings, week: IsoWeek) -> ClosedWeek | None:

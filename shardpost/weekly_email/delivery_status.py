@@ -76,7 +76,7 @@ def audience_by_shard(
 ) -> Callable[[int], ShardAudience]:
     """Return a function that returns the audience of a shard.
 
-    Of an audience that was erased nobody is known any more. ShardpostError if it was frozen with
+    An erased audience has no known members. ShardpostError if it was frozen with
     another number of partitions.
     """
     match audience:
@@ -115,7 +115,7 @@ def _holding(
 
 
 def why_open(settings: Settings, audience: WeekAudience, client: str) -> str | None:
-    """Return why a member of the audience is open yet; None if the client is no known member."""
+    """Return why a member of the audience is open yet; None if it is no known member."""
     match audience:
         case FrozenWeek(audience_erased_at=None):
             return NOT_MAILED if frozen_weeks.member(settings, audience, client) else None

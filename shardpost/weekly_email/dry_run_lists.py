@@ -51,7 +51,7 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
             case NoMail(entry):
                 yield Forecast(DryRunList(str(entry.state)), entry.reason, gets_one=False)
             case StaysOpen(_, reason):
-                yield Forecast(DryRunList.UNCHANGED, f"stays open: {reason}", gets_one=False)
+                yield Forecast(DryRunList.UNCHANGED, f"remains open: {reason}", gets_one=False)
             case None:
                 resends = plan.ledger_index.resent(client)
                 why = why_unchanged(state, resends)
@@ -73,7 +73,7 @@ def why_unchanged(state: DeliveryState | None, resends: int) -> str:
         case DeliveryState.SUPPRESSED:
             return "suppressed in an earlier run; --again SUPPRESSED mails it if it is subscribed"
         case _ if resends:
-            return "delivery unknown, also of the mail that was sent again: left to a person"
+            return "delivery unknown, even after a resend: left to a person"
     return "delivery unknown: held for a person; --on-unknown resend mails it again"
 
 

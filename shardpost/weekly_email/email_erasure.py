@@ -1,7 +1,7 @@
 """The erasure of one client from the audiences and from the ledger.
 
-Its rows leave the files of all weeks that are kept. The steps, each of which may be the last before
-a crash; the next run goes on:
+Its rows are removed from the files of all kept weeks. The steps, each of which may be the last
+before a crash; the next run continues:
 
 1. files without the client, and a version of `audiences` that has them in place of the others;
 2. the row of each of these weeks names that version;
@@ -55,7 +55,7 @@ class AudienceOfClient:
     """A week whose audience is to be written anew, or an interrupted run began to.
 
     `files` have the client; `is_behind`: the week's row names files that are to go; `left` are
-    files on the disk that the table does not name any more.
+    unreferenced files on the disk.
     """
 
     frozen: FrozenWeek
@@ -101,13 +101,6 @@ def erase_from_audiences(settings: Settings, client: str, one: AudienceOfClient)
     for name in _on_disk(settings):
         if name not in named and is_of_week(name, one.week):
             system.delete_file(f"{root}/{name}")
-
-
-def reduce_log(settings: Settings) -> None:
-    """Remove names and addresses from the table's log, where older releases wrote them."""
-    if exists(settings, AUDIENCES):
-        step("reduce log")
-        file_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
 
 
 def _find(
@@ -188,7 +181,7 @@ def erase_from_ledger(
     """Put what the ledger says of a client in a week under its hash; False if it says nothing.
 
     A member of the audience that was not mailed yet becomes `suppressed`: it is not mailed. Behind
-    the fence of a sender: a run that has begun can commit nothing any more.
+    the fence of a sender: a run that has begun can commit nothing more.
     """
     with closing(Ledger(settings, week, known.shard)) as ledger:
         ledger.fence()

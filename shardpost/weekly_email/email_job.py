@@ -1,16 +1,11 @@
-"""The Spark job `weekly_email`, as commands and DAGs submit it, and its arguments.
-
-Of the arguments a request is made; a run of which nothing is left to do needs no Spark.
-"""
+"""The Spark job `weekly_email` as commands and DAGs submit it, and the request it is given."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from shardpost.instants import parse_instant
-from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec, job_parser
+from shardpost.spark.job_spec import JobSpec, job_parser
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -31,14 +26,14 @@ def parser(description: str | None = None) -> ArgumentParser:
     made.add_argument(
         "--again",
         choices=["FAILED", "SUPPRESSED"],
-        help="mail also those that had failed, by their contact as of now, or were not subscribed",
+        help="also mail clients that failed, at their current contact, or that were not subscribed",
     )
     made.add_argument(
         "--on-unknown", choices=["hold", "resend"], help="default: SHARDPOST_ON_UNKNOWN"
     )
     made.add_argument("--groups", type=int, default=1, help="jobs that share the rate limit")
     made.add_argument("--freeze-only", action="store_true", help="freeze, and send nothing")
-    made.add_argument("--scheduled-at", help="a scheduled run, which may leave its week out")
+    made.add_argument("--scheduled-at", help="a scheduled run, which may skip its week")
     made.add_argument("--now", type=parse_instant, help="the time, ISO 8601; default: the clock's")
     return made
 
@@ -67,10 +62,4 @@ def _mode(*, freeze_only: bool, dry_run: bool) -> Mode:
     return Mode.DRY_RUN if dry_run else Mode.SEND
 
 
-def _if_nothing_is_left(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
-    from shardpost.weekly_email.run_results import result_without_spark
-
-    return result_without_spark(request_of(parser().parse_args(arguments)), settings)
-
-
-WEEKLY_EMAIL = JobSpec("weekly_email", without_spark=_if_nothing_is_left)
+WEEKLY_EMAIL = JobSpec("weekly_email")

@@ -1,34 +1,82 @@
 """The run of the weekly e-mail: freeze who holds as of the week's end, then mail each client once.
 
-One request, one of four modes: skip the week, freeze only, dry run, send.
+One request, one of four modes: skip the week, freeze only, dry run, send; and how each of them
+ends, as exit code and JSON document.
 """
 
 import logging
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardpost.delta import snapshots
-from shardpost.errors import DONE, ShardpostError
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email import closed_weeks, frozen_weeks
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import EarlyAudience, status_by_shard
 from shardpost.weekly_email.ledger_guard import locked_shards, mark_end, mark_start
-from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
-from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus
-from shardpost.weekly_email.run_results import (
-    document_of,
-    exit_code_of,
-    frozen_result,
-    skipped_result,
-    why_skip,
+from shardpost.weekly_email.model.email_request import (
+    EmailRequest,
+    Mode,
+    PreparedWeek,
+    shard_groups,
+    shard_text,
 )
+from shardpost.weekly_email.model.limits import too_many
+from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
 from shardpost.weekly_email.spark.audience import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run
 from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
+
+log = logging.getLogger(__name__)
+
+
+def run(request: EmailRequest, settings: Settings) -> JobResult:
+    """Do what the request's mode says; return the exit code and the JSON result."""
+    if reason := why_skip(request, settings):
+        log.info("skipped: %s", reason)
+        return DONE, skipped_result(request, reason)
+    with spark_errors_of(request.week):
+        week = prepare(request, settings)
+        match request.mode:
+            case Mode.FREEZE | Mode.LIST_GROUPS:
+                return DONE, frozen_result(week, settings)
+            case Mode.DRY_RUN:
+                return DONE, dry_run(week, request, settings)
+            case Mode.SEND:
+                return send(week, request, settings)
+
+
+def why_skip(request: EmailRequest, settings: Settings) -> str | None:
+    """Return why a run skips its week, or None if it mails it.
+
+    A scheduled run skips what is too late. One whose audience is frozen was begun, and is not too
+    late: clients may be open. The runs of a DAG, which freeze first, skip a week that is closed, or
+    whose audience was erased, so that a backfill continues with its other weeks; a run that is
+    asked to send refuses it.
+    """
+    is_first = request.mode in (Mode.FREEZE, Mode.LIST_GROUPS)
+    skips_gone = is_first or request.is_scheduled
+    if skips_gone and (closed := closed_weeks.find(settings, request.week, request.now)):
+        return closed.explanation
+    if frozen := frozen_weeks.find(settings, request.week):
+        return frozen.why_no_audience if skips_gone else None
+    if not request.is_scheduled:
+        return None
+    commits = (snapshot.committed_at for snapshot in snapshots.list_all(settings))
+    first = min(commits, default=None)
+    return request.week.why_skip(request.now, first, settings.weekly_lateness_days)
+
+
+def skipped_result(request: EmailRequest, reason: str) -> dict[str, Any]:
+    """Return the result of `freeze` with nothing in it, and why."""
+    nothing = {"shards": 0, "recipients": 0, "groups": []}
+    return {"week": str(request.week), "snapshot": None, **nothing, "skipped": reason}
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
@@ -45,7 +93,18 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     return week
 
 
-log = logging.getLogger(__name__)
+def frozen_result(week: PreparedWeek, settings: Settings) -> dict[str, Any]:
+    """Return the week, its number of clients (None if it is not frozen), and groups of shards."""
+    groups = shard_groups(week.shards, settings.shards_per_task)
+    return {
+        "week": str(week.iso_week),
+        "snapshot": week.snapshot_number,
+        "as_of": week.as_of.isoformat(),
+        "shards": week.partitions,
+        "recipients": week.frozen.recipients if week.frozen else None,
+        "groups": [shard_text(group) for group in groups],
+        "skipped": None,
+    }
 
 
 def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobResult:
@@ -68,7 +127,7 @@ def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobRe
         mark_end(settings, week.iso_week, options.clock())
         shards = _counted(settings, week, reports)
     errors = {report.shard: report.error for report in reports if report.error}
-    document = document_of(week, shards)
+    document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
     return exit_code_of(settings, document, errors), document
 
 
@@ -86,17 +145,16 @@ def _counted(
         return [ShardStatus(report) for report in reports]
 
 
-def run(request: EmailRequest, settings: Settings) -> JobResult:
-    """Do what the request's mode says; return the exit code and the JSON result."""
-    if reason := why_skip(request, settings):
-        log.info("skipped: %s", reason)
-        return DONE, skipped_result(request, reason)
-    with spark_errors_of(request.week):
-        week = prepare(request, settings)
-        match request.mode:
-            case Mode.FREEZE | Mode.LIST_GROUPS:
-                return DONE, frozen_result(week, settings)
-            case Mode.DRY_RUN:
-                return DONE, dry_run(week, request, settings)
-            case Mode.SEND:
-                return send(week, request, settings)
+def exit_code_of(settings: Settings, document: Mapping[str, Any], errors: Mapping[int, str]) -> int:
+    """Return the exit code; `errors` says of each shard that stopped why.
+
+    What stopped shards, or that too many clients got no mail, goes to standard error.
+    """
+    if errors:
+        stopped = "; ".join(f"shard {shard}: {error}" for shard, error in errors.items())
+        sys.stderr.write(f"shardpost: {one_line(stopped)}\n")
+        return COULD_NOT
+    reasons = too_many(settings, document["week"], [document])
+    for reason in reasons:
+        sys.stderr.write(f"shardpost: {one_line(reason)}\n")
+    return NEEDS_ATTENTION if document["unknown"] or reasons else DONE

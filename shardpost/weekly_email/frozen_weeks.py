@@ -115,7 +115,7 @@ def mark_erased(settings: Settings, week: IsoWeek, at: datetime) -> None:
 
 
 def repoint(settings: Settings, week: IsoWeek, version: int) -> None:
-    """Let a week's row name another version of `audiences`, which has the files that it has now."""
+    """Point a week's row to another version of `audiences`, which has the files of now."""
     try:
         _table(settings).update(
             predicate=f"week = '{week}'", updates={"audience_version": str(version)}

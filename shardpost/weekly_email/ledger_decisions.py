@@ -1,4 +1,4 @@
-"""What a person decides about the ledger, written into it: unknown deliveries, and records it lost.
+"""A person's decisions in the ledger: about unknown deliveries, and about records it lost.
 
 As a run does it, each shard is locked and fenced first, and then read: a live run makes this
 refuse, and one that was thought to be dead has no further effect.
@@ -94,7 +94,7 @@ def _write(settings: Settings, resolution: Resolution, shards: Sequence[_OpenSha
 
 
 def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: datetime) -> None:
-    """Take the ledger of a week as it is now, on record.
+    """Accept the ledger of a week as it is now, and record who did.
 
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
@@ -114,7 +114,7 @@ def _write_acceptance(settings: Settings, record: Outgoing, week: IsoWeek) -> No
         Transactions(
             settings,
             f"{settings.topic('weekly-emails')}/{week}/accept",
-            fenced=f"{week}: somebody else accepts its ledger: nothing was changed",
+            fenced=f"{week}: another process is accepting its ledger: nothing was changed",
             failed=f"{week}: the decision cannot be written ({{reason}}): nothing was changed",
         )
     ) as transactions:

@@ -52,7 +52,7 @@ def require_partitions(ledger: StoreTopic, expected: int, source: str) -> None:
     if ledger.partitions != expected:
         raise ShardpostError(
             f"topic {ledger.name}: expected {expected} partitions ({source}), found"
-            f" {ledger.partitions}: a shard is a partition of it, so their number must not change"
+            f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
         )
 
 
@@ -90,13 +90,13 @@ def list_marks(settings: Settings) -> list[LedgerMark]:
 def add_mark(settings: Settings, mark: LedgerMark) -> None:
     """Add a mark, as the newest: of two machines, one may have a clock that is behind.
 
-    It is tried again where other runs create the table at the same time.
+    Retries while other runs create the table at the same time.
     """
     for _ in range(MOST_CONFLICTS):
         try:
             return _append_mark(settings, mark)
         except (CommitFailedError, VersionExistsError) as error:
-            log.info("%s: its mark is written again: %s", mark.week, error)
+            log.info("%s: retrying the ledger mark: %s", mark.week, error)
     return _append_mark(settings, mark)
 
 
@@ -149,7 +149,7 @@ def mark_end(settings: Settings, week: IsoWeek, now: datetime) -> None:
         if not any(replace(one, marked_at=now) == mark for one in known):
             add_mark(settings, mark)
     except (ShardpostError, DeltaError, OSError) as error:
-        log.warning("%s: the ledger's end is not on record: %s", week, error)
+        log.warning("%s: cannot record the end of the ledger: %s", week, error)
 
 
 def _of_week(
@@ -180,7 +180,7 @@ def _expected_partitions(
         return len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
     if not marks and (last := frozen_weeks.newest(settings)) is not None:
         return last.shards, f"as in week {last.week}"
-    return settings.partitions, "SHARDPOST_PARTITIONS, which may be set to what is there"
+    return settings.partitions, "SHARDPOST_PARTITIONS, which may be set to the actual number"
 
 
 @contextmanager

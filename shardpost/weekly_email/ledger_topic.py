@@ -91,23 +91,23 @@ class Ledger:
         return LedgerIndex.fold(self._open_entries())
 
     def fence(self) -> None:
-        """Fence all older writers; who only fences must not mail anybody."""
+        """Fence all older writers; a caller that only fences must not mail."""
         self._transactions.open()
 
     def _open_entries(self) -> Iterator[LedgerEntry]:
         for found in _read(self._settings, self._week, self._shard, committed=False):
             if isinstance(found, ClosedShard):
                 raise WeekClosedError(
-                    f"shard {self._shard}: {self._week} was closed on {found.at:%Y-%m-%d}: nobody"
-                    " is ever mailed of that week again"
+                    f"shard {self._shard}: {self._week} was closed on {found.at:%Y-%m-%d} and"
+                    " can never be mailed again"
                 )
             yield found
 
     def write(self, entries: Sequence[LedgerEntry], decisions: Sequence[Outgoing] = ()) -> None:
         """Write entries in one transaction; FencedError if a newer run has the shard.
 
-        `decisions` are records of a person's decision that go with them. After an error nothing can
-        be written any more.
+        `decisions` are records of a person's decision that go with them. After an error nothing
+        more can be written.
         """
         self._transactions.write([*map(self._record, entries), *decisions])
 
@@ -234,12 +234,12 @@ MOST_COMMITS = 5
 
 
 def seconds_since_boot() -> float:
-    """Return seconds of a clock that goes on while the machine is suspended."""
+    """Return seconds of a clock that also runs while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class StaleLedgerError(ShardpostError):
-    """Commits of the ledger take too long to be sure of anything."""
+    """Commits of the ledger take too long to prove that this run still has the shard."""
 
 
 class FreshCommit:

@@ -21,7 +21,6 @@ from shardpost.weekly_email.model.retry import (
     Accepted,
     Final,
     LeaveOpen,
-    MailRetryPolicy,
     PermanentFailure,
     Retry,
     SmtpOutcome,
@@ -32,6 +31,7 @@ from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, R
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend
+from shardpost.weekly_email.smtp_server import retry_policy_of
 
 log = logging.getLogger(__name__)
 
@@ -186,8 +186,8 @@ class DeliveryRecords:
             self.flush()
 
     def leave_open(self, client: str, reason: str) -> None:
-        """Log why a client stays open that was not mailed; nothing is written."""
-        log.info("%s: stays open, %s", self._label(client), reason)
+        """Log why a client was not mailed and remains open; nothing is written."""
+        log.info("%s: remains open, %s", self._label(client), reason)
 
     def revert(self, attempt: Attempt, reason: str) -> None:
         """Add the state before the attempt again: it is certain that the mail was not sent."""
@@ -210,7 +210,7 @@ class Outcomes:
 
     def __init__(self, settings: Settings, records: DeliveryRecords, retries: RetryQueue) -> None:
         self._records, self._retries = records, retries
-        self._policy = MailRetryPolicy.of(settings)
+        self._policy = retry_policy_of(settings)
         self.refusals = Refusals(RefusalLimits.of(settings))
         self.left_open: list[str] = []
 
@@ -244,10 +244,10 @@ class Outcomes:
         if task.before is DeliveryState.FAILED:  # it says nothing about the server
             self._records.finish(entry, task.before)
         elif isinstance(outcome, TemporaryFailure) and self.refusals.is_deferring:
-            self._leave_open(attempt, f"{reason}, as to many others")
+            self._leave_open(attempt, f"{reason}, like many other mails")
             self._fail(self.refusals.refuse(reason, None))
         else:
-            self._records.revert(attempt, f"{reason}; not final before others are accepted")
+            self._records.revert(attempt, f"{reason}; not final until other mails are accepted")
             self._fail(self.refusals.refuse(reason, Refusal(entry, task.before)))
 
     def _fail(self, refusals: Iterable[Refusal]) -> None:

@@ -1,6 +1,6 @@
 """What a shard has to do, as a stream: decisions that need no mail, and mails that are ready.
 
-Who has unsubscribed since the run began is asked again while it goes on.
+While the run lasts it asks again and again who has unsubscribed since it began.
 """
 
 import time
@@ -36,18 +36,18 @@ from shardpost.weekly_email.model.message import (
 
 
 class SubscriptionsUnknownError(ShardpostError):
-    """The tables do not say who is subscribed, so nobody can be mailed."""
+    """The tables cannot be read for subscriptions, so mailing has to stop."""
 
 
-def stays_subscribed(client: str) -> bool:
-    """Tell that a client has not unsubscribed since the run began: nobody has."""
+def nobody_unsubscribed(client: str) -> bool:
+    """Tell of any client that it has not unsubscribed since the run began."""
     del client
     return False
 
 
 @dataclass
 class Unsubscribed:
-    """Tells of a client whether it has unsubscribed since the snapshot that the run began with.
+    """Tells whether a client has unsubscribed since the snapshot that the run began with.
 
     The answer is of the newest snapshot as of at most `mail_subscription_interval` ago. Each shard
     has its own: it is passed to Spark's tasks before it is first asked.
@@ -73,8 +73,8 @@ class Unsubscribed:
         except (ShardpostError, OSError, DeltaError, ArrowException) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise SubscriptionsUnknownError(
-                f"the tables do not say who has unsubscribed ({reason}): nobody is mailed without,"
-                " and who was not mailed stays open: run again"
+                f"cannot read from the tables who has unsubscribed ({reason}): mailing stopped;"
+                " unmailed clients remain open: run again"
             ) from None
 
 
@@ -116,7 +116,7 @@ class NoMail:
 
 @dataclass(frozen=True)
 class StaysOpen:
-    """A client of an early week that no mail can be written to yet: it stays open."""
+    """A client of an early week that no mail can be written to yet: it remains open."""
 
     client: str
     reason: str
@@ -132,15 +132,15 @@ class SendPlan:
     Batches have the fields of `Member`, and `positions`, as columns; each client once.
     `open_clients` counts those that the ledger did not know when they were read.
     `has_unsubscribed` is asked of each client right before its mail; if it cannot say, the steps
-    end, and `stop_reason` says why. With `is_early`, whom no mail can be written to stays open: its
-    contact is that of the freeze, which is still to come.
+    end, and `stop_reason` says why. With `is_early`, a client without a usable contact remains
+    open: the contact that counts is that of the freeze, which is still to come.
     """
 
     ledger_index: LedgerIndex
     resend: ResendPolicy
     context: EmailContext
     clock: Callable[[], datetime]
-    has_unsubscribed: Callable[[str], bool] = stays_subscribed
+    has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
     is_early: bool = False
     open_clients: int = 0
     stop_reason: str | None = None

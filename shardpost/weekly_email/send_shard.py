@@ -35,7 +35,7 @@ from shardpost.weekly_email.model.server_health import (
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress
-from shardpost.weekly_email.send_plan import SendPlan, stays_subscribed
+from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 from shardpost.weekly_email.shard_sender import ShardSender
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -47,9 +47,7 @@ def stop_reason_by_signal() -> Iterator[Callable[[], str | None]]:
     reasons: list[str] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        reasons.append(
-            f"stopped by {signal.Signals(number).name}: clients that were not mailed stay open"
-        )
+        reasons.append(f"stopped by {signal.Signals(number).name}: unmailed clients remain open")
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:
@@ -112,7 +110,7 @@ class SendOptions:
     resend: ResendPolicy
     now: datetime
     started: float
-    has_unsubscribed: Callable[[str], bool] = stays_subscribed
+    has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
     is_early: bool = False
 
     def plan(self, ledger_index: LedgerIndex) -> SendPlan:

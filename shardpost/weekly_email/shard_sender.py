@@ -31,7 +31,7 @@ WAIT_SECONDS = 0.5
 
 
 class StoppedError(ShardpostError):
-    """The shard stopped before its end; clients that were not mailed stay open."""
+    """The shard stopped before its end; unmailed clients remain open."""
 
 
 class ShardSender:
@@ -73,7 +73,7 @@ class ShardSender:
         self._outcomes.finish()
         self.flush()
         if left_open := self._outcomes.left_open:
-            raise StoppedError(f"{len(left_open)} clients stay open: {'; '.join(left_open[:3])}")
+            raise StoppedError(f"{len(left_open)} clients remain open: {'; '.join(left_open[:3])}")
 
     def write(self, entry: LedgerEntry) -> None:
         """Add an entry to the next transaction."""

@@ -1,4 +1,4 @@
-"""SMTP: one connection that carries many mails, and exactly what became of each.
+"""SMTP: one connection that carries many mails, and the exact outcome of each.
 
 Mails are sent here and not by smtplib's `sendmail()`, since everything depends on whether the final
 dot had been sent: a connection that is lost before it means that the mail was not sent, after it
@@ -23,7 +23,6 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import (
     Accepted,
-    MailRetryPolicy,
     NoReply,
     NotSent,
     PermanentFailure,
@@ -36,6 +35,7 @@ from shardpost.weekly_email.smtp_server import (
     cure_of,
     error_text,
     reply_text,
+    retry_policy_of,
 )
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class SmtpSession:
     """
 
     def __init__(self, settings: Settings, *, logs_attempts: bool = True) -> None:
-        self._settings, self._retries = settings, MailRetryPolicy.of(settings)
+        self._settings, self._retries = settings, retry_policy_of(settings)
         self._logs_attempts = logs_attempts
         self._smtp: smtplib.SMTP | None = None
 
@@ -259,7 +259,7 @@ class SmtpSession:
         reason = f"{code} {reply_text(text)}"
         if code in ABOUT_LOGIN:
             raise MailServerError(
-                f"mail server {self._settings.mail_server} takes no mail without a valid login:"
+                f"mail server {self._settings.mail_server} accepts no mail without a valid login:"
                 f" {reason}; see SHARDPOST_SMTP_USER, _PASSWORD and _TLS"
             )
         if code == CLOSING:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from shardpost.errors import UsageError, single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import Sender
+from shardpost.weekly_email.model.retry import MailRetryPolicy
 
 # Retries do not help against these, and retried passwords lock accounts.
 NOT_RETRYABLE = (
@@ -147,3 +148,10 @@ def sender_of(settings: Settings) -> Sender:
         host=settings.mail_server,
     )
     return sender
+
+
+def retry_policy_of(settings: Settings) -> MailRetryPolicy:
+    """Return how connections and mails are tried again."""
+    return MailRetryPolicy(
+        settings.mail_attempts, settings.mail_first_delay, settings.mail_delay_factor
+    )

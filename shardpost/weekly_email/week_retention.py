@@ -1,18 +1,17 @@
-"""The end of old weeks: their audience is erased, their records leave the ledger.
+"""Retention of old weeks: their audience is erased, their records are removed from the ledger.
 
 An audience has names, addresses and holdings. The steps of its erasure, each of which may be the
-last before a crash; the next run goes on:
+last before a crash; the next run continues:
 
 1. the week's row says that its audience is erased: from then on nobody reads it, and the week can
    neither be frozen nor mailed again;
 2. a version of `audiences` without its files;
-3. the files leave the disk, with those that crashed freezes of the week left;
-4. the log of `audiences` loses the bounds of names and addresses that older releases wrote.
+3. the files leave the disk, with those that crashed freezes of the week left.
 
 A ledger without records says that nobody was mailed. So first each shard gets a record that closes
 the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
 Only when all shards have it, the records go. The steps of a week, each of which may be the last
-before a crash; the next run goes on:
+before a crash; the next run continues:
 
 1. the record that closes it, in each shard, with the counts as of then;
 2. its row in `closed_weeks`, for everybody who asks, and should the ledger be lost;
@@ -27,7 +26,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shardpost.delta import file_statistics, table_log
+from shardpost.delta import table_log
 from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive
@@ -47,7 +46,7 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 
 @dataclass
@@ -62,7 +61,6 @@ class ErasedAudiences:
     clients: int = 0
     files: int = 0
     bytes: int = 0
-    log_files: int = 0
     postponed: dict[str, str] = field(default_factory=dict)
     warning: str | None = None
 
@@ -78,11 +76,7 @@ class ErasedAudiences:
             f"audiences {verb}: {len(self.weeks)} weeks{named}; {self.clients} clients,"
             f" {self.files} files, {self.bytes} bytes"
         ]
-        if self.log_files:
-            lines.append(
-                f"audiences: {self.log_files} files of the log without names and addresses"
-            )
-        lines += [f"{week}: not erased now: {why}" for week, why in self.postponed.items()]
+        lines += [f"{week}: not erased yet: {why}" for week, why in self.postponed.items()]
         return [*lines, *([self.warning] if self.warning else [])]
 
 
@@ -151,7 +145,7 @@ def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAud
 
 
 def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences) -> None:
-    """Remove these weeks from the table, its files from the disk, and bounds from its log."""
+    """Remove these weeks from the table, and its files from the disk."""
     folders = [one for one in audience_files.audience_folders(settings) if one.week in weeks]
     result.files = sum(folder.files for folder in folders)
     result.bytes = sum(folder.bytes for folder in folders)
@@ -165,8 +159,6 @@ def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences)
     step("remove files")
     for folder in folders:
         audience_files.remove_folders(settings, folder)
-    step("reduce log")
-    result.log_files = file_statistics.reduce_log(settings, AUDIENCES, AUDIENCE_STATISTICS)
     step("erased")
 
 
@@ -177,7 +169,7 @@ WHY = "the week is closed"
 
 @dataclass
 class ClosedWeeks:
-    """What was closed, or with `dry_run` would be: weeks, and how many records left the ledger.
+    """What was closed, or with `dry_run` would be: weeks, and the number of records removed.
 
     `postponed` says of each week that is old, and could not be closed, why.
     """
@@ -196,8 +188,8 @@ class ClosedWeeks:
         """Return it in words."""
         verb = "would be closed" if self.dry_run else "closed"
         named = f": {', '.join(self.weeks)}" if self.weeks else ""
-        line = f"ledger: {len(self.weeks)} weeks {verb}{named}; {self.records} records leave it"
-        lines = [f"{week}: not closed now: {why}" for week, why in self.postponed.items()]
+        line = f"ledger: {len(self.weeks)} weeks {verb}{named}; {self.records} records removed"
+        lines = [f"{week}: not closed yet: {why}" for week, why in self.postponed.items()]
         return [line, *lines, *([self.warning] if self.warning else [])]
 
 
@@ -258,7 +250,7 @@ def _require_no_audience(
 
 
 def _close(settings: Settings, week: IsoWeek, shards: Sequence[int], now: datetime) -> int:
-    """Close a week; return how many records left the ledger."""
+    """Close a week; return how many records were removed from the ledger."""
     counts = []
     for shard in shards:
         step(f"close {week} shard {shard}")

@@ -60,7 +60,7 @@ def row(settings: Settings, group: str) -> LagRow:
 
 
 def loses_records(found: LagRow) -> bool:
-    """Tell whether anything but the expiry of the group's offsets is foretold."""
+    """Tell whether anything but the expiry of the group's offsets is predicted."""
     return found.seconds_to_loss is not None and "its offsets can expire" not in found.reason
 
 
@@ -75,7 +75,7 @@ def transaction(settings: Settings, topic: str, *keys: str) -> Producer:
     return writer
 
 
-def test_records_are_counted_and_their_loss_is_foretold(quick: Settings) -> None:
+def test_records_are_counted_and_their_loss_is_predicted(quick: Settings) -> None:
     create(quick, {"counted": KEPT})
     put(quick, ("counted", "a", "1"), ("counted", "b", "2"), ("counted", "c", "3"))
     commit(quick, ("counter", at("counted"), 1))
@@ -134,7 +134,7 @@ def test_notes_of_our_writers_are_no_positions(quick: Settings) -> None:
 
 
 def loses_records_by_note(found: LagRow) -> bool:
-    """Tell whether more than the note itself is foretold to go."""
+    """Tell whether more than the note itself is predicted to go."""
     return found.seconds_to_loss is not None and "Kafka can forget it" not in found.reason
 
 
@@ -159,7 +159,7 @@ def test_superseded_values_are_no_loss(quick: Settings) -> None:
     wait_for(has_holes, "compaction", seconds=60)
 
 
-def test_a_tombstone_that_is_not_read_is_foretold(quick: Settings) -> None:
+def test_a_tombstone_that_is_not_read_is_predicted(quick: Settings) -> None:
     create(quick, {"closing": {"cleanup.policy": "compact", "delete.retention.ms": "3600000"}})
     put(quick, ("closing", "a", "1"), ("closing", "a", None))
     commit(quick, ("closer", at("closing"), 0), ("done", at("closing"), 2))

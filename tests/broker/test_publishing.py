@@ -9,11 +9,10 @@ from unittest import mock
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
@@ -51,9 +50,9 @@ def held(settings: Settings, number: int, holders: dict[str, pa.Array]) -> Snaps
             "shard": pa.array([0] * count, pa.int32()),
         }
     )
-    path = path_of(settings, SHARE_HOLDERS)
-    write_deltalake(path, table.cast(arrow_schema(SHARE_HOLDERS)), mode="overwrite")
-    return snapshot(number, {SHARE_HOLDERS.name: DeltaTable(path).version()})
+    made = table_log.opened(settings, SHARE_HOLDERS)
+    write_deltalake(made, table.cast(arrow_schema(SHARE_HOLDERS)), mode="overwrite")
+    return snapshot(number, {SHARE_HOLDERS.name: made.version()})
 
 
 def published(settings: Settings) -> dict[str, Any]:

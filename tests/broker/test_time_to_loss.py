@@ -43,7 +43,7 @@ VALUE_BYTES = 3000
 class Reader:
     """A group that stays at offset 0 of a topic of its own, and when what it lost was lost.
 
-    `warnings` are the moments (ms) for which its loss was foretold, `lost` when it was seen.
+    `warnings` are the moments (ms) for which its loss was predicted, `lost` when it was seen.
     """
 
     kind: str
@@ -103,7 +103,7 @@ def leave(settings: Settings, group: str, partition: TopicPartition) -> None:
 
 
 def look(settings: Settings, waiting: list[Reader]) -> None:
-    """Note what is foretold for each reader that has not lost anything yet."""
+    """Note what is predicted for each reader that has not lost anything yet."""
     named = Selection([reader.group for reader in waiting])
     at = datetime.now(UTC)
     found = {row.group: row for row in measure(settings, at, named).rows}
@@ -149,7 +149,7 @@ def with_tombstone(
 
 
 @pytest.mark.timeout(280)
-def test_every_loss_is_foretold_before_it_happens(quick: Settings) -> None:
+def test_every_loss_is_predicted_before_it_happens(quick: Settings) -> None:
     readers = waiting_readers(quick)
     growing_topics = [one.partition.topic for one in readers if one.kind in {"size", "tombstone"}]
     deadline = time.monotonic() + 200

@@ -87,7 +87,10 @@ def test_an_early_run_by_hand_is_of_the_week_that_goes_on(dag: Any) -> None:
 @pytest.mark.parametrize(
     ("params", "why"),
     [
-        ({"week": "2026-W47", "early": True}, "2026-W47 ended .* --early is for a week that goes"),
+        (
+            {"week": "2026-W47", "early": True},
+            "2026-W47 ended .* --early is for a week still running",
+        ),
         ({"week": "2026-W48"}, "2026-W48 has not ended: it ends 2026-11-30"),
         ({"week": "2026-W49", "early": True}, "2026-W49 has not begun: it starts 2026-11-30"),
     ],

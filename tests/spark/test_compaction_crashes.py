@@ -3,8 +3,8 @@
 Real processes.
 """
 
-import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
 from tests.support.compacting import agree, held, run, starter
+from tests.support.how_far import drawn, some
 from tests.support.job_process import Job, wait_for
 from tests.support.letter_world import committed, decide, live, sweep, total
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
@@ -39,6 +40,7 @@ STEPS = [
     "letters written",
     "letters sent",
 ]
+FOLDS = ["positions fold", "exchanges fold", "share_holders fold"]
 WHILE_SENDING = ("letters written", "letters sent")
 COMMITTED = STEPS[STEPS.index("offsets") :]
 
@@ -63,7 +65,8 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
     fold = Fold()
     fold.add(starter())
     seen: dict[str, list[str]] = {}
-    for number, name in enumerate(STEPS):
+    steps = some(STEPS[::-1])[::-1]  # the last one is among them
+    for number, name in enumerate(steps):
         produce(settings, batch(number))
         fold.add(batch(number))
         where = "pause_at" if name not in WHILE_SENDING else "pause_anywhere_at"
@@ -74,13 +77,13 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
             job.kill()
         seen = fold.holders() if name in COMMITTED else seen
         assert (held(settings) if snapshots.newest(settings) else {}) == seen
-    assert total(sweep(settings, datetime.now(UTC))) == {"parked": len(STEPS)}
-    assert decide(settings, is_redrive=False) == len(STEPS)
+    assert total(sweep(settings, datetime.now(UTC))) == {"parked": len(steps)}
+    assert decide(settings, is_redrive=False) == len(steps)
     run(settings)
     agree(settings, fold)
     # Each poison was a letter once; discarded after its run died, it stays away.
     letters = [r.key for r in committed(settings, settings.topic("dead-letters")) if r.value]
-    assert len(letters) == len(set(letters)) == len(STEPS)
+    assert len(letters) == len(set(letters)) == len(steps)
     assert not live(settings, settings.topic("dead-letters"))
     assert not live(settings, settings.topic("parking-lot"))
 
@@ -94,7 +97,7 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
     produce(settings, batch(0))
     run(settings)
     seen = fold.holders()
-    for number, name in enumerate(["positions fold", "exchanges fold", "share_holders fold"], 1):
+    for number, name in enumerate(drawn(FOLDS), 1):
         produce(settings, batch(number))
         fold.add(batch(number))
         job = Job(folding, COMPACT_POSITIONS, [], pause_at=name)
@@ -109,7 +112,9 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
 
 
 @pytest.mark.timeout(600)
-def test_beside_a_stopped_run_a_second_refuses_and_the_first_ends_well(settings: Settings) -> None:
+def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
+    settings: Settings,
+) -> None:
     apply_topics(settings)
     impatient = settings.model_copy(update={"lock_wait": 1.0})
     produce(settings, batch(0))
@@ -119,28 +124,15 @@ def test_beside_a_stopped_run_a_second_refuses_and_the_first_ends_well(settings:
     try:
         first.wait_until_paused()
         first.stop()
-        second = Job(impatient, COMPACT_POSITIONS, [])
-        assert second.wait() == 1
-        assert re.search(r"compact_positions is already running \(pid \d+", second.log.read_text())
-        first.resume()
-        assert first.wait() == 0, first.log.read_text()
+        with pytest.raises(locks.LockedError, match=r"compact_positions .* running \(pid \d+"):
+            run(impatient)
+        with ThreadPoolExecutor(1) as pool:
+            third = pool.submit(run, settings)
+            first.resume()
+            assert first.wait() == 0, first.log.read_text()
+            assert third.result()["changed"] is False
     finally:
         first.kill()
-    agree(settings, fold)
-
-
-@pytest.mark.timeout(600)
-def test_of_two_at_once_one_works_and_both_end_well(settings: Settings) -> None:
-    apply_topics(settings)
-    produce(settings, batch(0))
-    fold = Fold()
-    fold.add(starter() + batch(0))
-    jobs = [Job(settings, COMPACT_POSITIONS, []) for _ in range(2)]
-    try:
-        assert [job.wait() for job in jobs] == [0, 0]
-    finally:
-        for job in jobs:
-            job.kill()
     agree(settings, fold)
     assert len(snapshots.list_all(settings)) == 1
 

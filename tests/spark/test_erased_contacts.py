@@ -29,6 +29,7 @@ from shardpost.settings import Settings
 from tests.support import rebuilding
 from tests.support.at_step import at_step
 from tests.support.compacting import agree, run, starter
+from tests.support.how_far import drawn
 from tests.support.reference import Fold, Raw, position, produce
 
 Home = tuple[Settings, Fold]
@@ -43,7 +44,7 @@ def bad(key: str, name: str) -> Raw:
     return Raw("clients", key.encode(), json.dumps([name]).encode())
 
 
-@pytest.fixture(params=[1, 100], ids=["folded", "layered"])
+@pytest.fixture(params=drawn([1, 100]), ids={1: "folded", 100: "layered"}.get)
 def home(fresh: Callable[[], Settings], request: pytest.FixtureRequest) -> Home:
     """Give a home of two snapshots, in which `c1` has a contact and a rejected record."""
     settings = fresh().model_copy(update={"fold_runs": request.param})

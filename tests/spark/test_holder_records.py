@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from shardpost.delta import table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import SHARE_HOLDERS
 from shardpost.settings import Settings
 
@@ -24,7 +24,7 @@ from tests.support.histories import snapshot
 
 settings = Settings(home=Path(sys.argv[1]))
 place = TopicPartition("share-holders", 0)
-found = HolderRecords(settings, snapshot(1, {"share_holders": 0}), place, 8 << 20)
+found = HolderRecords(settings, snapshot(1, {"share_holders": 1}), place, 8 << 20)
 print(sum(len(record.value) > 2_000_000 for record in found.since(0, set())))
 status = Path("/proc/self/status").read_text()
 print(int(status.split("VmHWM:")[1].split()[0]) // 1024)
@@ -46,7 +46,8 @@ def peak(home: Path, clients: int) -> int:
             "shard": pa.array([0] * clients, pa.int32()),
         }
     )
-    write_deltalake(path_of(settings, SHARE_HOLDERS), table.cast(arrow_schema(SHARE_HOLDERS)))
+    made = table_log.opened(settings, SHARE_HOLDERS)
+    write_deltalake(made, table.cast(arrow_schema(SHARE_HOLDERS)), mode="append")
     run = [sys.executable, "-c", PROGRAM, str(home)]
     said = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
     assert int(said[0]) == clients

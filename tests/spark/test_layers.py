@@ -17,6 +17,7 @@ from shardpost.settings import Settings
 from shardpost.spark import delta_files
 from shardpost.spark.delta_files import columns_of, read, read_keys
 from tests.support.histories import Batch, write
+from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
 TABLES = (POSITIONS, EXCHANGES, SHARE_HOLDERS)
@@ -26,7 +27,7 @@ COMPARED = {"key", "client", "positions", "seq", "snapshot", "retry_offset", "is
 
 @pytest.mark.parametrize("broadcast_rows", [0, delta_files.MAX_BROADCAST_ROWS])
 @settings(
-    max_examples=3,
+    max_examples=up_to(3, 2),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     phases=[Phase.generate],

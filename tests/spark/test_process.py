@@ -13,16 +13,12 @@ import pytest
 
 from shardpost.embedded.daemons import (
     Daemon,
-    Stat,
     group_members,
     log_hint,
-    parse_stat,
     stat_of,
     wait_until,
 )
 from shardpost.errors import ShardpostError
-
-STAT = "4711 (a (b) c) S 1 4700 4700 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 9 10 11"
 
 
 def daemon_of(folder: Path, *command: str) -> Daemon:
@@ -44,8 +40,11 @@ def pretend(daemon: Daemon, **other: object) -> None:
     daemon.pid_file.write_text(json.dumps(daemon.identity._asdict() | other))
 
 
-def test_a_command_with_brackets_and_blanks_does_not_shift_the_fields() -> None:
-    assert parse_stat(STAT) == Stat("S", 4700, 98765)
+def test_the_start_of_a_process_is_counted_from_boot() -> None:
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    stat = stat_of(os.getpid())
+    assert stat is not None
+    assert (stat.group, stat.started) == (int(fields[2]), int(fields[19]))
 
 
 def test_what_was_started_is_alive_until_it_is_stopped(sleeper: Daemon) -> None:

@@ -9,12 +9,13 @@ from shardpost.delta import snapshots
 from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.settings import Settings
 from tests.support.compacting import agree, run, starter
+from tests.support.how_far import drawn
 from tests.support.reference import Fold, Raw, closed, position, produce
 
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("fold_runs", [1, 100])
+@pytest.mark.parametrize("fold_runs", drawn([1, 100]))
 def test_compactions_and_reconciliations_go_on_after_a_pruning(
     fresh: Callable[[], Settings], fold_runs: int
 ) -> None:

@@ -15,6 +15,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support import decisions
 from tests.support.compacting import agree, held, starter
+from tests.support.how_far import drawn
 from tests.support.job_process import Job
 from tests.support.rebuilding import compacted, order, rollback, start, swap
 from tests.support.reference import Fold, Raw, closed, exchange, position, produce, published
@@ -28,13 +29,12 @@ BUILDING = [
     *("rebuilt share_holders", "built"),
 ]
 TOPPING_UP = ["top-up position_events", "share_holders", "top-up fold", "topped up"]
-SWAPPING = [
+BEFORE_SWAP = [
     *("publish what is left", "holders that differ", "newly rejected"),
     *("leave tables", "commit snapshot"),
-    *("swapped", "on record", "publish the difference"),
 ]
+COMMITTED = ["swapped", "on record", "publish the difference"]
 BEFORE_ROLLBACK = ["leave tables", "commit snapshot"]
-COMMITTED = SWAPPING[SWAPPING.index("swapped") :]
 
 
 def batch(number: int) -> list[Raw]:
@@ -82,7 +82,7 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
 ) -> None:
     settings, fold = filled
     done = 0
-    for number, step in enumerate(BUILDING, 1):
+    for number, step in enumerate(drawn(BUILDING), 1):
         kill_at(settings, GB, step)
         assert held(settings) == fold.holders("US")
         rebuild = store.require_current(settings)
@@ -90,8 +90,8 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
         assert rebuild.progress.units >= done
         done = rebuild.progress.units
         add(settings, fold, number)
-    assert done == 3 + 3 + 3 + 1
     start(settings, "GB")
+    assert store.require_current(settings).progress.units == 3 + 3 + 3 + 1
     found = compared(settings)
     assert found.positions.different == 0
     assert found.positions.equal == len(fold.positions)
@@ -105,12 +105,11 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
 ) -> None:
     settings, fold = filled
     start(settings, "GB")
-    for number, step in enumerate(TOPPING_UP, 1):
+    for number, step in enumerate(drawn(TOPPING_UP), 1):
         before = store.require_current(settings).candidate
         produce(settings, batch(number))
         fold.add(batch(number))
-        job = Job(settings, COMPACT_POSITIONS, [])  # its own top-up finds the lock
-        assert job.wait() == 0, job.log.read_text()
+        compacted(settings)
         number_now = snapshots.current(settings).number
         assert store.require_current(settings).candidate.number == number_now
         produce(settings, batch(number + 10))
@@ -136,7 +135,8 @@ def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     start(settings, "GB")
     is_new = False
     done: list[tuple[bytes, bytes]] = []
-    for number, step in enumerate([*SWAPPING, *BEFORE_ROLLBACK], 1):
+    steps = [*drawn(BEFORE_SWAP), *drawn(COMMITTED), *drawn(BEFORE_ROLLBACK)]
+    for number, step in enumerate(steps, 1):
         action = Action.ROLLBACK if is_new else Action.SWAP
         kill_at(settings, order(action), step)
         if step in COMMITTED:
@@ -181,13 +181,16 @@ def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     finally:
         running.kill()
     agree(settings, fold, "US")
-    two = [Job(settings, REBUILD_TABLES, order(Action.SWAP).as_arguments()) for _ in range(2)]
+    first = Job(settings, REBUILD_TABLES, order(Action.SWAP).as_arguments(), pause_at="swapped")
     try:
-        codes = sorted(job.wait() for job in two)
+        first.wait_until_paused()
+        with pytest.raises(LockedError, match="is already running"):
+            swap(impatient)
+        first.resume()
+        assert first.wait() == 0, first.log.read_text()
     finally:
-        for job in two:
-            job.kill()
-    assert codes in ([0, 0], [0, 1])
+        first.kill()
+    swap(settings)
     agree(settings, fold, "GB")
     assert snapshots.current(settings).rebuilt_in == 3
     with pytest.raises(ShardpostError, match="is in use"):

@@ -38,6 +38,7 @@ from shardpost.spark import submit
 from shardpost.spark.delta_files import read
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
+from tests.support.how_far import drawn, up_to
 from tests.support.job_process import Job, wait_for
 from tests.support.letter_world import (
     START,
@@ -264,7 +265,7 @@ def each_once(settings: Settings) -> None:
 @pytest.mark.timeout(900)
 def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Settings) -> None:
     long_ago(ready)
-    for name in STEPS:
+    for name in drawn(STEPS):
         job = Job(ready, SWEEP_DEAD_LETTERS, [], pause_anywhere_at=name)
         try:
             job.wait_until_paused()
@@ -303,7 +304,7 @@ def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Se
 def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
     small = ready.model_copy(update={"retry_batch": 1})
     long_ago(small)
-    for _ in range(2):
+    for _ in range(up_to(2, 1)):
         there = len(retries(small))
         job = Job(small, SWEEP_DEAD_LETTERS, [], pause_anywhere_at="committed", nth_time=12)
         try:

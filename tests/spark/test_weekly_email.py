@@ -101,6 +101,7 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_as_the_dry_run_says_of_eve
     assert [total(result, s) for s in ("sent", "failed", "suppressed", "open")] == [3, 2, 1, 0]
     counts = listed["counts"]
     assert [counts[name] for name in ("recipients", "failed", "suppressed")] == [3, 2, 1]
+    assert run(world) == (code, result)  # nothing is left to do
     assert server.taken == {to["email"]: 1 for to in listed["recipients"]}
     assert b"x         AAPL       100  NASDAQ" in server.contents["client1@x.example"]
     again = run(world, "--dry-run")[1]

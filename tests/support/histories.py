@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.as_of import position_sort_key
@@ -235,9 +234,9 @@ def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
 
 def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:
     """Replace a table's rows; return its new version."""
-    path = path_of(settings, table)
-    write_deltalake(path, arrow(table, found), mode="overwrite")
-    return DeltaTable(path).version()
+    made = table_log.opened(settings, table)
+    write_deltalake(made, arrow(table, found), mode="overwrite")
+    return made.version()
 
 
 def arrow(table: Table, found: list[dict[str, Any]]) -> pa.Table:

@@ -32,13 +32,18 @@ def add_options(parser: pytest.Parser) -> None:
 
 def configure(config: pytest.Config) -> None:
     """Take over the options; processes of one run have one seed."""
-    if config.option.seed is None:
-        config.option.seed = random.SystemRandom().randrange(1_000_000)
-    _Extent.is_all, _Extent.seed = config.option.all, config.option.seed
+    seed = getattr(config, "workerinput", {}).get("seed", config.option.seed)
+    _Extent.is_all = config.option.all
+    _Extent.seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     examples = EVERY_EXAMPLE if _Extent.is_all else QUICK_EXAMPLES
     # How long an example takes is the machine's affair.
     hypothesis.settings.register_profile("shardpost", deadline=None, max_examples=examples)
     hypothesis.settings.load_profile("shardpost")
+
+
+def give_seed(workerinput: dict[str, object]) -> None:
+    """Have a process that runs tests take the cases that this one names."""
+    workerinput["seed"] = _Extent.seed
 
 
 def header() -> str:

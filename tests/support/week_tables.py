@@ -5,11 +5,10 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
-from shardpost.delta import snapshots
+from shardpost.delta import snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.view_tables import (
@@ -88,9 +87,9 @@ class World:
         self.events.append({**row, "kind": kind})
 
     def _write(self, table: Table, rows: list[dict[str, Any]]) -> int:
-        path = path_of(self.settings, table)
-        write_deltalake(path, pa.Table.from_pylist(rows, arrow_schema(table)), mode="overwrite")
-        return int(DeltaTable(path).version())
+        made = table_log.opened(self.settings, table)
+        write_deltalake(made, pa.Table.from_pylist(rows, arrow_schema(table)), mode="overwrite")
+        return int(made.version())
 
 
 def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from shardpost.weekly_email.ledger_guard import mark_start, require_ledger
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.model.week_tables import AUDIENCES
+from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
 from tests.support.histories import Batch, arrow, country_of, overwrite, put, snapshot, write
 
 
@@ -89,7 +89,8 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
         path.mkdir(parents=True)
         own = [row for row in rows if row["shard"] == shard]
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
-    added = file_statistics.add_actions(settings, AUDIENCES, folder)
+    files = file_statistics.add_actions(settings, AUDIENCES, folder)
+    added = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in files]
     return table_log.commit(settings, AUDIENCES, version, added)
 
 

@@ -12,10 +12,10 @@ from shardpost.alerts.model.alert import (
     AlertState,
     Condition,
     Firing,
-    Severity,
     advance,
     message_of,
 )
+from shardpost.topics.model.finding import Severity
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)
@@ -118,7 +118,7 @@ def test_whoever_reads_the_messages_knows_what_is_there(
         if is_delivered:
             picture = read(picture, step.alerts)
             assert picture.keys() == found.keys()
-            assert all(order(picture[key]) <= order(found[key]) for key in found)
+            assert all(picture[key].rank <= found[key].rank for key in found)
 
 
 def read(picture: dict[str, Severity], alerts: Iterable[Alert]) -> dict[str, Severity]:
@@ -129,10 +129,6 @@ def read(picture: dict[str, Severity], alerts: Iterable[Alert]) -> dict[str, Sev
         else:
             after[one.condition.subject] = one.condition.severity
     return after
-
-
-def order(severity: Severity) -> int:
-    return list(Severity).index(severity)
 
 
 def test_a_message_has_the_worst_first_and_links_to_the_runbook() -> None:

@@ -19,7 +19,7 @@ from shardpost.topics.model.cluster import (
     Unknown,
     View,
 )
-from shardpost.topics.model.finding import Finding, exit_code, in_order
+from shardpost.topics.model.finding import Finding, Severity, exit_code, in_order
 from shardpost.topics.model.plan import plan_changes
 from tests.support.found_topics import BOOTSTRAP, NOW, SAFE, changed, cluster, topic, view
 from tests.unit.test_topic_plan import CONFIGS, FULL, REPLICAS
@@ -190,6 +190,6 @@ def test_the_worst_comes_first_and_decides_the_exit_code() -> None:
     departed = with_positions(topic(SAFE | {"cleanup.policy": "delete", IN_SYNC: "1"}))
     found = findings(view(brokers(departed, log_cleaner_enable="true"), POSITIONS))
     assert [one.severity for one in found] == ["loss", "risk"]
-    drift = replace(found[0], severity="drift")
+    drift = replace(found[0], severity=Severity.DRIFT)
     assert in_order([drift, *found])[-1] == drift
     assert [exit_code([]), exit_code([drift]), exit_code(found)] == [0, 0, 3]

@@ -43,8 +43,8 @@ def test_holes_after_longer_than_tombstones_are_kept_are_refused_by_name() -> No
     assert refused.value.exit_code == NEEDS_ATTENTION
     said = str(refused.value)
     assert "positions has records at 250 of the 300 offsets after the last snapshot" in said
-    assert "keeps tombstones for 2 days" in said
-    assert "last read at 2026-10-09 12:00 UTC, 45 days ago" in said
+    assert "keeps tombstones for 2 d" in said
+    assert "last read at 2026-10-09 12:00 UTC, 45 d ago" in said
     assert "nothing was changed. Run `shardpost compact --reconcile`" in said
 
 
@@ -135,5 +135,5 @@ def test_uncertain_keys_are_refused_by_name_and_the_rest_counted() -> None:
     assert refused.value.exit_code == NEEDS_ATTENTION
     said = str(refused.value)
     assert "a record: clients: a\ufffdb; positions: k0, k1, k2, k3" in said
-    assert "k9 and 2 more. The inputs were last read at 2026-11-20 12:00 UTC, 3 days ago" in said
+    assert "k9 and 2 more. The inputs were last read at 2026-11-20 12:00 UTC, 3 d ago" in said
     assert "nothing was changed. Write new records of these keys and compact again, or run" in said

@@ -170,7 +170,7 @@ def test_a_week_that_is_frozen_and_empty_had_a_run(
 
 
 def early(settings: Settings) -> None:
-    """Begin the week that goes on: of four, one got its mail, and two have no contact."""
+    """Begin the running week: of four, one got its mail, and two have no contact."""
     contacts = {"c1": "c1@x.example", "c2": "nonsense", "c4": "c4@x.example", "c9": "c9@x.example"}
     hold(settings, ["c1", "c2", "c3", "c4"], contacts, looked_at=NOW)
     begin(settings, GOES_ON, NOW)
@@ -249,4 +249,4 @@ def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(
     print_client(found(ended, ENDED), "nobody", as_json=False)
     said = capsys.readouterr().out
     assert "it was not in that week's audience" in said
-    assert "`shardpost explain` says" in said
+    assert "`shardpost explain` shows" in said

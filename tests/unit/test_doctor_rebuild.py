@@ -42,7 +42,7 @@ def test_one_that_is_built_without_progress_or_open_for_long_is_named(
     assert line.startswith("2 is building, begun ")
     assert "no progress" not in line
     [line] = said(beside, hours=7)
-    assert "no progress for 7 hours: `shardpost rebuild start` goes on" in line
+    assert "no progress for 7 h: `shardpost rebuild start` goes on" in line
     beside.build()
     assert "take disk" not in said(beside, days=6)[0]
     assert "2 is ready" in said(beside, days=8)[0]

@@ -153,8 +153,10 @@ def test_in_an_early_week_whom_no_mail_can_be_written_to_stays_open() -> None:
     found = lists(EVERYBODY, LEDGER, is_early=True)
     assert {one["client"] for one in found["failed"]} == {LONG}
     unchanged = whys(found["unchanged"])
-    assert unchanged["unheard"] == ("stays open: no contact: the client has no record in `clients`")
-    assert unchanged["blank"] == "stays open: no e-mail address"
+    assert unchanged["unheard"] == (
+        "remains open: no contact: the client has no record in `clients`"
+    )
+    assert unchanged["blank"] == "remains open: no e-mail address"
     assert "bad" in unchanged
     assert {one["client"] for one in found["suppressed"]} == {"off", "deleted"}
 

@@ -52,7 +52,7 @@ def kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryKaf
         (("--week", LAST, "--shards", "-x"), 2, "shards '-x': expected a form such as"),
         (("--week", LAST, "--shards", "3-1"), 2, "expected the lower number first"),
         (("--week", LAST, "--shards", "0-99"), 2, "shards '0-99': expected 0 to 1, found 0-99"),
-        (("--week", LAST, "--early"), 1, "--early is for a week that goes on"),
+        (("--week", LAST, "--early"), 1, "--early is for a week still running"),
         (("--week", "9000-W01"), 1, "has not begun"),
         (("--week", LAST), 1, "`shardpost compact`"),
         (("--week", LAST, "--again", "failed"), 1, "`shardpost compact`"),
@@ -97,7 +97,7 @@ def test_a_week_whose_history_was_pruned_and_that_is_not_frozen_is_refused(
     pruned(kafka.settings, WEEK.end + timedelta(milliseconds=1))
     assert shardpost(["email", "--week", LAST, *dry]) == 1
     written = capsys.readouterr()
-    assert "week 2020-W47 is not frozen, and who held then is not known any more" in written.err
+    assert "week 2020-W47 is not frozen, and its holders can no longer be computed" in written.err
     assert "snapshot 1 has the whole history from 2020-11-23T00:00:00.001000+00:00" in written.err
     assert "SHARDPOST_HISTORY_DAYS" in written.err
     assert (len(written.err.splitlines()), written.out) == (1, "")

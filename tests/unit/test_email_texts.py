@@ -9,6 +9,7 @@ import pytest
 from shardpost.commands.email import _dry_run_document, counts_text
 from shardpost.settings import load
 from shardpost.weekly_email.dry_run_lists import DryRunList, text_lines
+from shardpost.weekly_email.email_run import exit_code_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
     Cause,
@@ -16,7 +17,6 @@ from shardpost.weekly_email.model.week_report import (
     ShardStatus,
     status_document,
 )
-from shardpost.weekly_email.run_results import exit_code_of
 
 EVIL = "c\x1b[2J\u202e\n1"
 HARMLESS = "c\ufffd[2J\ufffd\ufffd1"
@@ -81,9 +81,9 @@ def test_who_would_get_an_e_mail_is_listed_harmlessly(tmp_path: Path) -> None:
 
 def test_what_stopped_a_shard_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
     document = status_document(IsoWeek(2026, 47), [])
-    assert exit_code_of(load({}), document, {2: f"1 clients stay open: {EVIL}: DATA"}) == 1
+    assert exit_code_of(load({}), document, {2: f"1 clients remain open: {EVIL}: DATA"}) == 1
     assert capsys.readouterr().err == (
-        f"shardpost: shard 2: 1 clients stay open: {HARMLESS}: DATA\n"
+        f"shardpost: shard 2: 1 clients remain open: {HARMLESS}: DATA\n"
     )
 
 

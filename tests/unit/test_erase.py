@@ -50,7 +50,6 @@ STEPS = (
         for week in WEEKS
         for name in ("ledger", "write audience", "commit audience", "repoint", "remove files")
     ),
-    "reduce log",
     "tables",
     "letters",
     "decision",

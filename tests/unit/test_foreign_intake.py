@@ -1,6 +1,5 @@
 """Taking in foreign letters from topics that come, go, and lose records: Kafka in memory."""
 
-import logging
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -73,8 +72,8 @@ def stored(kafka: MemoryKafka) -> list[bytes | None]:
 
 def committed(kafka: MemoryKafka) -> tuple[int | None, str | None]:
     reader = clients.consumer(kafka.settings, GROUP)
-    offset = offsets.committed(kafka.settings, reader, DLT)
-    return offset, offsets.committed_metadata(kafka.settings, reader, [DLT])[DLT]
+    found = offsets.committed_offsets(kafka.settings, reader, [DLT]).get(DLT)
+    return found or (None, None)
 
 
 def commit(kafka: MemoryKafka, offset: int, topic_id: str | None = None) -> None:
@@ -212,21 +211,7 @@ def test_an_offset_that_was_committed_without_an_id_is_gone_on_from(kafka: Memor
     assert committed(kafka) == (4, topic_ids(kafka.settings, [DLT.topic])[DLT.topic])
 
 
-def test_after_an_older_version_one_deleted_offset_may_be_a_marker_and_is_in_the_log_only(
-    kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
-) -> None:
-    create(kafka)
-    put(kafka, b"0", b"1")
-    commit(kafka, 2)  # behind the last letter; its marker is at 2
-    kafka.broker.log(DLT).delete_before(3)
-    assert taken(kafka) == Intake()
-    assert f"{DLT}: offsets 2 to 2: deleted: the marker of a transaction, or one" in caplog.text
-    caplog.clear()
-    assert taken(kafka) == Intake()
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-def test_after_an_older_version_more_deleted_offsets_are_a_gap(kafka: MemoryKafka) -> None:
+def test_offsets_that_were_deleted_before_they_were_read_are_a_gap(kafka: MemoryKafka) -> None:
     create(kafka)
     put(kafka, b"0", b"1", b"2", b"3")
     commit(kafka, 1)
@@ -234,7 +219,7 @@ def test_after_an_older_version_more_deleted_offsets_are_a_gap(kafka: MemoryKafk
     assert taken(kafka) == Intake(1, (Gap(DLT, 1, 2, GONE),))
 
 
-def test_with_an_id_or_on_a_broker_without_a_single_deleted_offset_is_a_gap() -> None:
+def test_with_an_id_or_on_a_broker_without_ids_a_single_deleted_offset_is_a_gap() -> None:
     for topic_id in ("id", None):
         found = next_offset(DLT, Taken(2, topic_id), There(topic_id, 3, 3))
         assert found == (3, [Gap(DLT, 2, 2, GONE)])

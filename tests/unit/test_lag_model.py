@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.lag.model.assessment import assess, unknown
 from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
-from shardpost.lag.model.report import LagRow, Position, by_time_to_loss, in_words
+from shardpost.lag.model.report import LagRow, Position, by_time_to_loss
+from shardpost.wording import duration_text
 from tests.support.how_far import up_to
 from tests.support.simulated_log import RECORD_BYTES, SimulatedLog
 
@@ -62,7 +63,7 @@ def test_a_note_is_no_position_and_loses_nothing_but_itself() -> None:
     for committed in (3, 10, 25):  # as an offset: unread, at a record, beyond the end
         kept = row(WEEK, stretch(0, 20, (2, 100)), committed=committed, is_note=True)
         assert (kept.committed, kept.records_behind, kept.seconds_to_loss) == (None, None, None)
-        assert kept.reason == "a note of what Shardpost has written, no position of a reader"
+        assert kept.reason == "a note of what Shardpost has written, not a consumer's offset"
     forgotten = row(WEEK, committed=25, is_note=True, expires_ms=NOW + 2 * HOUR)
     assert forgotten.seconds_to_loss == 2 * 3600
     assert "Kafka can forget it in 2 h" in forgotten.reason
@@ -239,7 +240,7 @@ def test_what_is_lost_first_comes_first() -> None:
 
 def test_spans_have_two_units() -> None:
     spans = {0.9: "0 s", 61: "1 min 1 s", 11_400: "3 h 10 min", 86_400: "1 d", 90_061: "1 d 1 h"}
-    assert {seconds: in_words(seconds) for seconds in spans} == spans
+    assert {seconds: duration_text(seconds) for seconds in spans} == spans
 
 
 @dataclass(frozen=True)

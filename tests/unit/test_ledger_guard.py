@@ -238,11 +238,14 @@ def test_a_ledger_that_lost_nothing_is_not_accepted(
     command = ["emails", "accept-ledger", "--week", str(WEEK), "--why", "to be sure"]
     run(kafka.settings)
     assert shardpost(command) == 0
-    assert "2026-W47: its ledger lost nothing that is known of" in capsys.readouterr().out
+    assert "2026-W47: no known losses in its ledger" in capsys.readouterr().out
     assert list(decisions.list_all(kafka.settings)) == []
     recreate(kafka)
     assert shardpost(command) == 0
-    assert "its ledger is taken as it is now" in capsys.readouterr().out
+    assert (
+        "ledger accepted as it is now; clients it does not list will be mailed"
+        in capsys.readouterr().out
+    )
     assert len(list(decisions.list_all(kafka.settings))) == 1
 
 
@@ -318,4 +321,4 @@ def test_a_run_that_mailed_is_not_undone_because_its_end_cannot_be_marked(
 ) -> None:
     kafka.broker.delete_topic(LEDGER)
     mark_end(kafka.settings, WEEK, NOW)
-    assert "2026-W47: the ledger's end is not on record" in caplog.text
+    assert "2026-W47: cannot record the end of the ledger" in caplog.text

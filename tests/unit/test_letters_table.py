@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from shardpost import cli
 from shardpost.dead_letters.letter_details import describe
@@ -16,7 +15,6 @@ from shardpost.dead_letters.letters_table import append, current_letters, life, 
 from shardpost.dead_letters.letters_table_offsets import read_progress, unread
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import query
-from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
@@ -180,56 +178,6 @@ def test_a_topic_that_ends_before_what_was_read_is_read_again(letters: Letters) 
     assert 0 < len(alive) < 4
     letters.fail(9)
     assert set(letters.states()) == alive | {name(9)}
-
-
-# The table as versions made it that knew no ids of topics.
-_COLUMNS, _, _ = DEAD_LETTERS.columns.rpartition(",")
-OLD = Table(DEAD_LETTERS.name, _COLUMNS)
-
-
-def make_old_table(letters: Letters) -> None:
-    """Turn the table into one of an older version, with what it has read."""
-    settings = letters.settings
-    path = query.path_of(settings, DEAD_LETTERS)
-    old = query.query(settings, "SELECT * FROM dead_letters", {DEAD_LETTERS: None})
-    read = {
-        f"{topic}/{number}": DeltaTable(path).transaction_version(f"{topic}/{number}")
-        for topic in (STORE, LOT)
-        for number in range(2)
-    }
-    applied = [Transaction(topic, to) for topic, to in read.items() if to]
-    write_deltalake(
-        f"{path}.old",
-        old.drop_columns(["generation"]),
-        commit_properties=CommitProperties(app_transactions=applied),
-    )
-    Path(path).rename(f"{path}.new")
-    Path(f"{path}.old").rename(path)
-
-
-def test_a_table_without_ids_is_taken_over_without_loss_or_double_rows(letters: Letters) -> None:
-    letters.fail(0, 1)
-    letters.park()
-    letters.append()
-    make_old_table(letters)
-    letters.fail(2)
-    both = {name(0): "parked", name(1): "parked", name(2): "waiting"}
-    assert letters.states() == both
-    assert len(letters.rows()) == 5
-    letters.recreate(STORE, LOT)
-    letters.fail(*range(5), seconds=9)
-    assert letters.states() == {name(n, 9): "waiting" for n in range(5)}
-
-
-def test_a_table_without_ids_that_has_read_more_than_there_is_was_of_another_topic(
-    letters: Letters,
-) -> None:
-    letters.fail(*range(8))
-    letters.append()
-    make_old_table(letters)
-    letters.recreate(STORE)
-    letters.fail(0, 1, seconds=9)
-    assert letters.states() == {name(n, 9): "waiting" for n in range(2)}
 
 
 def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:

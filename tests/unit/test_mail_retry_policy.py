@@ -14,6 +14,7 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
     next_step,
 )
+from shardpost.weekly_email.smtp_server import retry_policy_of
 
 RETRIES = MailRetryPolicy(attempts=5, first_delay=1, factor=4)
 
@@ -26,7 +27,7 @@ def test_each_delay_is_longer_by_the_factor_until_the_last_attempt() -> None:
 def test_the_policy_is_that_of_the_settings() -> None:
     given = {"MAIL_ATTEMPTS": "3", "MAIL_FIRST_DELAY": "0.5", "MAIL_DELAY_FACTOR": "2"}
     settings = load({f"SHARDPOST_{name}": value for name, value in given.items()})
-    assert MailRetryPolicy.of(settings) == MailRetryPolicy(3, 0.5, 2)
+    assert retry_policy_of(settings) == MailRetryPolicy(3, 0.5, 2)
 
 
 def test_each_outcome_has_its_consequence() -> None:

@@ -1,6 +1,8 @@
 """Maintenance between any two runs: what is kept reads the same, and what is not kept is gone."""
 
+import copy
 import itertools
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -163,25 +165,35 @@ def _steps(monkeypatch: pytest.MonkeyPatch, at: int | None) -> Iterator[int]:
     return count
 
 
+def _copied(aged: AgedTables, home: Path) -> AgedTables:
+    shutil.copytree(aged.settings.home, home)
+    copied = copy.deepcopy(aged)
+    copied.settings = aged.settings.model_copy(update={"home": home})
+    return copied
+
+
 def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
-    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+    aged: AgedTables, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged.age(9)
+    aged.age(9)  # so many commits that entries of the logs go, too
+    folder = tmp_path_factory.mktemp("copies")
+    whole = _copied(aged, folder / "whole")
     count = _steps(monkeypatch, None)
-    maintain(aged.settings, aged.now)
+    maintain(whole.settings, whole.now)
     steps = next(count)
     assert steps >= 5  # snapshots, the files of three tables, the end
-    for at in some(range(steps)):
-        aged.age(7)  # so many commits that entries of the logs go, too
+    for at in some(range(steps), 2):
+        broken = _copied(aged, folder / str(at))
         _steps(monkeypatch, at)
         with pytest.raises(KeyboardInterrupt):
-            maintain(aged.settings, aged.now)
-        aged.require_all_kept()
-        aged.compact()
-        aged.require_all_kept()
-    _steps(monkeypatch, None)
-    maintain(aged.settings, aged.now)
-    assert data_files(aged.settings) == needed_files(aged.settings)
+            maintain(broken.settings, broken.now)
+        broken.require_all_kept()
+        broken.compact()
+        broken.require_all_kept()
+        _steps(monkeypatch, None)
+        maintain(broken.settings, broken.now)
+        broken.require_all_kept()
+        assert data_files(broken.settings) == needed_files(broken.settings)
 
 
 def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
@@ -198,5 +210,5 @@ def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
 def test_a_plan_says_all_in_words() -> None:
     plan = Plan(kept=[1, 9], dropped=[2, 3, 4, 7], pinned={1: "the audience of 2026-W01 is of it"})
     lines = plan.in_words(90)
-    assert "snapshots: 4 go: 2-4, 7" in lines
+    assert "snapshots: 4 no longer kept: 2-4, 7" in lines
     assert "snapshot 1: the audience of 2026-W01 is of it" in lines

@@ -193,5 +193,5 @@ def test_a_table_whose_kept_versions_cannot_be_read_is_left_alone(aged: AgedTabl
     before = {*log.parent.rglob("*.parquet")}
     found = maintain(aged.settings, aged.now)
     [error] = found.errors
-    assert error.startswith("position_events: nothing goes: ")
+    assert error.startswith("position_events: nothing removed: ")
     assert {*log.parent.rglob("*.parquet")} == before

@@ -144,7 +144,7 @@ def test_what_was_dropped_goes_once_no_kept_snapshot_names_it(
     age(aged, LONG)
     said = maintain(aged.settings, aged.now, dry_run=True)
     assert {one.name for one in said.tables if one.is_whole} == {*NAMES}
-    assert any("positions: the folder, which nothing names" in one for one in said.in_words(30))
+    assert any("positions: the whole folder, unreferenced" in one for one in said.in_words(30))
     assert {*NAMES} < there(aged.settings)
     assert maintain(aged.settings, aged.now).as_json() == said.as_json()
     assert there(aged.settings) == {f"{name}.3" for name in NAMES}
@@ -162,7 +162,9 @@ def test_beside_a_run_of_a_rebuild_no_folder_goes(aged: AgedTables, beside: Aged
     age(aged, LONG)
     with rebuilding(aged.settings):
         found = maintain(aged.settings, aged.now)
-    assert "share_holders: nothing goes: a run of the rebuild is already running" in found.errors[0]
+    assert (
+        "share_holders: nothing removed: a run of the rebuild is already running" in found.errors[0]
+    )
     assert SHARE_HOLDERS.name in there(aged.settings)
     assert maintain(aged.settings, aged.now).errors == []
     assert there(aged.settings) == {*NAMES} - {SHARE_HOLDERS.name} | {"share_holders.2"}

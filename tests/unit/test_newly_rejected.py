@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, example, given, strategies
 from hypothesis import settings as example_settings
 
-from shardpost.delta import rewritten_files, snapshots
+from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.holders import rejected_letters
@@ -83,7 +83,7 @@ class World:
         """Append what arrived since a view to its rejected records."""
         table = view.located(REJECTED_RECORDS)
         path, version = path_of(settings, table), view.tables[REJECTED_RECORDS.name]
-        if (newest := DeltaTable(path)).version() != version:
+        if (newest := table_log.opened(settings, table)).version() != version:
             newest.restore(version)
         for number in range(view.number + 1, at.number + 1):
             found = self.arrived.get(table.path, {}).get(number, set())

@@ -91,7 +91,7 @@ def test_while_a_rebuild_is_open_it_is_left_to_the_next_time(at: Settings) -> No
     begun(at, order)
     said, done = (maintain_all(at, NOW, dry_run=dry_run) for dry_run in (True, False))
     assert said.errors == done.errors
-    expected = "what is superseded and old stays: not while the tables of rebuild 2 are beside"
+    expected = "old superseded records are kept: not while the tables of rebuild 2 are beside"
     assert expected in done.errors[0]
     assert any("would leave the histories" in line for line in done.lines(90))
     assert snapshots.current(at).history_from is None

@@ -1,4 +1,4 @@
-"""Merging files of a table: the same rows, those of older releases too; histories by key."""
+"""Merging files of a table: the same rows; histories by key."""
 
 import json
 from datetime import UTC, datetime
@@ -18,13 +18,7 @@ from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.settings import Settings
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
-OLD = Table("things", "key STRING, offset BIGINT")
-NEW = Table(
-    "things",
-    "key STRING, offset BIGINT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, more BIGINT",
-    not_in_dictionaries=("offset",),
-    added=(("more", "BIGINT"),),
-)
+THINGS = Table("things", "key STRING, offset BIGINT")
 
 
 @pytest.fixture
@@ -45,26 +39,6 @@ def merge(settings: Settings, table: Table) -> int:
     version = table_log.newest_version(settings, table) or 0
     added, removed = parquet_files.merge_small(settings, table, version, f"{version + 1:08d}-run")
     return table_log.commit(settings, table, version, added, removed)
-
-
-def test_what_a_file_lacks_is_null_and_the_rest_is_what_it_was(settings: Settings) -> None:
-    for number in range(FILES_PER_TIER - 1):
-        write(settings, OLD, f"{number:08d}-a", [{"key": str(number), "offset": number}])
-    version = table_log.newest_version(settings, OLD) or 0
-    table_log.bring_up_to_date(settings, NEW, version)
-    headers = [{"key": "k", "value": b"\xff"}]
-    last: dict[str, object] = {"key": None, "offset": 99, "headers": headers, "more": 7}
-    # Of an older release, the column of lists does not exist either.
-    write(settings, NEW, "00000099-a", [last])
-    assert merge(settings, NEW) == FILES_PER_TIER + 2
-    [file] = table_log.sizes(settings, NEW, FILES_PER_TIER + 2)
-    found = pq.read_table(Path(path_of(settings, NEW)) / file).to_pylist()
-    assert found[-1]["more"] == 7
-    assert [row["offset"] for row in found] == [*range(FILES_PER_TIER - 1), 99]
-    assert {row["more"] for row in found[:-1]} == {None}
-    assert [
-        row["offset"] for row in rows(settings, "SELECT * FROM things ORDER BY offset", {NEW: 3})
-    ] == [0, 1, 2]
 
 
 def test_a_merged_file_has_the_statistics_and_dictionaries_of_others(settings: Settings) -> None:
@@ -129,8 +103,8 @@ def test_groups_stay_in_files_of_their_own(settings: Settings) -> None:
 
 
 def test_what_cannot_be_written_leaves_no_file(settings: Settings) -> None:
-    write(settings, OLD, "00000001-a", [{"key": "a", "offset": 1}])
-    (Path(path_of(settings, OLD)) / "00000001-a/a.parquet").write_bytes(b"PAR1 broken")
+    write(settings, THINGS, "00000001-a", [{"key": "a", "offset": 1}])
+    (Path(path_of(settings, THINGS)) / "00000001-a/a.parquet").write_bytes(b"PAR1 broken")
     with pytest.raises(pa.ArrowInvalid):
-        parquet_files.merge(settings, OLD, ["00000001-a/a.parquet"], "00000002-b/m.parquet")
-    assert not [*Path(path_of(settings, OLD)).rglob("m.parquet")]
+        parquet_files.merge(settings, THINGS, ["00000001-a/a.parquet"], "00000002-b/m.parquet")
+    assert not [*Path(path_of(settings, THINGS)).rglob("m.parquet")]

@@ -9,14 +9,15 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, IncompleteLook
 from shardpost.errors import ShardpostError, UsageError
+from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks, ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.email_run import prepare
-from shardpost.weekly_email.model.email_request import PreparedWeek
+from shardpost.weekly_email.email_run import frozen_result, prepare, run
+from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.run_results import frozen_result
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import look
 
@@ -44,15 +45,19 @@ def freeze(settings: Settings) -> None:
     frozen_weeks.commit(settings, FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
 
 
-def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
+def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
     given = ["--week", str(WEEK), "--now", now.isoformat(), *arguments]
-    return prepare(request_of(parser().parse_args(given)), settings)
+    return request_of(parser().parse_args(given))
+
+
+def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
+    return prepare(request(*arguments, now=now), settings)
 
 
 @pytest.mark.parametrize("mode", EVERY_MODE)
 def test_early_is_refused_once_the_week_has_ended(at: Settings, mode: tuple[str, ...]) -> None:
     look(at, NOW)
-    with pytest.raises(ShardpostError, match="--early is for a week that goes on"):
+    with pytest.raises(ShardpostError, match="--early is for a week still running"):
         prepared(at, "--early", *mode)
     assert frozen_weeks.find(at, WEEK) is None
 
@@ -79,10 +84,10 @@ def test_a_cleared_job_of_an_early_run_is_checked_by_the_time_it_runs_at(at: Set
     look(at, EARLY)
     as_of = ("--early", "--as-of", EARLY.isoformat())
     late = EARLY + timedelta(seconds=at.mail_snapshot_age + 1)
-    with pytest.raises(ShardpostError, match="who has unsubscribed since"):
+    with pytest.raises(ShardpostError, match="clients may have unsubscribed since"):
         prepared(at, *as_of, now=late)
     look(at, NOW)
-    with pytest.raises(ShardpostError, match="--early is for a week that goes on"):
+    with pytest.raises(ShardpostError, match="--early is for a week still running"):
         prepared(at, *as_of)
 
 
@@ -101,7 +106,9 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     if is_frozen:
         freeze(at)
     late = NOW + timedelta(seconds=at.mail_snapshot_age + 1)
-    with pytest.raises(ShardpostError, match=r"who has unsubscribed since .* `shardpost compact`"):
+    with pytest.raises(
+        ShardpostError, match=r"clients may have unsubscribed since: run `shardpost compact` first"
+    ):
         prepared(at, *mode, now=late)
     assert (frozen_weeks.find(at, WEEK) is not None) == is_frozen
     assert ledger_guard.list_marks(at) == []
@@ -120,7 +127,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
     if is_frozen:
         freeze(at)
     look(at, NOW + timedelta(days=8))
-    with pytest.raises(ShardpostError, match=r"clock it is 2026-11-23 08:00 UTC: .* compact`$"):
+    with pytest.raises(ShardpostError, match=r"clock says 2026-11-23 08:00 UTC: .* compact`$"):
         prepared(at, *mode)
     assert ledger_guard.list_marks(at) == []
     look(at, NOW + timedelta(minutes=4))  # clocks differ a little
@@ -129,12 +136,14 @@ def test_a_snapshot_of_the_future_covers_nothing(
 
 def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settings) -> None:
     look(at, NEVER)
-    with pytest.raises(ShardpostError, match="was never found to have all that its inputs held"):
+    with pytest.raises(
+        ShardpostError, match="was never confirmed to have all records of its inputs"
+    ):
         prepared(at)
     before = WEEK.end - timedelta(hours=1)
     hidden = IncompleteLook(NOW, {}, read_at=NOW)
     snapshots.update_looked_at(at, snapshots.current(at).with_looked_at(before, incomplete=hidden))
-    with pytest.raises(ShardpostError, match=r"is of 2026-11-22 23:00 UTC \(since then .* open"):
+    with pytest.raises(ShardpostError, match=r"is of 2026-11-22 23:00 UTC \(later records .* open"):
         prepared(at)
 
 
@@ -196,3 +205,27 @@ def test_settings_that_no_remote_server_may_be_used_with_stop_every_mode(
     assert prepared(at.model_copy(update=remote), *mode)
     with pytest.raises(UsageError, match=f"setting {named}"):
         prepared(at.model_copy(update=remote | given), *mode)
+
+
+def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_clients(
+    at: Settings,
+) -> None:
+    look(at, NOW)
+    assert run(request("--freeze-only", "--dry-run"), at)[1]["recipients"] is None
+    freeze(at)
+    code, document = run(request("--freeze-only"), at)
+    assert (code, document["recipients"], document["groups"]) == (0, 10, ["0-1"])
+
+
+def test_a_scheduled_run_that_comes_too_late_says_why_it_skips_its_week(at: Settings) -> None:
+    look(at, NOW)
+    late = NOW + timedelta(days=30)
+    asked = request("--freeze-only", "--scheduled-at", late.isoformat(), now=late)
+    assert "3 days" in run(asked, at)[1]["skipped"]
+
+
+def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> None:
+    look(at, NOW)
+    freeze(at)
+    with locked_shards(at, WEEK, [1]), pytest.raises(LockedError):
+        run(request(), at)

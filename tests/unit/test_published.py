@@ -26,16 +26,6 @@ def test_where_nothing_was_committed_nothing_is_published() -> None:
     assert Published.of(None) == Published.of("") == Published()
 
 
-def test_what_an_older_version_published_is_accepted_without_a_run_and_offsets() -> None:
-    old = Published.of('{"snapshot": 2}')
-    assert old.what_is_wrong({2: "any"}, Watermarks(0, 5)) is None
-    assert old.what_is_wrong({1: "any"}, Watermarks(0, 5)) is not None
-    assert old.what_is_wrong({2: "any"}, Watermarks(1, 5)) == "the records from 0 to 0 were deleted"
-    larger = Published.of('{"snapshot": 2, "largest": 1000, "run": "x"}')
-    assert larger.since(1000) == 2
-    assert larger.since(1001) == 0
-
-
 @pytest.mark.parametrize(
     ("runs", "now", "wrong"),
     [

@@ -10,16 +10,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from deltalake import DeltaTable
 
 from shardpost.delta import snapshots
-from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.holders import rejected_letters
 from shardpost.holders.model.published import HEADERS_BYTES, Place, place_ranges
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
-from shardpost.kafka import offsets, records
+from shardpost.kafka import records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.kafka.transactions import FencedError
@@ -181,18 +178,6 @@ def test_in_restored_tables_a_place_within_a_snapshot_that_is_gone_counts_for_no
     again = committed(kafka, [*rejected(1), *rejected(2), before], run="again")
     assert rejected_letters.send(kafka.settings, again) == 31
     assert set(letters(kafka)) == set(origins([*rejected(1), *rejected(2), before]))
-
-
-@pytest.mark.parametrize(("offset", "sent"), [(1, 0), (2, 30)])
-def test_what_an_older_version_sent_is_accepted_without_a_run(
-    kafka: MemoryKafka, offset: int, sent: int
-) -> None:
-    view = committed(kafka, rejected(1))
-    tables = DeltaTable(path_of(kafka.settings, SNAPSHOTS)).metadata().id
-    topic = kafka.settings.topic("dead-letters")
-    group = f"{rejected_letters.GROUP}-{tables}"
-    offsets.commit_offsets(kafka.settings, group, {topic: {0: offset}})
-    assert rejected_letters.send(kafka.settings, view) == sent
 
 
 def test_they_go_in_the_order_of_snapshots_and_coordinates(

@@ -14,7 +14,7 @@ METRIC = re.compile(r"^\| `shardpost_(\w+)` \| (.*?) ?\| (.+) \|$", re.MULTILINE
 def rules_of_the_audit() -> set[str]:
     """Return the names that findings are given."""
     found = set[str]()
-    for path in (CHECKOUT / "shardpost" / "topics" / "model").glob("*_rules.py"):
+    for path in (CHECKOUT / "shardpost" / "topics" / "model").glob("*.py"):
         text = path.read_text()
         for named in (r'rule="([\w-]+)"', r'_Rule\(\s*"([\w-]+)"', r'view,\s*"([\w-]+)"'):
             found.update(re.findall(named, text))

@@ -23,8 +23,6 @@ def test_an_empty_list_says_that_every_key_is_free(
 ) -> None:
     monkeypatch.setattr(runs, "load", lambda: kafka.settings)
     assert cli.run(["runs", "list"]) == 0
-    assert capsys.readouterr().out == (
-        "no key is taken: no run that was requested is waiting or running\n"
-    )
+    assert capsys.readouterr().out == ("no requested run is waiting or running\n")
     assert cli.run(["runs", "list", "--json"]) == 0
     assert capsys.readouterr().out == "[]\n"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from shardpost.settings import Settings
 from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.email_run import why_skip
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.run_results import why_skip
 
 WEEK = IsoWeek(2026, 47)
 

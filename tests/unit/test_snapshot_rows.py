@@ -1,4 +1,4 @@
-"""The rows of the table `snapshots`, those of older versions too; no JVM."""
+"""The rows of the table `snapshots`, without a JVM."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -15,13 +15,6 @@ from shardpost.settings import Settings
 from tests.support.how_far import up_to
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
-OLD_COLUMNS = pa.schema(
-    [
-        field
-        for field in snapshots.SCHEMA
-        if field.name not in {name for name, _ in snapshots.SNAPSHOTS.added}
-    ]
-)
 
 
 def snapshot(number: int, **more: object) -> Snapshot:
@@ -32,13 +25,6 @@ def snapshot(number: int, **more: object) -> Snapshot:
     )
 
 
-def write_old_row(settings: Settings) -> None:
-    """Write the row of snapshot 1 as a version did that knew no ids."""
-    row = snapshots.row_of(snapshot(1))
-    rows = pa.Table.from_pylist([row], OLD_COLUMNS)
-    write_deltalake(path_of(settings, snapshots.SNAPSHOTS), rows)
-
-
 def test_ids_and_generations_of_topics_are_read_back(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     made = snapshot(1, topic_ids={"it's": 'an"id'}, generations={"positions": 2})
@@ -46,18 +32,9 @@ def test_ids_and_generations_of_topics_are_read_back(tmp_path: Path) -> None:
     assert snapshots.list_all(settings) == [made]
 
 
-def test_an_older_row_has_no_ids_and_the_next_snapshot_goes_beside_it(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
-    write_old_row(settings)
-    assert snapshots.list_all(settings) == [snapshot(1)]
-    second = snapshot(2, topic_ids={"positions": "id"}, generations={"positions": 1})
-    snapshots.commit(settings, second)
-    assert snapshots.list_all(settings) == [snapshot(1), second]
-
-
 def test_up_to_where_tables_are_folded_is_read_back(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    write_old_row(settings)
+    snapshots.commit(settings, snapshot(1))
     second = snapshot(2, folded={"positions": 1})
     snapshots.commit(settings, second)
     old, new = snapshots.list_all(settings)
@@ -68,7 +45,7 @@ def test_up_to_where_tables_are_folded_is_read_back(tmp_path: Path) -> None:
 
 def test_what_was_erased_and_pruned_is_read_back(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    write_old_row(settings)
+    snapshots.commit(settings, snapshot(1))
     second = snapshot(2, erased_in=2, history_from=AT)
     snapshots.commit(settings, second)
     old, new = snapshots.list_all(settings)
@@ -77,9 +54,9 @@ def test_what_was_erased_and_pruned_is_read_back(tmp_path: Path) -> None:
     assert not snapshots.get(settings, 1, now=AT).has_contacts
 
 
-def test_a_run_with_nothing_new_adds_the_ids_to_an_older_row(tmp_path: Path) -> None:
+def test_a_run_with_nothing_new_adds_the_ids(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    write_old_row(settings)
+    snapshots.commit(settings, snapshot(1))
     later = AT + timedelta(minutes=15)
     seen = snapshots.current(settings).with_looked_at(later, {"positions": "it's id"})
     snapshots.update_looked_at(settings, seen)
@@ -92,7 +69,7 @@ def test_a_run_with_nothing_new_adds_the_ids_to_an_older_row(tmp_path: Path) -> 
 
 def test_an_incomplete_look_is_kept_until_a_complete_one(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    write_old_row(settings)
+    snapshots.commit(settings, snapshot(1))
     later = AT + timedelta(minutes=15)
     found = IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=later)
     seen = snapshots.current(settings).with_looked_at(AT, incomplete=found)
@@ -138,30 +115,11 @@ def test_many_snapshots_are_in_few_files_and_all_are_there(tmp_path: Path) -> No
     assert version(settings) == len(made)  # with what was merged, each is one version
 
 
-def test_the_many_files_of_an_older_release_are_merged_by_the_next_snapshot(
-    tmp_path: Path,
-) -> None:
-    settings = Settings(home=tmp_path)
-    for number in range(1, 41):
-        row = pa.Table.from_pylist([snapshots.row_of(snapshot(number))], OLD_COLUMNS)
-        write_deltalake(path_of(settings, snapshots.SNAPSHOTS), row, mode="append")
-    assert snapshots.current(settings) == snapshot(40)
-    seen = snapshot(40, topic_ids={"positions": "id"})
-    snapshots.update_looked_at(settings, seen)
-    assert snapshots.current(settings) == seen
-    snapshots.commit(settings, snapshot(41))
-    assert len(files(settings)) == 2
-    assert snapshots.list_all(settings) == [*map(snapshot, range(1, 40)), seen, snapshot(41)]
-    configuration = DeltaTable(path_of(settings, snapshots.SNAPSHOTS)).metadata().configuration
-    assert table_log.PROPERTIES.items() <= configuration.items()
-
-
 def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     both = [snapshots.row_of(snapshot(1)), snapshots.row_of(snapshot(2))]
-    write_deltalake(
-        path_of(settings, snapshots.SNAPSHOTS), pa.Table.from_pylist(both, snapshots.SCHEMA)
-    )
+    made = table_log.opened(settings, snapshots.SNAPSHOTS)
+    write_deltalake(made, pa.Table.from_pylist(both, snapshots.SCHEMA), mode="append")
     seen = snapshot(2).with_looked_at(AT + timedelta(hours=1))
     snapshots.update_looked_at(settings, seen)
     assert snapshots.list_all(settings) == [snapshot(1), seen]
@@ -170,11 +128,11 @@ def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> Non
 
 def test_the_newest_is_found_where_statistics_are_missing(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    none = {"delta.dataSkippingNumIndexedCols": "0"}
+    made = table_log.opened(settings, snapshots.SNAPSHOTS)
+    made.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "0"})
     for number in (1, 2):
         row = pa.Table.from_pylist([snapshots.row_of(snapshot(number))], snapshots.SCHEMA)
-        path = path_of(settings, snapshots.SNAPSHOTS)
-        write_deltalake(path, row, mode="append", configuration=none)
+        write_deltalake(made, row, mode="append")
     assert snapshots.newest(settings) == snapshot(2)
     with pytest.raises(snapshots.ConflictError, match="snapshot 2 exists already"):
         snapshots.commit(settings, snapshot(2))

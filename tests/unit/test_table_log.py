@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, table_log
@@ -115,39 +113,3 @@ def test_files_are_left_out_whose_bounds_say_that_nothing_in_them_is_before_a_ti
 def test_files_without_rows_and_folders_that_are_not_there_add_nothing(settings: Settings) -> None:
     assert write(settings, "none", {"name": [], "at": [], "number": []}) == []
     assert file_statistics.add_actions(settings, TABLE, "nowhere") == []
-
-
-def test_a_column_that_was_added_is_null_in_older_versions_and_then_there(
-    settings: Settings,
-) -> None:
-    newer = replace(TABLE, columns=f"{TABLE.columns}, more BIGINT", added=(("more", "BIGINT"),))
-    assert table_log.commit(settings, TABLE, 0, write(settings, "a", thing("x"))) == 1
-    assert table_log.bring_up_to_date(settings, newer, 1) == 2
-    assert table_log.bring_up_to_date(settings, newer, 2) == 2
-    for version in (1, 2):
-        for sql in (
-            "SELECT name, more FROM things",
-            "WITH t AS (SELECT * FROM things) SELECT more FROM t",
-        ):
-            [row] = rows(settings, sql, {newer: version})
-            assert row["more"] is None
-
-
-def test_a_table_of_an_older_release_gets_the_properties_once(tmp_path: Path) -> None:
-    """Also one that is then restored to a version before that."""
-    settings = Settings.model_validate({"home": tmp_path})
-    path = path_of(settings, TABLE)
-    kept = {"delta.deletedFileRetentionDuration": "interval 90 days"}
-    DeltaTable.create(path, Schema.from_arrow(COLUMNS), configuration=kept)
-    assert table_log.commit(settings, TABLE, 0, write(settings, "one", thing("a"))) == 1
-    assert table_log.bring_up_to_date(settings, TABLE, 1) == 2
-    assert table_log.bring_up_to_date(settings, TABLE, 2) == 2
-    assert DeltaTable(path).metadata().configuration == table_log.PROPERTIES
-    version = table_log.restore(settings, TABLE, 1)
-    version = table_log.bring_up_to_date(settings, TABLE, version)
-    assert DeltaTable(path).metadata().configuration == table_log.PROPERTIES
-    for number in range(version, 20):
-        table_log.commit(settings, TABLE, number, [], (), {"read": number})
-    checkpoints = Path(path, "_delta_log").glob("*.checkpoint.parquet")
-    assert [int(file.name[:20]) for file in sorted(checkpoints)] == [9, 19]
-    assert rows(settings, "SELECT name FROM things", {TABLE: 20}) == [{"name": "a"}]

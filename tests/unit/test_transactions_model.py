@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import committed
+from shardpost.kafka.offsets import committed_offset
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import Consumed, FencedError, Transactions
@@ -160,7 +160,7 @@ class World:
             assert {r.key: r.value for r in self.kafka.committed(side)} == fold(batches)
         isolation = {"isolation.level": "read_uncommitted"}  # does not wait for who left one open
         with closing(clients.consumer(self.kafka.settings, GROUP, **isolation)) as reader:
-            assert committed(self.kafka.settings, reader, SOURCE) == self.model.offset
+            assert committed_offset(self.kafka.settings, reader, SOURCE) == self.model.offset
 
 
 def _die() -> None:

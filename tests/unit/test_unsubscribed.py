@@ -138,5 +138,5 @@ def test_without_an_answer_the_steps_end_and_say_why(at: Settings) -> None:
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, True)))
     shutil.rmtree(path_of(at, CLIENTS))
     assert list(steps) == []
-    assert "nobody is mailed without" in str(found.stop_reason)
+    assert "mailing stopped" in str(found.stop_reason)
     assert found.open_clients == 4

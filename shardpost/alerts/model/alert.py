@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from shardpost.delta.table import Table
 from shardpost.errors import one_line
+from shardpost.topics.model.finding import Severity
 
 CHANNEL_DOWN = "alert-channel-down"
 TASK_FAILED = "task-failed"
@@ -23,14 +24,6 @@ class AlertState(StrEnum):
     FIRING = "firing"
     STILL_FIRING = "still firing"
     RESOLVED = "resolved"
-
-
-class Severity(StrEnum):
-    """How bad it is: data is, or will be, lost; one failure away from that; or worth a look."""
-
-    LOSS = "loss"
-    RISK = "risk"
-    DRIFT = "drift"
 
 
 # The rule and the subject of a condition.
@@ -57,7 +50,7 @@ class Condition:
         """What tells it from the others of the same moment."""
         return self.rule, self.subject
 
-    def in_words(self) -> str:
+    def line(self) -> str:
         """Return it as one line."""
         return one_line(f"{self.title()}: {self.text}")
 
@@ -124,9 +117,8 @@ def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
 
 
 def _urgency(alert: Alert) -> tuple[int, int, Key]:
-    states, severities = list(AlertState), list(Severity)
-    place = severities.index(alert.condition.severity)
-    return states.index(alert.state), place, alert.condition.key
+    condition = alert.condition
+    return list(AlertState).index(alert.state), condition.severity.rank, condition.key
 
 
 TOLD_AGAIN_AFTER = timedelta(days=1)
@@ -225,8 +217,7 @@ def _advance_found(
 
 
 def _is_worse_than(now: Condition, before: Condition) -> bool:
-    order = list(Severity)
-    return order.index(now.severity) < order.index(before.severity)
+    return now.severity.rank < before.severity.rank
 
 
 # What needed a person when it was looked at last, by the `run` that wrote it, in seconds since

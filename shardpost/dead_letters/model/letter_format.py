@@ -155,8 +155,6 @@ DEAD_LETTERS = Table(
     " origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING, fingerprint STRING,"
     " failed_at TIMESTAMP, due TIMESTAMP, topic STRING, `partition` INT, offset BIGINT,"
     " generation INT, key STRING",
-    None,
-    ("id", "offset", "origin_offset"),
-    (("generation", "INT"), ("key", "STRING")),
+    not_in_dictionaries=("id", "offset", "origin_offset"),
     contacts=("error",),
 )

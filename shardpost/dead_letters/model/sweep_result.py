@@ -25,10 +25,6 @@ RECREATED = (
 CUT_OFF = (
     "were read and are gone: the topic was cut off or recreated, so it is read again from its start"
 )
-PERHAPS_A_MARKER = (
-    "deleted: the marker of a transaction, or one letter that is gone unread: an older version has"
-    " committed the offset before it, without what is needed to tell"
-)
 TOO_LARGE = "too large for a letter: it is only in that topic"
 
 
@@ -78,8 +74,7 @@ def next_offset(
 ) -> tuple[int, list[Gap]]:
     """Return the offset to read next, and what is missing.
 
-    Where a topic was recreated, all that the new one has is unread. Older versions committed no id,
-    and the offset after the last letter: the marker of its transaction is at that offset.
+    Where a topic was recreated, all that the new one has is unread.
     """
     if taken is None:
         return there.low, []
@@ -91,9 +86,6 @@ def next_offset(
     if taken.offset > there.end:
         return there.low, [Gap(partition, there.end, taken.offset - 1, CUT_OFF)]
     if taken.offset < there.low:
-        is_of_older_version = taken.topic_id is None and there.topic_id is not None
-        if is_of_older_version and there.low - taken.offset == 1:
-            return there.low, [Gap(partition, taken.offset, taken.offset, PERHAPS_A_MARKER)]
         return there.low, [Gap(partition, taken.offset, there.low - 1, GONE)]
     return taken.offset, []
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from shardpost.delta.snapshot import NEVER
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.kafka.coordinates import Offsets, Watermarks
+from shardpost.wording import duration_text
 
 RECONCILE = "`shardpost compact --reconcile`"
 EMPTY_TABLES = (
@@ -43,7 +44,7 @@ class LastLook(NamedTuple):
             return "When the inputs were last read to their ends is not known"
         return (
             f"The inputs were last read at {self.looked_at:%Y-%m-%d %H:%M} UTC,"
-            f" {_words(now - self.looked_at)} ago"
+            f" {duration_text(now - self.looked_at)} ago"
         )
 
 
@@ -181,7 +182,7 @@ def require_certain(
 
 
 def _suspicion(read: ReadTopic, compaction: Compaction) -> str:
-    kept = _words(compaction.lag + compaction.retention)
+    kept = duration_text(compaction.lag + compaction.retention)
     return (
         f"{read.topic} has records at {read.records} of the {read.offsets} offsets after the last"
         f" snapshot, and keeps tombstones for {kept}"
@@ -262,12 +263,3 @@ def require_no_gaps(problems: Collection[str], compactions: Mapping[str, Compact
             " deleted, or the topic was deleted and recreated, or is that of another cluster:"
             f" nothing was changed. {way_out(compactions)}"
         )
-
-
-def _words(span: timedelta) -> str:
-    """Return a span in its largest unit: 45 days, 3 hours, 10 s."""
-    seconds = span.total_seconds()
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds:.4g} s"

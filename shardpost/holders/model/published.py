@@ -14,13 +14,10 @@ from shardpost.kafka import records
 
 
 class SnapshotRun(NamedTuple):
-    """The number of a snapshot, 0 of none, and the run that made it.
-
-    `run` is None where an older version noted it.
-    """
+    """The number of a snapshot, 0 of none, and the run that made it."""
 
     number: int
-    run: str | None = None
+    run: str = ""
 
     def is_in(self, runs: Mapping[int, str]) -> bool:
         """Tell whether that snapshot is one of {number: run}, those of the tables.
@@ -29,7 +26,7 @@ class SnapshotRun(NamedTuple):
         """
         if self.number > max(runs, default=0):
             return False
-        return self.run is None or runs.get(self.number, self.run) == self.run
+        return runs.get(self.number, self.run) == self.run
 
 
 NONE = SnapshotRun(0)
@@ -48,25 +45,25 @@ class Published:
 
     `largest` is how large a record could be, if a list was too large for one since all were
     published; else None. All that counts lies at `low` or above, and below `end`, where nobody but
-    Shardpost had written then; None where an older version published it. `partly` is the snapshot
+    Shardpost had written then. `partly` is the snapshot
     of which some transactions were committed, but not the last one.
     """
 
     at: SnapshotRun = NONE
     largest: int | None = None
     low: int = 0
-    end: int | None = None
+    end: int = 0
     partly: SnapshotRun | None = None
 
     @classmethod
     def of(cls, metadata: str | None) -> "Published":
-        """Return what was committed; of older versions too."""
+        """Return what was committed; nothing before the first publication."""
         form = json.loads(metadata) if metadata else {}
         return cls(
-            SnapshotRun(form.get("snapshot", 0), form.get("run")),
+            SnapshotRun(form.get("snapshot", 0), form.get("run", "")),
             form.get("largest"),
             form.get("low", 0),
-            form.get("end"),
+            form.get("end", 0),
             SnapshotRun(*form["partly"]) if "partly" in form else None,
         )
 
@@ -88,7 +85,7 @@ class Published:
             )
         if now.low > self.low:
             return f"the records from {self.low} to {now.low - 1} were deleted"
-        if self.end is not None and now.high < self.end:
+        if now.high < self.end:
             return f"it ends at {now.high}, and ended at {self.end}"
         return None
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardpost.lag.model.partition import Partition, Unread
-from shardpost.lag.model.report import LagRow, Position, in_words
+from shardpost.lag.model.report import LagRow, Position
+from shardpost.wording import duration_text
 
 
 class Loss(NamedTuple):
@@ -89,8 +90,8 @@ def _by_compaction(partition: Partition, unread: Unread, now_ms: int) -> Loss | 
     return Loss(found.timestamp + retention.tombstones_ms, kept)
 
 
-NOTE = "a note of what Shardpost has written, no position of a reader"
-RESET = "its auto.offset.reset decides where it begins"
+NOTE = "a note of what Shardpost has written, not a consumer's offset"
+RESET = "its auto.offset.reset decides where it starts"
 
 
 def assess(position: Position, partition: Partition, now_ms: int) -> LagRow:
@@ -175,7 +176,7 @@ def _expiry(position: Position) -> Loss | None:
 
 
 def _when(seconds: float) -> str:
-    return f"in {in_words(seconds)}" if seconds >= 1 else "at any moment"
+    return f"in {duration_text(seconds)}" if seconds >= 1 else "at any moment"
 
 
 def _bound(unread: Unread) -> str:

@@ -1,37 +1,14 @@
-"""Spans of time as people say them.
+"""How far readers are behind: what a measurement is asked for, and what it found.
 
-A reader of one partition: how far it is, and what is known of it.
-
-One line of `shardpost lag`.
-
-What a measurement is asked for, and what it found.
+A `LagRow` is one line of `shardpost lag`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION
 from shardpost.kafka.coordinates import TopicPartition
-
-_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-
-
-def in_words(seconds: float) -> str:
-    """Return the two largest units of a span: `3 h 10 min`, `6 d 23 h`, `12 s`; rounded down."""
-    return _in_words(int(seconds))
-
-
-@lru_cache(maxsize=4096)  # many rows are of the same minute
-def _in_words(left: int) -> str:
-    parts = []
-    for unit, size in _UNITS:
-        count, left = divmod(left, size)
-        parts.append((count, unit))
-    first = next((at for at, (count, _) in enumerate(parts) if count), len(parts) - 1)
-    said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
-    return " ".join(said) or "0 s"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from shardpost.delta.snapshot import RETENTION_IN_WORDS
 from shardpost.delta.table import StoredFile, Table
+from shardpost.wording import ranges_text
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,12 @@ class TablePlan:
     def in_words(self) -> str:
         """Return it as one line."""
         if self.error:
-            return f"{self.name}: nothing goes: {self.error}"
+            return f"{self.name}: nothing removed: {self.error}"
         if self.is_whole:
-            return f"{self.name}: the folder, which nothing names any more; {in_bytes(self.size)}"
+            return f"{self.name}: the whole folder, unreferenced; {in_bytes(self.size)}"
         return (
-            f"{self.name}: {len(self.files)} files that no kept snapshot needs,"
-            f" {len(self.entries)} entries of the log; {in_bytes(self.size)}"
+            f"{self.name}: {len(self.files)} unreferenced files,"
+            f" {len(self.entries)} log entries; {in_bytes(self.size)}"
         )
 
 
@@ -71,7 +72,7 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing goes."""
+        """Whether there is nothing to remove."""
         return not self.dropped and not any(one.files or one.entries for one in self.tables)
 
     @property
@@ -106,13 +107,14 @@ class Plan:
         """Return it as lines; `days` is SHARDPOST_SNAPSHOT_DAYS."""
         lines = [f"snapshots: {len(self.kept)} are kept ({RETENTION_IN_WORDS}, for {days} days)"]
         if self.unknown:
-            lines.append(f"snapshots: none goes: {self.unknown}")
+            lines.append(f"snapshots: none removed: {self.unknown}")
         elif self.dropped:
-            lines.append(f"snapshots: {len(self.dropped)} go: {in_ranges(self.dropped)}")
+            count, numbers = len(self.dropped), ranges_text(self.dropped)
+            lines.append(f"snapshots: {count} no longer kept: {numbers}")
         lines += [f"snapshot {number}: {why}" for number, why in sorted(self.pinned.items())]
         lines += [one.in_words() for one in self.tables if one.files or one.entries or one.error]
-        size = sum(table.size for table in self.tables)
-        return [*lines, "files: none goes" if self.is_empty else f"files: in all {in_bytes(size)}"]
+        size = in_bytes(sum(table.size for table in self.tables))
+        return [*lines, f"files: {'nothing to remove' if self.is_empty else size}"]
 
 
 def in_bytes(size: float) -> str:
@@ -122,14 +124,3 @@ def in_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} GB"
-
-
-def in_ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as ranges, such as 1-3, 7."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1][1:] = [number]
-        else:
-            ranges.append([number])
-    return ", ".join("-".join(map(str, one)) for one in ranges)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from shardpost.kafka.releases import WHICH_RELEASE, WITHOUT_LOSS, known_loss
 from shardpost.topics.model import partition_rules, topic_rules
 from shardpost.topics.model.cluster import INTERNAL, REPLICAS, Setting, View
-from shardpost.topics.model.finding import Finding, in_order
+from shardpost.topics.model.finding import Finding, Severity, in_order
 
 OFFSETS_RETENTION = "offsets.retention.minutes"
 CLEANER = "log.cleaner.enable"
@@ -33,7 +33,7 @@ def few_brokers(view: View) -> Iterator[Finding]:
         replicas = min((found.replicas for _, found in view.there), default=count)
         yield Finding(
             rule="few-brokers",
-            severity="risk",
+            severity=Severity.RISK,
             topic=None,
             setting="replication.factor",
             found=f"{replicas}, on {count} broker{'s' if count != 1 else ''}",
@@ -54,7 +54,7 @@ def internal_topics(view: View) -> Iterator[Finding]:
         if _number(low) < least:
             yield Finding(
                 rule="internal-topics",
-                severity="risk",
+                severity=Severity.RISK,
                 topic=topic,
                 setting=setting,
                 found=str(low.value),
@@ -73,7 +73,7 @@ def offsets_retention(view: View) -> Iterator[Finding]:
     if low and _number(low) < least:
         yield Finding(
             rule="offsets-retention",
-            severity="risk",
+            severity=Severity.RISK,
             topic=None,
             setting=OFFSETS_RETENTION,
             found=str(low.value),
@@ -91,7 +91,7 @@ def log_cleaner(view: View) -> Iterator[Finding]:
         if found and found.value == "false":
             yield Finding(
                 rule="log-cleaner",
-                severity="risk",
+                severity=Severity.RISK,
                 topic=None,
                 setting=CLEANER,
                 found=f"false, on broker {broker}",
@@ -109,7 +109,7 @@ def kafka_version(view: View) -> Iterator[Finding]:
         if loss:
             yield Finding(
                 rule="kafka-version",
-                severity="risk",
+                severity=Severity.RISK,
                 topic=None,
                 setting="version",
                 found=f"Kafka {release}, on broker {broker}",
@@ -128,7 +128,7 @@ def producer_settings(view: View) -> Iterator[Finding]:
             variable = f"SHARDPOST_KAFKA__{name.upper().replace('.', '_')}"
             yield Finding(
                 rule="producer-settings",
-                severity="drift",
+                severity=Severity.DRIFT,
                 topic=None,
                 setting=variable,
                 found=value,
@@ -144,7 +144,7 @@ def unknown(view: View) -> Iterator[Finding]:
     for one in view.cluster.unknown:
         yield Finding(
             rule="unknown",
-            severity="risk",
+            severity=Severity.RISK,
             topic=one.topic,
             setting=one.what,
             found="unknown",

@@ -1,22 +1,33 @@
-"""A finding of the audit, and the commands that mend it.
+"""A finding of the audit: what is there, what should be, why it matters, and its fix.
 
-A finding of the audit: what is there, what should be, why it matters, and what mends it.
-
-The commands that mend what Shardpost leaves to a person, in Kafka's own tools.
+Also the commands that fix what Shardpost leaves to a person, in Kafka's own tools.
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Literal
+from enum import StrEnum
 
 from shardpost.errors import DONE, NEEDS_ATTENTION
 from shardpost.topics.model.cluster import FoundTopic, Source
 
-# Data is being lost or will be; one failure away from that; not as declared, with nothing at stake.
-Severity = Literal["loss", "risk", "drift"]
-ORDER: tuple[Severity, ...] = ("loss", "risk", "drift")
 RUNBOOK = "docs/runbook.md"
+
+
+class Severity(StrEnum):
+    """How bad it is, the worst first.
+
+    Data is lost or will be; one failure away from that; not as declared, with nothing at stake.
+    """
+
+    LOSS = "loss"
+    RISK = "risk"
+    DRIFT = "drift"
+
+    @property
+    def rank(self) -> int:
+        """Its place in the order, from 0 for the worst."""
+        return list(Severity).index(self)
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,11 @@ class Finding:
     fix: str
 
     @property
+    def needs_attention(self) -> bool:
+        """Whether data is lost or at risk."""
+        return self.severity is not Severity.DRIFT
+
+    @property
     def runbook(self) -> str:
         """Return where the runbook says more."""
         return f"{RUNBOOK}#{self.rule}"
@@ -50,12 +66,12 @@ class Finding:
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings by severity, then as they came."""
-    return sorted(findings, key=lambda one: ORDER.index(one.severity))
+    return sorted(findings, key=lambda one: one.severity.rank)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
     """Return 3 if data is lost or at risk, else 0."""
-    return NEEDS_ATTENTION if any(one.severity != "drift" for one in findings) else DONE
+    return NEEDS_ATTENTION if any(one.needs_attention for one in findings) else DONE
 
 
 APPLY = "shardpost topics apply"

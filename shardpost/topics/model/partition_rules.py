@@ -17,7 +17,7 @@ def offline_partitions(view: View) -> Iterator[Finding]:
     yield from _of_state(
         view,
         "offline-partitions",
-        "loss",
+        Severity.LOSS,
         lambda _, one: one.leader < 0,
         expected="a leader of each partition",
         why="nothing can be read from them or written to them, and what they hold is lost with the"
@@ -30,7 +30,7 @@ def under_min_insync(view: View) -> Iterator[Finding]:
     yield from _of_state(
         view,
         "under-min-insync",
-        "risk",
+        Severity.RISK,
         lambda topic, one: one.leader >= 0 and len(one.in_sync) < _least(topic, one),
         expected=f"{IN_SYNC} of them in sync",
         why="writers are refused until there are more",
@@ -42,7 +42,7 @@ def under_replicated(view: View) -> Iterator[Finding]:
     yield from _of_state(
         view,
         "under-replicated",
-        "risk",
+        Severity.RISK,
         lambda topic, one: (
             one.leader >= 0 and _least(topic, one) <= len(one.in_sync) < len(one.replicas)
         ),
@@ -59,7 +59,7 @@ def run_topics(view: View) -> Iterator[Finding]:
         return
     yield Finding(
         rule="run-topics",
-        severity="risk",
+        severity=Severity.RISK,
         topic=issued_in,
         setting="partitions",
         found=str(len(issued.partitions)),
@@ -102,7 +102,7 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
             continue
         yield Finding(
             rule="hanging-transaction",
-            severity="risk",
+            severity=Severity.RISK,
             topic=one.topic,
             setting="last stable offset",
             found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
@@ -146,12 +146,12 @@ def _of_count(topic: str, count: int, expected: int, is_holders: bool) -> tuple[
     if is_holders:
         why = "no compaction runs: clients would be in other shards"
         recreate = f"delete {topic}, declare {expected} partitions of it, `shardpost topics apply`"
-        return "risk", why, recreate
+        return Severity.RISK, why, recreate
     if count < expected:
         why = "the topic was recreated, and records are gone"
-        return "loss", why, "shardpost compact --reconcile"
+        return Severity.LOSS, why, "shardpost compact --reconcile"
     why = "the records of a key are in two partitions; the next compaction reads both"
-    return "drift", why, "shardpost compact"
+    return Severity.DRIFT, why, "shardpost compact"
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -42,32 +42,36 @@ class _Rule(NamedTuple):
 _RULES = {
     POLICY: _Rule(
         "cleanup-policy",
-        "loss",
+        Severity.LOSS,
         "Kafka removes records by another rule than the one that this topic is used by",
     ),
     "retention.ms": _Rule(
-        "retention", "risk", "records are deleted before the time for which they are needed"
+        "retention", Severity.RISK, "records are deleted before the time for which they are needed"
     ),
-    "retention.bytes": _Rule("retention", "risk", "a burst of records deletes those not yet read"),
+    "retention.bytes": _Rule(
+        "retention", Severity.RISK, "a burst of records deletes those not yet read"
+    ),
     "delete.retention.ms": _Rule(
         "tombstone-retention",
-        "risk",
+        Severity.RISK,
         "a reader that is behind for longer misses tombstones: what was closed stays open",
     ),
     "min.compaction.lag.ms": _Rule(
-        "compaction-lag", "risk", "changes in between are gone before they are read"
+        "compaction-lag", Severity.RISK, "changes in between are gone before they are read"
     ),
-    LARGEST: _Rule("message-size", "risk", "records that are larger are refused"),
+    LARGEST: _Rule("message-size", Severity.RISK, "records that are larger are refused"),
     TIMESTAMPS: _Rule(
-        "timestamp-type", "risk", "its times are those of another clock than they are read by"
+        "timestamp-type",
+        Severity.RISK,
+        "its times are those of another clock than they are read by",
     ),
     UNCLEAN: _Rule(
         "unclean-election",
-        "risk",
+        Severity.RISK,
         "a replica that is behind may become leader: what it did not have is lost",
     ),
 }
-_OTHER = _Rule("other-setting", "drift", "it was declared otherwise")
+_OTHER = _Rule("other-setting", Severity.DRIFT, "it was declared otherwise")
 
 
 def missing_topic(view: View) -> Iterator[Finding]:
@@ -86,7 +90,7 @@ def missing_topic(view: View) -> Iterator[Finding]:
         if one.name not in view.cluster.topics:
             yield Finding(
                 rule="missing-topic",
-                severity="loss" if creates else "risk",
+                severity=Severity.LOSS if creates else Severity.RISK,
                 topic=one.name,
                 setting="topic",
                 found="missing",
@@ -132,7 +136,7 @@ def letter_sizes(view: View) -> Iterator[Finding]:
         if int(value) < least:
             yield Finding(
                 rule="letter-sizes",
-                severity="risk",
+                severity=Severity.RISK,
                 topic=one.name,
                 setting=LARGEST,
                 found=value,
@@ -152,7 +156,7 @@ def declared_partitions(view: View) -> Iterator[Finding]:
         can_grow = one.partitions > count and not one.keyed
         yield Finding(
             rule="declared-partitions",
-            severity="drift",
+            severity=Severity.DRIFT,
             topic=one.name,
             setting="partitions",
             found=str(count),
@@ -186,7 +190,7 @@ def replication_factor(view: View) -> Iterator[Finding]:
         if found.replicas < least:
             yield Finding(
                 rule="replication-factor",
-                severity="risk" if found.replicas < REPLICAS else "drift",
+                severity=Severity.RISK if found.replicas < REPLICAS else Severity.DRIFT,
                 topic=one.name,
                 setting=REPLICATION_FACTOR,
                 found=str(found.replicas),
@@ -210,7 +214,7 @@ def min_insync_replicas(view: View) -> Iterator[Finding]:
             continue
         yield Finding(
             rule="min-insync-replicas",
-            severity="risk",
+            severity=Severity.RISK,
             topic=one.name,
             setting=IN_SYNC,
             found=value,

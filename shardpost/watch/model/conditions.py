@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
-from shardpost.alerts.model.alert import Condition, Severity
+from shardpost.alerts.model.alert import Condition
 from shardpost.alerts.model.metrics import Measure
+from shardpost.topics.model.finding import Severity
 
 Context = TypeVar("Context")
 
@@ -116,7 +117,7 @@ DISK_FULL = Rule(
 NOT_MEASURED = Rule(
     "not-measured",
     Severity.RISK,
-    "what is wrong there is told to nobody, and what was wrong before may still be",
+    "problems there raise no alert, and earlier ones may persist",
 )
 
 

@@ -19,6 +19,7 @@ from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import UsageError, single_line
 from shardpost.weekly_email.model.ledger import ResendPolicy, message_id
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.wording import ranges_text
 
 # Characters of a name in a header or a log line.
 LONGEST_NAME = 100
@@ -115,13 +116,7 @@ def _shard_span(text: str, part: str) -> tuple[int, int]:
 
 def shard_text(shards: Sequence[int]) -> str:
     """Return ascending shards in the form that `parse_shards` reads: [0, 1, 2, 5] is `0-2,5`."""
-    spans: list[list[int]] = []
-    for shard in shards:
-        if spans and spans[-1][1] == shard - 1:
-            spans[-1][1] = shard
-        else:
-            spans.append([shard, shard])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+    return ranges_text(shards).replace(" ", "")
 
 
 def shard_groups(shards: Sequence[int], size: int) -> list[list[int]]:
@@ -151,7 +146,7 @@ class EmailRequest:
     at the latest, None for `now`.
     `again_failed`: mail those again that had failed. `again_suppressed`: mail those that were not
     subscribed, and are now. `on_unknown`: `hold` or `resend`, None for the setting's. `groups`: how
-    many jobs share the rate limit. `is_scheduled`: the run may leave its week out. `recipients`:
+    many jobs share the rate limit. `is_scheduled`: the run may skip its week. `recipients`:
     the folder or file that a dry run writes its lists to, None for into the result.
     """
 
@@ -179,7 +174,7 @@ class EmailRequest:
         return self.is_real and not self.early
 
     def resend_policy(self, on_unknown: str) -> ResendPolicy:
-        """Return whom this run mails again; `on_unknown` is the setting's `hold` or `resend`."""
+        """Return which clients this run mails again; `on_unknown` is the setting's value."""
         is_resent = (self.on_unknown or on_unknown) == "resend"
         return ResendPolicy(is_resent, self.again_failed, self.again_suppressed)
 

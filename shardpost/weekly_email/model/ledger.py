@@ -139,7 +139,7 @@ def fold(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
 
 @dataclass(frozen=True)
 class ResendPolicy:
-    """Whom a run mails beside the open clients: those that are unknown, failed, or suppressed."""
+    """Which clients a run mails besides the open ones: unknown, failed or suppressed ones."""
 
     resend_unknown: bool = False
     again_failed: bool = False
@@ -174,7 +174,7 @@ ClosedCounts = Mapping[DeliveryState, int]
 
 
 class WeekClosedError(ShardpostError):
-    """The week is closed: nobody is mailed."""
+    """The week is closed and can no longer be mailed."""
 
 
 def closed_key(week: object) -> bytes:

@@ -121,7 +121,7 @@ WHY_UNKNOWN = "the run that was sending it ended before it wrote the outcome"
 def sending_to_unknown(ledger_index: LedgerIndex) -> list[LedgerEntry]:
     """Turn every `sending` of an index into `unknown`; return the entries that say so.
 
-    To be called when no run can be sending any more, or by one that only reads.
+    Call it only when no run can be sending, or in one that only reads.
     """
     ledger_index.change(DeliveryState.SENDING, DeliveryState.UNKNOWN)
     return [

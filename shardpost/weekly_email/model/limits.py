@@ -1,7 +1,7 @@
-"""How many clients of a week may have failed, or be suppressed, before a person has to look.
+"""How many clients of a week may be failed or suppressed before a run needs attention.
 
-A producer's fault that deletes all records of `clients`, or writes that nobody is subscribed, looks
-at each single client like one that has unsubscribed.
+A faulty producer that deletes the records of `clients`, or marks everybody as not subscribed, looks
+for each single client as if that one had unsubscribed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +11,25 @@ from typing import Any, Protocol
 from shardpost.weekly_email.model.week_report import STATES, Cause, causes_in, causes_text
 
 
+class LimitSettings(Protocol):
+    """The settings that the limits are made of; `allowed` clients are always allowed."""
+
+    @property
+    def mail_failed_allowed(self) -> int: ...  # noqa: D102
+
+    @property
+    def mail_failed_share(self) -> float: ...  # noqa: D102
+
+    @property
+    def mail_suppressed_allowed(self) -> int: ...  # noqa: D102
+
+    @property
+    def mail_suppressed_share(self) -> float: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class ShareLimit:
-    """More clients than both are too many: a number, and a share of all."""
+    """A limit on clients in one state: exceeded by more than both a number and a share of all."""
 
     allowed: int
     share: float
@@ -29,22 +45,10 @@ def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {state: sum(shard[state] for shard in found) for state in STATES}
 
 
-def why(causes: Iterable[Cause], count: int) -> str:
+def _why(causes: Iterable[Cause], count: int) -> str:
     """Return the largest causes of `count` clients as the end of a clause; empty without any."""
     text = causes_text(causes, count)
     return f": {text}" if text else ""
-
-
-class FailedSettings(Protocol):
-    """The settings that the limit is made of."""
-
-    @property
-    def mail_failed_allowed(self) -> int:
-        """Failed clients that are always allowed."""
-
-    @property
-    def mail_failed_share(self) -> float:
-        """The share of failed clients that is allowed."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class FailedLimit(ShareLimit):
     """
 
     @classmethod
-    def of(cls, settings: FailedSettings) -> "FailedLimit":
+    def of(cls, settings: LimitSettings) -> "FailedLimit":
         """Return the limit that the settings describe."""
         return cls(settings.mail_failed_allowed, settings.mail_failed_share)
 
@@ -71,34 +75,22 @@ class FailedLimit(ShareLimit):
         if failed and not counts["sent"]:
             return (
                 f"{week}: {failed} of {clients} clients failed, and none was mailed: the mail"
-                f" server may refuse everything{why(causes, failed)}. {_what_to_do(week)}"
+                f" server may refuse everything{_why(causes, failed)}. {_what_to_do(week)}"
             )
         if not self.is_exceeded(failed, clients):
             return None
         return (
             f"{week}: {failed} of {clients} clients failed, more than SHARDPOST_MAIL_FAILED_ALLOWED"
-            f" and SHARDPOST_MAIL_FAILED_SHARE allow{why(causes, failed)}. {_what_to_do(week)}"
+            f" and SHARDPOST_MAIL_FAILED_SHARE allow{_why(causes, failed)}. {_what_to_do(week)}"
         )
 
 
 def _what_to_do(week: object) -> str:
     return (
-        f"`shardpost emails --week {week} --state failed` lists them all. Mend the mail server, or"
-        " what is wrong with the addresses in the topic `clients`, compact, and run"
-        f" `shardpost email --week {week} --again FAILED`, which takes contacts as of then."
+        f"`shardpost emails --week {week} --state failed` lists them all. Fix the mail server, or"
+        " the addresses in the topic `clients`, compact, and run"
+        f" `shardpost email --week {week} --again FAILED`, which uses the new contacts."
     )
-
-
-class SuppressedSettings(Protocol):
-    """The settings that the limit is made of."""
-
-    @property
-    def mail_suppressed_allowed(self) -> int:
-        """Suppressed clients that are always allowed."""
-
-    @property
-    def mail_suppressed_share(self) -> float:
-        """The share of suppressed clients that is allowed."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,7 @@ class SuppressedLimit(ShareLimit):
     """The limit of suppressed clients."""
 
     @classmethod
-    def of(cls, settings: SuppressedSettings) -> "SuppressedLimit":
+    def of(cls, settings: LimitSettings) -> "SuppressedLimit":
         """Return the limit that the settings describe."""
         return cls(settings.mail_suppressed_allowed, settings.mail_suppressed_share)
 
@@ -124,15 +116,11 @@ class SuppressedLimit(ShareLimit):
         return (
             f"{week}: {suppressed} of {clients} clients are not subscribed, more than"
             " SHARDPOST_MAIL_SUPPRESSED_ALLOWED and SHARDPOST_MAIL_SUPPRESSED_SHARE allow"
-            f"{why(causes, suppressed)}. `shardpost emails --week {week} --state suppressed` lists"
-            " them all. If they have not unsubscribed, mend their records in the topic `clients`,"
+            f"{_why(causes, suppressed)}. `shardpost emails --week {week} --state suppressed` lists"
+            " them all. If they have not unsubscribed, fix their records in the topic `clients`,"
             f" compact, and run `shardpost email --week {week} --again SUPPRESSED`, which"
-            " mails those who are subscribed then."
+            " mails those who are subscribed by then."
         )
-
-
-class LimitSettings(FailedSettings, SuppressedSettings, Protocol):
-    """The settings that the limits are made of."""
 
 
 def too_many(

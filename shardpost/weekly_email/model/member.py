@@ -1,4 +1,4 @@
-"""A member of a week's audience: to whom its e-mail goes, or why it gets none.
+"""A member of a week's audience: the recipient of its e-mail, or why it gets none.
 
 Its contact is that of the freeze, its subscription that of the sending.
 """
@@ -11,7 +11,7 @@ from shardpost.weekly_email.model.ledger import DeliveryState
 
 @dataclass(frozen=True)
 class Recipient:
-    """To whom one e-mail goes."""
+    """The recipient of one e-mail."""
 
     client: str
     name: str
@@ -22,7 +22,7 @@ class Recipient:
 class Member:
     """A client that holds: its contact as of the freeze, its subscription as of the sending.
 
-    `subscribed` is None if the client has no record any more. `name_now` and `email_now` are those
+    `subscribed` is None if the client's record was deleted. `name_now` and `email_now` are those
     of the newest snapshot, as `subscribed` is.
     """
 
@@ -49,7 +49,7 @@ class Member:
 class NotMailed:
     """A client that gets no e-mail, and why.
 
-    `may_come`: for want of a contact, which may come before a week that goes on is frozen.
+    `may_come`: no contact yet; one may still arrive before a running week is frozen.
     """
 
     state: DeliveryState
@@ -67,7 +67,7 @@ def why_no_mail_can_be_written(email: str | None, *, has_contact: bool) -> str |
 
 
 def recipient_of(member: Member) -> Recipient | NotMailed:
-    """Return to whom the member's e-mail goes, or why it gets none."""
+    """Return the recipient of the member's e-mail, or why it gets none."""
     if member.subscribed is False:
         return NotMailed(DeliveryState.SUPPRESSED, "not subscribed")
     address = _address(member.email, has_contact=member.has_contact)

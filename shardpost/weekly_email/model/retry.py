@@ -6,7 +6,6 @@ attempt n fails, then attempt n + 1 follows after `first_delay` · `factor`^(n -
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from shardpost.weekly_email.model.ledger import DeliveryState
 
@@ -51,22 +50,6 @@ class NotSent:
 SmtpOutcome = Accepted | PermanentFailure | TemporaryFailure | NoReply | NotSent
 
 
-class MailRetrySettings(Protocol):
-    """The settings that the policy is made of (SHARDPOST_MAIL_…)."""
-
-    @property
-    def mail_attempts(self) -> int:
-        """Attempts in all."""
-
-    @property
-    def mail_first_delay(self) -> float:
-        """Seconds before the second attempt."""
-
-    @property
-    def mail_delay_factor(self) -> float:
-        """How many times longer each further delay is."""
-
-
 @dataclass(frozen=True)
 class MailRetryPolicy:
     """At most `attempts` attempts with exponential backoff; delays in seconds."""
@@ -74,11 +57,6 @@ class MailRetryPolicy:
     attempts: int
     first_delay: float
     factor: float
-
-    @classmethod
-    def of(cls, settings: MailRetrySettings) -> "MailRetryPolicy":
-        """Return the policy that the settings describe."""
-        return cls(settings.mail_attempts, settings.mail_first_delay, settings.mail_delay_factor)
 
     def is_last(self, attempt: int) -> bool:
         """Tell whether no attempt follows attempt number `attempt`; the first has number 1."""
@@ -112,7 +90,7 @@ class Retry:
 
 @dataclass(frozen=True)
 class LeaveOpen:
-    """The mail is not retried in this run; the client stays open."""
+    """The mail is not retried in this run; the client remains open."""
 
     reason: str
 
@@ -126,7 +104,7 @@ def next_step(
     """Decide what follows from the outcome of attempt number `attempt`.
 
     A lost connection is never a client's failure and costs it no attempt: after as many of them as
-    there are attempts, of which `lost` were before this one, the client stays open. Where no
+    there are attempts, of which `lost` were before this one, the client remains open. Where no
     connection could be opened the mail was not attempted, so that its retry has no delay.
     """
     match outcome:

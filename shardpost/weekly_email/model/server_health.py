@@ -21,7 +21,7 @@ from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome
 
 @dataclass
 class ShareAlarm:
-    """Rings when `most_in_row` answers in a row are bad, or more than `share` of a longer series.
+    """Rings after `most_in_row` bad answers in a row, or more than `share` of a longer series.
 
     A series begins with a bad answer. Its score is how many more are bad than `share` of it. It
     rings as soon as the score is that of `most_in_row` bad ones in a row; a series whose score is
@@ -108,24 +108,23 @@ class CircuitBreaker:
             )
             return (
                 f"the mail server sent no reply after the end of {some}"
-                " (SHARDPOST_MAIL_BREAKER): these are unknown; all other clients stay open"
+                " (SHARDPOST_MAIL_BREAKER): their delivery is unknown; unmailed clients remain open"
             )
         if self._lost >= self.most_lost:
             return (
                 f"the mail server closed {self._lost} connections in a row without accepting a"
-                " mail: clients that were not mailed stay open"
+                " mail: unmailed clients remain open"
             )
         return None
 
 
-# Refusals that are taken for bad addresses although the run's server accepted nothing at all: a few
-# clients are left, or there are no more. A week of which nobody was mailed needs a person anyway
-# (failed_limit.py).
+# Refusals that are taken for bad addresses although the server accepted nothing in this run: so few
+# clients were left. A week in which nobody was mailed needs a person anyway (limits.py).
 MOST_UNPROVEN = 2
 
 
 class RefusalSettings(Protocol):
-    """The settings that say when a mail server is taken for broken."""
+    """The settings that say when a mail server is taken to be broken."""
 
     @property
     def mail_refusals(self) -> int:
@@ -247,7 +246,7 @@ class Refusals:
         return (
             f"the mail server refused {bad} of {answers} mails (SHARDPOST_MAIL_REFUSALS,"
             f" SHARDPOST_MAIL_REFUSAL_SHARE), the last one with: {self._last_reason}; none of"
-            " them is failed, and all clients that were not mailed stay open"
+            " these clients was marked failed; unmailed clients remain open"
         )
 
     def _final(self) -> list[Refusal]:
@@ -259,11 +258,11 @@ class Refusals:
 
 
 def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int) -> str:
-    """Return why refused clients of a shard stay open at the end of a run."""
+    """Return why refused clients of a shard remain open at the end of a run."""
     found = list(refusals)
     first = "; ".join(f"{one.entry.client}: {one.entry.reason}" for one in found[:3])
     return (
-        f"{len(found)} refused clients stay open, since the mail server refused {refused} mails of"
+        f"{len(found)} refused clients remain open: the mail server refused {refused} mails of"
         f" this run and accepted {accepted} (SHARDPOST_MAIL_REFUSALS,"
         f" SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
     )

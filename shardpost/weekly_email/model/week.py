@@ -3,7 +3,7 @@
 `2026-W47` is Monday 00:00 UTC up to the next Monday 00:00 UTC.
 
 A clock that jumps ahead makes everything old at once. So ages are measured up to the clock's time,
-but at most some weeks after the last weeks that were mailed.
+but at most some weeks after the last mailed weeks.
 """
 
 import re
@@ -76,8 +76,8 @@ class IsoWeek:
         """
         if now >= self.end and early:
             raise ShardpostError(
-                f"week {self} ended {self.end:%Y-%m-%d} 00:00 UTC: --early is for a week that goes"
-                " on; without it, this one is mailed as of its end"
+                f"week {self} ended {self.end:%Y-%m-%d} 00:00 UTC: --early is for a week still"
+                " running; without it, this week is mailed as of its end"
             )
         if now >= self.end:
             return self.end
@@ -121,7 +121,7 @@ class FrozenWeek:
 
     From which snapshot, as of when, at which version of `audiences`, and whose stock counts.
     `shards` is the number of partitions of the ledger's topic, `recipients` that of clients.
-    Once `audience_erased_at` is set, the audience is gone, or about to go: nobody reads it.
+    Once `audience_erased_at` is set, the audience is erased or being erased: nobody reads it.
     """
 
     week: str
@@ -136,20 +136,20 @@ class FrozenWeek:
 
     @property
     def why_no_audience(self) -> str | None:
-        """Why nobody can be mailed of the week any more; None while its audience is there."""
+        """Why the week can no longer be mailed; None while its audience is there."""
         if self.audience_erased_at is None:
             return None
         return (
             f"the audience of {self.week}, {self.recipients} clients, was erased on"
-            f" {self.audience_erased_at:%Y-%m-%d} (SHARDPOST_AUDIENCE_DAYS): nobody can be mailed"
-            " of that week any more"
+            f" {self.audience_erased_at:%Y-%m-%d} (SHARDPOST_AUDIENCE_DAYS): this week can no"
+            " longer be mailed"
         )
 
     def require_audience(self) -> None:
         """Refuse a week whose audience was erased."""
         if why := self.why_no_audience:
             raise ShardpostError(
-                f"{why}; `shardpost emails --week {self.week}` says what its ledger knows"
+                f"{why}; `shardpost emails --week {self.week}` shows what its ledger has"
             )
 
     def require_shards(self, shards: int) -> None:
@@ -185,13 +185,13 @@ class AgeClock:
 
     @property
     def warning(self) -> str | None:
-        """What a person should know of a clock that is far ahead of the weeks; else None."""
+        """A warning if the clock is far ahead of the mailed weeks; else None."""
         if self.at == self.clock:
             return None
         return (
-            f"by the clock it is {self.clock:%Y-%m-%d}, and the weeks that were mailed last are far"
-            f" before that: ages are measured up to {self.at:%Y-%m-%d}. If the clock is right, and"
-            " no week was mailed since, set fewer days for one run"
+            f"the clock says {self.clock:%Y-%m-%d}, long after the last mailed weeks: ages are"
+            f" measured as of {self.at:%Y-%m-%d}. If the clock is right and no week was mailed"
+            " since, set fewer days for one run"
         )
 
     def is_older(self, days: int, *since: datetime) -> bool:

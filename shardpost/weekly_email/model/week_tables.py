@@ -17,10 +17,9 @@ FROZEN_WEEKS = Table(
     "frozen_weeks",
     "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
     " shards INT, recipients BIGINT, country STRING, audience_erased_at TIMESTAMP",
-    added=(("audience_erased_at", "TIMESTAMP"),),
 )
-# Weeks of which nobody is ever mailed again: a row when that is settled, and one when their records
-# have left the ledger. The counts are by partition of the ledger.
+# Weeks that can never be mailed again: a row when a week is closed, and another when its records
+# were removed from the ledger. The counts are by partition of the ledger.
 CLOSED_WEEKS = Table(
     "closed_weeks",
     "week STRING, closed_at TIMESTAMP, sent ARRAY<BIGINT>, failed ARRAY<BIGINT>,"

@@ -37,8 +37,8 @@ def start(settings: Settings, shards: int) -> SparkSession:
 def members(spark: SparkSession, settings: Settings, week: PreparedWeek) -> DataFrame:
     """Return the members in the shards of a run: the columns of `computed`, and three more.
 
-    `subscribed`, `name_now` and `email_now` are as of the newest snapshot; null for a client that
-    has no record any more.
+    `subscribed`, `name_now` and `email_now` are as of the newest snapshot; null for a client
+    whose record was deleted.
     """
     audience = (
         frozen_audience(spark, settings, week.frozen)

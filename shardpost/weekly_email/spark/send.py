@@ -42,7 +42,7 @@ def spark_errors_of(week: IsoWeek) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         raise ShardpostError(
             f"weekly_email {week}: Spark failed: {_cause(error)};"
-            " clients that were not mailed stay open: run again"
+            " unmailed clients remain open: run again"
         ) from None
 
 

@@ -6,7 +6,7 @@ from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.orchestration import DEFAULTS, SparkJob, in_words
+from shardpost.orchestration import DEFAULTS, SparkJob, task_errors
 from shardpost.spark.job_spec import JobSpec
 
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
@@ -18,35 +18,35 @@ def refused_arguments(_context: Context) -> list[str]:
 
 
 @task
-@in_words()
+@task_errors()
 def could_not() -> None:
     """Fail as a command does."""
     raise ShardpostError("no broker at 127.0.0.1:1")
 
 
 @task
-@in_words()
+@task_errors()
 def needs_a_person() -> None:
     """Fail once and for all."""
     raise AirflowFailException("2 deliveries are unknown")
 
 
 @task
-@in_words()
+@task_errors()
 def left_out() -> None:
     """Skip."""
     raise AirflowSkipException("the week ended long ago")
 
 
 @task
-@in_words()
+@task_errors()
 def has_a_bug() -> None:
     """Fail as nobody has foreseen."""
     raise KeyError("shards")
 
 
 @task(execution_timeout=timedelta(seconds=0.2))
-@in_words()
+@task_errors()
 def takes_too_long() -> None:
     """Wait until it is stopped."""
     while True:

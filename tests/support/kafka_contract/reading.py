@@ -1,13 +1,23 @@
 """Reading a partition to its end, and its watermarks."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
+from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
+from shardpost.kafka import clients
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import first_offset_since, watermarks, watermarks_of
+from shardpost.kafka.offsets import (
+    beginnings,
+    endings,
+    first_offsets_since,
+    newest_time,
+    watermarks,
+    watermarks_of,
+)
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
@@ -51,16 +61,22 @@ class ReadingContract:
         cluster.writer(topic.topic).write(records)
 
         def first(hours: float) -> int:
-            return first_offset_since(cluster.settings, topic, at + timedelta(hours=hours))
+            at_ms = int((at + timedelta(hours=hours)).timestamp() * 1000)
+            return first_offsets_since(cluster.settings, [topic], at_ms).offsets[topic]
 
         assert [first(-1), first(0), first(0.5), first(2), first(2.5)] == [0, 0, 1, 1, 3]
-        assert first(4) >= len(records)  # the end; a transaction's marker may be below it
+        assert first(4) in {-1, len(records)}  # none, or the marker of the transaction
+        assert first(10) == -1
 
     def test_the_broker_stamps_a_topic_of_log_append_time(self, cluster: Cluster) -> None:
         topic = cluster.topic(message_timestamp_type="LogAppendTime")
         cluster.writer(topic.topic).write([Outgoing(topic.topic, b"k", b"v", [], 0, 1234)])
         [found] = read_to_end(cluster.settings, topic)
         assert found.timestamp()[1] > 1_600_000_000_000
+        newest = newest_time(cluster.settings, topic.topic)
+        assert newest is not None
+        assert round(newest.timestamp() * 1000) >= found.timestamp()[1]  # a marker has a time too
+        assert newest_time(cluster.settings, cluster.topic().topic) is None
 
     def test_a_partition_may_end_with_the_marker_of_a_transaction(self, cluster: Cluster) -> None:
         topic = cluster.topic()
@@ -191,5 +207,18 @@ class WatermarksContract:
     def test_a_topic_that_does_not_exist_is_named(self, cluster: Cluster) -> None:
         with pytest.raises(ShardpostError, match="has no topic nowhere"):
             partition_counts(cluster.settings, ["nowhere"])
-        with pytest.raises(KafkaUnreachableError, match="Unknown partition"):
+        unknown = r"Unknown topic or partition|Failed to query partition leaders"
+        with pytest.raises(KafkaUnreachableError, match=unknown):
             watermarks_of(cluster.impatient, TopicPartition("nowhere", 0), committed=True)
+
+    def test_of_many_partitions_each_answers_for_itself(self, cluster: Cluster) -> None:
+        there, nowhere = cluster.topic(), TopicPartition("nowhere", 0)
+        cluster.put(there, (b"a", b"1"), (b"b", b"2"))
+        cluster.delete_before(there, 1)
+        client = clients.admin(cluster.impatient)
+        for ask, expected in ((beginnings, 1), (partial(endings, committed=True), 2)):
+            listed = ask(cluster.impatient, [there, nowhere], client=client)
+            assert listed.found[there].offset == expected
+            assert [*listed.failed] == [nowhere]
+            with pytest.raises(KafkaException, match="nknown"):
+                _ = listed.offsets

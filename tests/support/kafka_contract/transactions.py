@@ -11,7 +11,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, topic_metadata
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.offsets import commit_offsets, committed, watermarks_of
+from shardpost.kafka.offsets import commit_offsets, committed_offset, watermarks_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import (
@@ -47,12 +47,14 @@ class GroupsContract:
     def test_a_group_has_no_offset_until_it_commits_one(self, cluster: Cluster) -> None:
         topic = cluster.topic(2)
         with cluster.group(f"group-{topic.topic}") as reader:
-            assert committed(cluster.settings, reader, topic) is None
+            assert committed_offset(cluster.settings, reader, topic) is None
             commit_offsets(cluster.settings, f"group-{topic.topic}", {topic.topic: {0: 7}})
-            assert committed(cluster.settings, reader, topic) == 7
-            assert committed(cluster.settings, reader, TopicPartition(topic.topic, 1)) is None
+            assert committed_offset(cluster.settings, reader, topic) == 7
+            assert (
+                committed_offset(cluster.settings, reader, TopicPartition(topic.topic, 1)) is None
+            )
         with cluster.group(f"other-{topic.topic}") as other:
-            assert committed(cluster.settings, other, topic) is None
+            assert committed_offset(cluster.settings, other, topic) is None
 
     def test_offsets_have_metadata(self, cluster: Cluster) -> None:
         topic = cluster.topic()
@@ -66,9 +68,9 @@ class GroupsContract:
         with cluster.group(f"group-{topic.topic}") as reader:
             writer = cluster.writer(topic.topic)
             writer.write([record(topic, b"a")], Consumed(reader, topic, 3))
-            assert committed(cluster.settings, reader, topic) == 3
+            assert committed_offset(cluster.settings, reader, topic) == 3
             writer.write([], Consumed(reader, topic, 4))
-            assert committed(cluster.settings, reader, topic) == 4
+            assert committed_offset(cluster.settings, reader, topic) == 4
         assert cluster.read(topic) == [(b"a", b"v")]
 
     def test_an_offset_is_not_given_while_a_transaction_may_move_it(self, cluster: Cluster) -> None:
@@ -79,11 +81,11 @@ class GroupsContract:
             metadata = reader.consumer_group_metadata()
             stranger.send_offsets_to_transaction([of(topic, 9)], metadata, 20)
             with pytest.raises(KafkaUnreachableError):
-                committed(cluster.impatient, reader, topic)
+                committed_offset(cluster.impatient, reader, topic)
             with cluster.group(group, **{"isolation.level": "read_uncommitted"}) as hasty:
-                assert committed(cluster.settings, hasty, topic) == 1
+                assert committed_offset(cluster.settings, hasty, topic) == 1
             stranger.abort_transaction(20)
-            assert committed(cluster.settings, reader, topic) == 1
+            assert committed_offset(cluster.settings, reader, topic) == 1
 
     def test_no_offset_can_be_committed_of_a_topic_that_does_not_exist(
         self, cluster: Cluster
@@ -124,7 +126,7 @@ class TransactionsContract:
         with cluster.group(f"group-{topic.topic}") as reader:
             with pytest.raises(ShardpostError, match="not now"):
                 writer.write([record(topic, b"a")], Consumed(reader, topic, 9), check=fail)
-            assert committed(cluster.settings, reader, topic) is None
+            assert committed_offset(cluster.settings, reader, topic) is None
         writer.write([record(topic, b"b")])
         assert cluster.read(topic) == [(b"b", b"v")]
         assert cluster.read(topic, uncommitted=True) == [(b"a", b"v"), (b"b", b"v")]
@@ -153,7 +155,7 @@ class TransactionsContract:
             for _ in range(2):
                 with pytest.raises(FencedError, match=r"^fenced$"):
                     old.write(records, consumed)
-            assert committed(cluster.settings, reader, topic) is None
+            assert committed_offset(cluster.settings, reader, topic) is None
         old.close()
         new.write([record(topic, b"c")])
         assert cluster.read(topic) == [(b"a", b"v"), (b"c", b"v")]
@@ -204,7 +206,7 @@ class TransactionsContract:
             with pytest.raises(TooLargeError, match=r"failed: .*too large"):
                 writer.write([record(topic, b"a"), record(topic, b"b", b"x" * size)])
             writer.write([record(topic, b"c")], Consumed(reader, topic, 1))
-            assert committed(cluster.settings, reader, topic) == 1
+            assert committed_offset(cluster.settings, reader, topic) == 1
         assert cluster.read(topic) == [(b"c", b"v")]
 
     def test_a_record_that_is_too_large_is_told_also_when_others_come_after_its_refusal(
@@ -223,7 +225,7 @@ class TransactionsContract:
         with cluster.group(f"group-{topic.topic}") as reader:
             with pytest.raises(TooLargeError):
                 writer.write(Records(lambda _: islice(refused(0), 1)), Consumed(reader, topic, 1))
-            assert committed(cluster.settings, reader, topic) is None
+            assert committed_offset(cluster.settings, reader, topic) is None
         writer.write([record(topic, b"c")])
         assert cluster.read(topic) == [(b"c", b"v")]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
@@ -18,6 +19,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
     TopicMetadata,
 )
+from confluent_kafka.cimpl import (
+    OFFSET_SPEC_EARLIEST,
+    OFFSET_SPEC_LATEST,
+    OFFSET_SPEC_MAX_TIMESTAMP,
+)
 
 from shardpost.kafka.coordinates import TopicPartition
 from tests.support.memory_kafka.broker import MemoryBroker, Topic, broker_at
@@ -30,6 +36,9 @@ class ListedOffset(NamedTuple):
 
     offset: int
     timestamp: int = -1
+
+
+NOWHERE = ListedOffset(-1)
 
 
 class MemoryAdmin:
@@ -107,14 +116,30 @@ class MemoryAdmin:
         isolation_level: IsolationLevel,
         **_: Any,
     ) -> dict[confluent_kafka.TopicPartition, "Future[ListedOffset]"]:
-        """Return a future of the end of each partition, whatever is asked for."""
+        """Return a future of the offset of each partition: its low end, its end, or a time's."""
         committed = isolation_level is IsolationLevel.READ_COMMITTED
-        return {one: _done(self._end_of, one, committed) for one in topic_partition_offsets}
+        return {
+            one: _done(self._offset_of, one, spec._value, committed)
+            for one, spec in topic_partition_offsets.items()
+        }
 
-    def _end_of(self, partition: confluent_kafka.TopicPartition, committed: bool) -> ListedOffset:
+    def _offset_of(
+        self, partition: confluent_kafka.TopicPartition, spec: int, committed: bool
+    ) -> ListedOffset:
         with self._broker.changed:
             log = self._broker.log(TopicPartition(partition.topic, partition.partition))
-            return ListedOffset(log.last_stable_offset if committed else log.end)
+            if spec == OFFSET_SPEC_EARLIEST:
+                return ListedOffset(log.low)
+            if spec == OFFSET_SPEC_LATEST:
+                return ListedOffset(log.last_stable_offset if committed else log.end)
+            times = (
+                ListedOffset(entry.offset, entry.stored.timestamp[1])
+                for entry in log.read(log.low, committed=False)
+                if entry.stored is not None
+            )
+            if spec == OFFSET_SPEC_MAX_TIMESTAMP:
+                return max(times, key=attrgetter("timestamp"), default=NOWHERE)
+            return next((found for found in times if found.timestamp >= spec), NOWHERE)
 
 
 def _done(function: Callable[..., T], *args: object) -> "Future[T]":

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, KafkaError, Message
 
 from shardpost.kafka.coordinates import TopicPartition
 from tests.support.memory_kafka.broker import MemoryBroker, broker_at
@@ -69,20 +69,6 @@ class MemoryConsumer:
         self._wait_for(has_found, timeout)
         return found
 
-    def get_watermark_offsets(
-        self, partition: confluent_kafka.TopicPartition, timeout: float = -1
-    ) -> tuple[int, int]:
-        """Return the low watermark, and the high one or, if it reads committed, the stable end."""
-        del timeout
-        self._require_open()
-        with self._broker.changed:
-            try:
-                log = self._broker.log(_partition(partition))
-            except KafkaException:
-                reason = "Failed to get watermark offsets: Local: Unknown partition"
-                raise refused(KafkaError._UNKNOWN_PARTITION, reason) from None
-            return log.low, self._end(log)
-
     def committed(
         self, partitions: list[confluent_kafka.TopicPartition], timeout: float = -1
     ) -> list[confluent_kafka.TopicPartition]:
@@ -113,25 +99,6 @@ class MemoryConsumer:
                 self._broker.log(_partition(one))
             self._broker.coordinator.commit_offsets(group_offsets(self._group, offsets))
         return offsets
-
-    def offsets_for_times(
-        self, partitions: list[confluent_kafka.TopicPartition], timeout: float = -1
-    ) -> list[confluent_kafka.TopicPartition]:
-        """Return with each partition its first record since that time, -1 where there is none."""
-        del timeout
-        self._require_open()
-        with self._broker.changed:
-            return [self._first_since(one) for one in partitions]
-
-    def _first_since(self, asked: confluent_kafka.TopicPartition) -> confluent_kafka.TopicPartition:
-        partition, at = _partition(asked), asked.offset
-        log = self._broker.log(partition)
-        since = (
-            entry.offset
-            for entry in log.read(log.low, committed=False)
-            if entry.stored is not None and entry.stored.timestamp[1] >= at
-        )
-        return confluent_kafka.TopicPartition(*partition, next(since, OFFSET_END))
 
     def consumer_group_metadata(self) -> GroupMetadata:
         """Return what a producer needs to commit offsets for the group."""

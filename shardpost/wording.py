@@ -1,0 +1,38 @@
+"""How durations and ranges of numbers are written for people, everywhere."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from functools import lru_cache
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def duration_text(duration: timedelta | float) -> str:
+    """Return a duration in its two largest units: `3 h 10 min`, `6 d 23 h`, `12 s`; rounded down.
+
+    A number is of seconds. What is negative is `0 s`.
+    """
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    return _duration_text(max(0, int(seconds)))
+
+
+@lru_cache(maxsize=4096)  # many rows of `shardpost lag` are of the same minute
+def _duration_text(left: int) -> str:
+    parts = []
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        parts.append((count, unit))
+    first = next((at for at, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
+    return " ".join(said) or "0 s"
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """Return ascending numbers as ranges, such as `1-3, 7`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ", ".join("-".join(map(str, one)) for one in ranges)
