@@ -16,8 +16,6 @@ from shardpost.kafka import offsets
 from shardpost.kafka import reading as kafka
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
-from tests.conftest import settings_of_its_own
 from tests.support.broker_process import kill_broker, own_broker
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic
@@ -37,21 +35,11 @@ LATER = datetime.now(UTC) + timedelta(days=1)  # when all are due
 MANY = 3000  # in pairs: sent in seconds, so that it can be stopped midway
 
 
-@pytest.fixture(scope="module")
-def to_kill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """Give settings of a broker that nobody else uses, and that runs after each test."""
-    with own_broker(tmp_path_factory.mktemp("to-kill") / "home") as settings:
-        yield settings
-
-
 @pytest.fixture
-def alone(to_kill: Settings, tmp_path: Path) -> Settings:
-    """Give settings of that broker, with topics of the test's own."""
-    names = settings_of_its_own(to_kill, tmp_path).model_dump()
-    topics = {name: text for name, text in names.items() if name.startswith("topic_")}
-    made = to_kill.model_copy(update=topics | {"partitions": 1, "retry_jitter": 0.0})
-    apply_topics(made)
-    return made
+def alone(tmp_path: Path) -> Iterator[Settings]:
+    """Give settings of a broker that nobody else uses."""
+    with own_broker(tmp_path / "home", partitions=1, retry_jitter=0.0) as settings:
+        yield settings
 
 
 def letters(settings: Settings, count: int) -> None:
