@@ -65,7 +65,7 @@ Change = Callable[[pa.Table], pa.Table]
 
 
 def read(settings: Settings, table: Table, path: str) -> pa.Table:
-    """Return the rows of one file."""
+    """Return the rows of one file with all columns of the table; what it lacks is null."""
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
     parts = [*_rows(system, f"{root}/{path}", arrow_schema(table))]
     return pa.concat_tables(parts) if parts else arrow_schema(table).empty_table()
@@ -202,11 +202,17 @@ def _sorted(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def _rows(system: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the row groups of a file in the form of a schema."""
+    """Yield the row groups of a file in the form of a schema; columns that it lacks are null."""
     with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
         for group in range(file.num_row_groups):
             found = file.read_row_group(group, columns=schema.names, use_threads=False)
-            yield found.select(schema.names).cast(schema)
+            columns = [
+                found[field.name].cast(field.type)
+                if field.name in found.column_names
+                else pa.nulls(found.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.Table.from_arrays(columns, schema=schema)
 
 
 def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -35,18 +35,19 @@ class Table:
 
     Each of its files has rows of one value of `grouped_by`, so that reading one value skips the
     other files. Columns of `not_in_dictionaries` are written without Parquet's dictionaries, since
-    their values seldom repeat. Where a snapshot says that its files are folded up to an earlier
-    one, its rows are what `layer` says. Columns of `contacts` may have names and addresses: the log
-    of the table has no bounds of them, and what they have of a client goes when it is erased. It
-    lies in the folder of its name, or in `folder` if a snapshot says so. The row groups that this
-    process writes are sorted by `sorted_by`, so that who looks for some of its values skips pages;
-    nobody relies on that order.
+    their values seldom repeat. Files may lack columns of `optional`: they read as null. Where a
+    snapshot says that its files are folded up to an earlier one, its rows are what `layer` says.
+    Columns of `contacts` may have names and addresses: the log of the table has no bounds of them,
+    and what they have of a client goes when it is erased. It lies in the folder of its name, or in
+    `folder` if a snapshot says so. The row groups that this process writes are sorted by
+    `sorted_by`, so that who looks for some of its values skips pages; nobody relies on that order.
     """
 
     name: str
     columns: str
     grouped_by: str | None = None
     not_in_dictionaries: tuple[str, ...] = ()
+    optional: Columns = ()
     layer: Layer | None = None
     contacts: tuple[str, ...] = ()
     folder: str | None = None

@@ -114,9 +114,11 @@ def read_written(spark: SparkSession, settings: Settings, written: Written) -> D
 def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Written:
     """Write rows that have the table's columns, in any order, as files in a new folder of it.
 
-    With `Table.grouped_by`, each file has rows of one value of that column only.
+    `rows` may lack columns of `Table.optional`, and so do the files then: they read as null. With
+    `Table.grouped_by`, each file has rows of one value of that column only.
     """
-    ordered = rows.select(*(f"`{name}`" for name in columns_of(table)))
+    missing = {name for name, _ in table.optional} - set(rows.columns)
+    ordered = rows.select(*(f"`{name}`" for name in columns_of(table) if name not in missing))
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
         grouped = ordered.repartition(F.col(table.grouped_by)).select("*", group)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from shardpost.delta import table_log
 from shardpost.delta.query import rows
 from shardpost.holders.model import as_of
 from shardpost.holders.model.as_of import position_sort_key
@@ -36,7 +37,9 @@ def some_history(seed: int) -> Batch:
 
 def give(spark: SparkSession, at: Settings) -> None:
     for table in as_of.RELATIONS:
-        read(spark, at, table, 0).createOrReplaceTempView(table.name)
+        version = table_log.newest_version(at, table)
+        assert version is not None
+        read(spark, at, table, version).createOrReplaceTempView(table.name)
 
 
 def test_both_engines_give_the_same_rows_at_any_time(spark: SparkSession, tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def _ddl(columns: Columns) -> str:
 def _history(name: str, fields: tuple[Field, ...], contacts: tuple[str, ...] = ()) -> Table:
     ddl = _ddl((*_HISTORY, *columns_of(fields)))
     not_in_dictionaries = (*_SELDOM_REPEATED, "value")
-    return Table(name, ddl, None, not_in_dictionaries, contacts=contacts, sorted_by="key")
+    return Table(name, ddl, None, not_in_dictionaries, RETRY, contacts=contacts, sorted_by="key")
 
 
 def _latest(
@@ -174,7 +174,7 @@ def _latest(
 ) -> Table:
     columns = (*_LATEST, *columns_of(fields))
     layer = history_layer(history, _names(columns))
-    return Table(name, _ddl(columns), None, not_in_dictionaries, layer, contacts)
+    return Table(name, _ddl(columns), None, not_in_dictionaries, (RETRY_OFFSET,), layer, contacts)
 
 
 def _names(columns: Columns) -> list[str]:
