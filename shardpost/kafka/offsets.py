@@ -98,7 +98,7 @@ def _list_offsets(
     listed, wanted = Listed({}, {}), list(partitions)
     if not wanted:
         return listed
-    client = client or admin(settings)  # it has to outlive what it asks for
+    client = client or _with_metadata(settings)  # it has to outlive what it asks for
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
         asked = wanted[start : start + PARTITIONS_AT_ONCE]
@@ -116,6 +116,20 @@ def _list_offsets(
     return listed
 
 
+def _with_metadata(settings: Settings) -> AdminClient:
+    """Return a client that knows the leaders of all partitions.
+
+    One that has to look for them while it lists offsets waits up to three seconds, now and then
+    (librdkafka 2.16): too long for `shardpost doctor`.
+    """
+    client = admin(settings)
+    try:
+        client.list_topics(timeout=settings.kafka_timeout)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    return client
+
+
 def watermarks(
     settings: Settings, counts: Mapping[str, int], *, committed: bool
 ) -> dict[str, dict[int, tuple[int, int]]]:
@@ -124,7 +138,7 @@ def watermarks(
     With `committed`, high is the last stable offset: the end of what readers of committed records
     are given; otherwise the high watermark. KafkaUnreachableError after `kafka_timeout`.
     """
-    client = admin(settings)
+    client = _with_metadata(settings)
     found = {}
     for topic, count in counts.items():
         partitions = [TopicPartition(topic, number) for number in range(count)]
@@ -137,7 +151,8 @@ def watermarks_of(
     settings: Settings, partition: TopicPartition, *, committed: bool
 ) -> tuple[int, int]:
     """Return (low, high) of one partition, as `watermarks` does."""
-    return _watermarks(settings, admin(settings), [partition], committed=committed)[partition]
+    client = _with_metadata(settings)
+    return _watermarks(settings, client, [partition], committed=committed)[partition]
 
 
 def _watermarks(
@@ -151,7 +166,7 @@ def _watermarks(
 
     def ask() -> dict[TopicPartition, tuple[int, int]]:
         # A client that knew a former leader goes on asking that one.
-        current = open_clients.pop() if open_clients else admin(settings)
+        current = open_clients.pop() if open_clients else _with_metadata(settings)
         lows = beginnings(settings, partitions, client=current).offsets
         ends = endings(settings, partitions, committed=committed, client=current).offsets
         return {partition: (low, ends[partition]) for partition, low in lows.items()}

@@ -22,6 +22,9 @@ class Client:
         self._refusals = list(refusals)
         self._answers = 0
 
+    def list_topics(self, timeout: float) -> None:
+        """Know the leaders."""
+
     def list_offsets(
         self, specs: dict[TopicPartition, object], **_: object
     ) -> dict[TopicPartition, "Future[Answer]"]:
