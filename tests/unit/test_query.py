@@ -189,7 +189,7 @@ def test_files_that_were_vacuumed_away_are_named_in_one_line(
         file.unlink()
     code, out, err = ask("holders", "--snapshot", "1")
     assert (code, out) == (1, "")
-    assert err.startswith("shardpost: a file of share_holders@0 in ")
+    assert err.startswith("shardpost: a file of share_holders@1 in ")
     assert err.count("\n") == 1
 
 
@@ -249,7 +249,7 @@ def test_snapshots_have_the_form_of_the_contract(answer: Callable[..., Any]) -> 
         *("snapshot", "committed_at", "looked_at", "end_offsets", "tables"),
         *("positions", "holders", "rejected"),
     }
-    assert first["tables"]["share_holders"] == 0
+    assert first["tables"]["share_holders"] == 1
 
 
 def test_snapshots_are_a_table_for_a_person(story: Settings, ask: Callable[..., Answer]) -> None:
