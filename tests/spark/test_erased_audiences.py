@@ -119,7 +119,7 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
         with locked_shards(*given):
             yield
 
-    monkeypatch.setattr(weekly_email_run, "locked", and_then_it_is_erased)
+    monkeypatch.setattr(weekly_email_run, "locked_shards", and_then_it_is_erased)
     with pytest.raises(ShardpostError, match="was written anew since this run began"):
         run(world)
     assert not server.taken
