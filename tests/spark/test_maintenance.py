@@ -51,7 +51,6 @@ def test_maintenance_between_runs_and_beside_one(
         assert found.dropped == [1]
         assert any(table.files for table in found.tables)
         require(settings, seen)
-        require_of_delta(settings)
         job.resume()
         assert job.wait() == 0, job.log.read_text()
     finally:
