@@ -5,10 +5,12 @@ broker that is gone is said within seconds: Kafka's clients retry for as long as
 and cannot tell a broker that is slow from one that is gone; the socket can.
 """
 
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -30,10 +32,30 @@ class ClientFactories:
     transactional_producer: Callable[[dict[str, Any]], Producer]
 
 
+# The one admin client tries a broker that was away again after so many milliseconds at most: a
+# later question waits no longer than a new client would.
+RECONNECT_MS = 500
+ADMINS = 4  # clusters, or ways to reach them, that one process asks
+
+
+def _shared_admin(config: dict[str, Any]) -> AdminClient:
+    """Return the one admin client of this process with that configuration.
+
+    It is safe to be used by several threads, and is not closed: it keeps its connections, and knows
+    the leaders from the first question on. A process that was forked has a client of its own.
+    """
+    return _admin_of(os.getpid(), tuple(sorted(config.items())))
+
+
+@lru_cache(ADMINS)
+def _admin_of(_process: int, config: tuple[tuple[str, Any], ...]) -> AdminClient:
+    return AdminClient({"reconnect.backoff.max.ms": RECONNECT_MS, **dict(config)})
+
+
 # By the scheme of an address (`SCHEME://host:port`): of brokers that run in this very process, so
 # that there is nothing to connect to. All others have librdkafka's clients.
 IN_PROCESS: dict[str, ClientFactories] = {}
-_LIBRDKAFKA = ClientFactories(AdminClient, Consumer, Producer, Producer)
+_LIBRDKAFKA = ClientFactories(_shared_admin, Consumer, Producer, Producer)
 
 # A server and why it cannot be connected to; None if it can.
 _Answer = tuple[str, str | None]
@@ -175,7 +197,7 @@ def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
 
 
 def admin(settings: Settings) -> AdminClient:
-    """Return an admin client; KafkaUnreachableError if nobody listens at its addresses."""
+    """Return the admin client; KafkaUnreachableError if nobody listens at its addresses."""
     require_listening(settings)
     return _factories(settings).admin(client_config(settings))
 

@@ -1,12 +1,12 @@
 """Offsets: where partitions begin and end, where a time begins, what groups have committed.
 
-Each is asked for many partitions at once. Who has a client open passes it on; otherwise one is made
-for the question.
+Each is asked for many partitions at once.
 """
 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
+from weakref import WeakSet
 
 import confluent_kafka
 from confluent_kafka import Consumer, IsolationLevel, KafkaException
@@ -98,7 +98,7 @@ def _list_offsets(
     listed, wanted = Listed({}, {}), list(partitions)
     if not wanted:
         return listed
-    client = client or _with_metadata(settings)  # it has to outlive what it asks for
+    client = client or _connected_admin(settings)
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
         asked = wanted[start : start + PARTITIONS_AT_ONCE]
@@ -116,17 +116,22 @@ def _list_offsets(
     return listed
 
 
-def _with_metadata(settings: Settings) -> AdminClient:
-    """Return a client that knows the leaders of all partitions.
+_connected: WeakSet[AdminClient] = WeakSet()
 
-    One that has to look for them while it lists offsets waits up to three seconds, now and then
-    (librdkafka 2.16): too long for `shardpost doctor`.
+
+def _connected_admin(settings: Settings) -> AdminClient:
+    """Return a client that has been answered before.
+
+    One that is not connected yet when it looks for leaders, to list offsets, waits up to three
+    seconds, now and then (librdkafka 2.16): too long for `shardpost doctor`.
     """
     client = admin(settings)
-    try:
-        client.list_topics(timeout=settings.kafka_timeout)
-    except KafkaException as error:
-        raise unreachable(settings, error) from None
+    if client not in _connected:
+        try:
+            client.list_topics(timeout=settings.kafka_timeout)
+        except KafkaException as error:
+            raise unreachable(settings, error) from None
+        _connected.add(client)
     return client
 
 
@@ -138,7 +143,7 @@ def watermarks(
     With `committed`, high is the last stable offset: the end of what readers of committed records
     are given; otherwise the high watermark. KafkaUnreachableError after `kafka_timeout`.
     """
-    client = _with_metadata(settings)
+    client = _connected_admin(settings)
     found = {}
     for topic, count in counts.items():
         partitions = [TopicPartition(topic, number) for number in range(count)]
@@ -151,7 +156,7 @@ def watermarks_of(
     settings: Settings, partition: TopicPartition, *, committed: bool
 ) -> tuple[int, int]:
     """Return (low, high) of one partition, as `watermarks` does."""
-    client = _with_metadata(settings)
+    client = _connected_admin(settings)
     return _watermarks(settings, client, [partition], committed=committed)[partition]
 
 
@@ -166,7 +171,7 @@ def _watermarks(
 
     def ask() -> dict[TopicPartition, tuple[int, int]]:
         # A client that knew a former leader goes on asking that one.
-        current = open_clients.pop() if open_clients else _with_metadata(settings)
+        current = open_clients.pop() if open_clients else _connected_admin(settings)
         lows = beginnings(settings, partitions, client=current).offsets
         ends = endings(settings, partitions, committed=committed, client=current).offsets
         return {partition: (low, ends[partition]) for partition, low in lows.items()}

@@ -34,7 +34,7 @@ def create_topics(
     if not topics:
         return created, failed
     timeout = settings.kafka_timeout
-    client = admin(settings)  # it has to outlive what it does
+    client = admin(settings)
     futures = client.create_topics(topics, operation_timeout=timeout, request_timeout=timeout)
     for name, future in futures.items():
         try:
@@ -64,7 +64,7 @@ def alter_configs(
     ]
     if not resources:
         return []
-    client = admin(settings)  # it has to outlive what it does
+    client = admin(settings)
     futures = client.incremental_alter_configs(resources, request_timeout=settings.kafka_timeout)
     return _failures(
         {resource.name: future for resource, future in futures.items()},
@@ -77,7 +77,7 @@ def add_partitions(settings: Settings, counts: Mapping[str, int]) -> list[Shardp
     """Have topics have so many partitions; return what failed. Somebody else may do the same."""
     if not counts:
         return []
-    client = admin(settings)  # it has to outlive what it does
+    client = admin(settings)
     futures = client.create_partitions(
         [NewPartitions(topic, count) for topic, count in counts.items()],
         request_timeout=settings.kafka_timeout,

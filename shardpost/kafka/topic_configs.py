@@ -55,7 +55,7 @@ def _allowed(settings: Settings, topics: Collection[str]) -> dict[str, TopicConf
 
 
 def _effective(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
-    client = admin(settings)  # it has to outlive what it asks for
+    client = admin(settings)
     return {
         topic: {name: entry.value for name, entry in future.result().items()}
         for topic, future in _describe(settings, client, ResourceType.TOPIC, list(topics))
@@ -96,7 +96,7 @@ def brokers_described(settings: Settings, brokers: Iterable[int]) -> dict[int, D
 
 
 def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> dict[str, Described]:
-    client = admin(settings)  # it has to outlive what it asks for
+    client = admin(settings)
     deadline = time.monotonic() + min(DESCRIBE_SECONDS, settings.kafka_timeout)
     found: dict[str, Described] = {}
     left = names

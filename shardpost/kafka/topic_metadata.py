@@ -131,7 +131,7 @@ def topic_ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:
 def _ids(settings: Settings, topics: Collection[str]) -> dict[str, str]:
     if not topics:
         return {}
-    client = admin(settings)  # it has to outlive what it asks for
+    client = admin(settings)
     wanted = TopicCollection(sorted(set(topics)))
     futures = client.describe_topics(wanted, request_timeout=settings.kafka_timeout)
     found = {topic: str(future.result().topic_id) for topic, future in futures.items()}
