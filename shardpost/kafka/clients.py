@@ -9,13 +9,14 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from shardpost.errors import ShardpostError
@@ -31,6 +32,8 @@ class ClientFactories:
     producer: Callable[[dict[str, Any]], Producer]
     transactional_producer: Callable[[dict[str, Any]], Producer]
 
+
+TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own
 
 # The one admin client tries a broker that was away again after so many milliseconds at most: a
 # later question waits no longer than a new client would.
@@ -228,7 +231,18 @@ def producer(settings: Settings) -> Producer:
     """
     require_listening(settings)
     more = {"partitioner": "murmur2_random", "enable.idempotence": True}
-    return _factories(settings).producer(client_config(settings, **more))
+    client = _factories(settings).producer(client_config(settings, **more))
+    with suppress(KafkaException):  # whoever flushes is told
+        connect(client, LISTEN_SECONDS)
+    return client
+
+
+def connect(client: Producer, seconds: float) -> None:
+    """Wait until a broker is connected; KafkaException if none is after so many seconds.
+
+    librdkafka 2.16 asks for a producer's id at once if one is, and else half a second later.
+    """
+    client.list_topics(TRANSACTIONS_TOPIC, timeout=seconds)
 
 
 def transactional_producer(settings: Settings, transactional_id: str, **more: Any) -> Producer:

@@ -6,6 +6,7 @@ the id before. What they left can be read afterwards, and they have no further e
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -15,6 +16,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import (
     KafkaUnreachableError,
     Patience,
+    connect,
     producer,
     require_listening,
     transactional_producer,
@@ -93,8 +95,10 @@ class Transactions:
 
     def _open(self) -> None:
         require_listening(self._settings)
+        patience = Patience(self._settings)
         try:
-            self._patiently(self._producer.init_transactions, Patience(self._settings))
+            self._patiently(partial(connect, self._producer), patience)
+            self._patiently(self._producer.init_transactions, patience)
         except KafkaException as error:
             if error.args[0].code() in _FENCED:
                 raise self._fenced() from None

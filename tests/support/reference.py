@@ -109,9 +109,10 @@ class Fold:
 
     def holders(self, country: str = "US") -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for key in sorted(self.positions, key=position_sort_key):
-            if self.countries.get(self.positions[key]["Exchange"]) == country:
-                found.setdefault(self.positions[key]["Client"], []).append(key)
+        positions, countries = self.positions, self.countries
+        for key in sorted(positions, key=position_sort_key):
+            if countries.get(positions[key]["Exchange"]) == country:
+                found.setdefault(positions[key]["Client"], []).append(key)
         return found
 
 
