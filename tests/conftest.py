@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare a marker for each tier, and how far the tests go."""
     how_far.configure(config)
+    how_far.declare_markers(config)
     for tier, needs in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {needs}")
 
@@ -51,6 +52,9 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test with its folder, so that `-m unit` chooses a tier; cheap tiers run first."""
+    left_out = how_far.left_out(items)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
     order = list(TIERS)
     for item in items:
         item.add_marker(_tier(item))

@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from tests.support import decisions
 from tests.support.command_line import CommandLine
@@ -78,6 +79,7 @@ def swaps(stack: CommandLine) -> list[tuple[bytes, str, str, bytes]]:
     return [(one.about, one.who, one.why, headers["action"]) for one, headers in found]
 
 
+@pytest.mark.one_of("stories of an Airflow")
 def test_a_person_refuses_a_swap_or_agrees_to_it_and_takes_it_back(
     stack: CommandLine, api: httpx.Client
 ) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from email import policy
 
 import httpx
+import pytest
 
 from tests.support.command_line import CommandLine
 from tests.support.reference import Raw, closed, position, produce
@@ -99,6 +100,7 @@ def _backfills(api: httpx.Client) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.one_of("stories of an Airflow")
 def test_each_past_week_has_its_own_audience_and_a_second_backfill_mails_nobody(
     stack: CommandLine, api: httpx.Client
 ) -> None:

@@ -64,6 +64,22 @@ def drawn(cases: Sequence[T], count: int = 1) -> list[T]:
     return [cases[at] for at in sorted(by_seed.sample(range(len(cases)), min(count, len(cases))))]
 
 
+def declare_markers(config: pytest.Config) -> None:
+    """Declare `one_of`."""
+    config.addinivalue_line(
+        "markers", "one_of(name): of the tests with that name one is taken, by the seed; or all"
+    )
+
+
+def left_out(items: list[pytest.Item]) -> set[str]:
+    """Return the ids of tests that this run leaves out: of each `one_of`, all but one."""
+    groups: dict[str, list[str]] = {}
+    for item in items:
+        if marker := item.get_closest_marker("one_of"):
+            groups.setdefault(marker.args[0], []).append(item.nodeid)
+    return {left for ids in groups.values() for left in {*ids} - {*drawn(sorted(ids))}}
+
+
 def up_to(every: int, quick: int) -> int:
     """Return how many: of examples, records or turns; `every` with `--all`."""
     return every if _Extent.is_all else quick
