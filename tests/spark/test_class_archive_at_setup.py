@@ -9,17 +9,26 @@ from shardpost.embedded import set_up as at_setup
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
+from tests.support.how_far import up_to
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture
+def made_before(archive: tuple[str, ...]) -> list[Path]:
+    return [] if up_to(1, 0) else [Path(option.partition("=")[2]) for option in archive]
+
+
+@pytest.fixture
+def folder(made_before: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    del made_before  # in another folder
     monkeypatch.setattr(class_archive, "FOLDER", tmp_path)
     return tmp_path
 
 
 def test_a_set_up_leaves_the_archive_of_a_compaction_and_a_second_one_does_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    made_before: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for made in made_before:  # by the set-up in front of these tests; with --all it is done again
+        (folder / made.name).symlink_to(made)
     at_setup.create_class_archive()
     [archive] = folder.iterdir()
     assert archive.name.endswith(".full.jsa")
