@@ -15,6 +15,7 @@ from shardpost.spark import class_archive, submit
 from shardpost.spark.job_spec import JobSpec
 from tests.support.interpreted_plans import plan_conf
 
+POLL_SECONDS = 0.2  # looking for a tree of processes reads all of the machine's
 PAUSING = Path(__file__).parent / "pausing_job.py"
 PAUSING_ANYWHERE = Path(__file__).parent / "pausing"
 
@@ -109,4 +110,4 @@ def wait_for(
         if time.monotonic() > deadline:
             log = job.log.read_text() if job else ""
             raise AssertionError(f"{what} took more than {seconds} s\n{log}")
-        time.sleep(0.05)
+        time.sleep(POLL_SECONDS)

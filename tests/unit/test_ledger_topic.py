@@ -46,6 +46,21 @@ def test_a_newer_run_reads_what_the_older_one_wrote_and_stops_it(ready: Settings
     ]
 
 
+def test_what_the_older_run_writes_until_it_is_fenced_is_read(
+    ready: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = Ledger(ready, WEEK, 0), Ledger(ready, WEEK, 0)
+    older.open()
+    fence = newer.fence
+
+    def fence_late() -> None:
+        older.write([LedgerEntry("a", DeliveryState.SENT, "<1@x>")])
+        fence()
+
+    monkeypatch.setattr(newer, "fence", fence_late)
+    assert newer.open().states(["a"]) == [DeliveryState.SENT]
+
+
 def test_shards_and_weeks_are_apart(ready: Settings) -> None:
     other_shard, other_week = Ledger(ready, WEEK, 1), Ledger(ready, WEEK.next, 0)
     for ledger in (other_shard, other_week):
