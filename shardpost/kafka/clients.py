@@ -35,30 +35,25 @@ class ClientFactories:
 
 TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own
 
-# The one admin client tries a broker that was away again after so many milliseconds at most: a
-# later question waits no longer than a new client would.
-RECONNECT_MS = 500
+# The shared admin client tries a broker that was away again soon: a later question waits no longer
+# than a new client would. Milliseconds.
+RECONNECTING = {"reconnect.backoff.max.ms": 500, "socket.connection.setup.timeout.ms": 10_000}
 ADMINS = 4  # clusters, or ways to reach them, that one process asks
 
 
-def _shared_admin(config: dict[str, Any]) -> AdminClient:
-    """Return the one admin client of this process with that configuration.
-
-    It is safe to be used by several threads, and is not closed: it keeps its connections, and knows
-    the leaders from the first question on. A process that was forked has a client of its own.
-    """
-    return _admin_of(os.getpid(), tuple(sorted(config.items())))
-
-
 @lru_cache(ADMINS)
-def _admin_of(_process: int, config: tuple[tuple[str, Any], ...]) -> AdminClient:
-    return AdminClient({"reconnect.backoff.max.ms": RECONNECT_MS, **dict(config)})
+def _shared_admin(
+    make: Callable[[dict[str, Any]], AdminClient],
+    _process: int,
+    config: tuple[tuple[str, Any], ...],
+) -> AdminClient:
+    return make(dict(config))
 
 
 # By the scheme of an address (`SCHEME://host:port`): of brokers that run in this very process, so
 # that there is nothing to connect to. All others have librdkafka's clients.
 IN_PROCESS: dict[str, ClientFactories] = {}
-_LIBRDKAFKA = ClientFactories(_shared_admin, Consumer, Producer, Producer)
+_LIBRDKAFKA = ClientFactories(AdminClient, Consumer, Producer, Producer)
 
 # A server and why it cannot be connected to; None if it can.
 _Answer = tuple[str, str | None]
@@ -199,10 +194,18 @@ def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
     }
 
 
-def admin(settings: Settings) -> AdminClient:
-    """Return the admin client; KafkaUnreachableError if nobody listens at its addresses."""
+def admin(settings: Settings, *, shared: bool = True) -> AdminClient:
+    """Return the admin client of this process; KafkaUnreachableError if nobody listens.
+
+    It is safe to be used by several threads, and is not closed: it keeps its connections, and knows
+    the leaders from the first question on. A process that was forked has one of its own. One that
+    is not `shared` is for a broker that may be starting, and lets a connection hang.
+    """
     require_listening(settings)
-    return _factories(settings).admin(client_config(settings))
+    make, config = _factories(settings).admin, client_config(settings)
+    if not shared:
+        return make(config)
+    return _shared_admin(make, os.getpid(), tuple(sorted({**RECONNECTING, **config}.items())))
 
 
 def _factories(settings: Settings) -> ClientFactories:

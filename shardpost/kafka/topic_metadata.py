@@ -31,7 +31,7 @@ def is_reachable(settings: Settings, seconds: float) -> bool:
     if why_nobody_listens(settings.bootstrap, min(seconds, LISTEN_SECONDS)):
         return False
     try:
-        admin(settings).list_topics(timeout=seconds)
+        admin(settings, shared=False).list_topics(timeout=seconds)
     except (KafkaException, KafkaUnreachableError):
         return False
     return True
