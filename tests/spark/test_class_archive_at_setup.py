@@ -9,12 +9,12 @@ from shardpost.embedded import set_up as at_setup
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
-from tests.support.how_far import up_to
+from tests.support.how_far import is_every
 
 
 @pytest.fixture
 def made_before(archive: tuple[str, ...]) -> list[Path]:
-    return [] if up_to(1, 0) else [Path(option.partition("=")[2]) for option in archive]
+    return [] if is_every() else [Path(option.partition("=")[2]) for option in archive]
 
 
 @pytest.fixture

@@ -76,6 +76,7 @@ def kill_at(settings: Settings, wanted: Order, step: str) -> None:
         job.kill()
 
 
+@pytest.mark.one_of("kills of a rebuild")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     filled: tuple[Settings, Fold],
@@ -99,6 +100,7 @@ def test_killed_at_every_step_of_the_build_it_goes_on_where_it_was(
     agree(settings, fold, "GB")
 
 
+@pytest.mark.one_of("kills of a rebuild")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     filled: tuple[Settings, Fold],
@@ -127,6 +129,7 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     agree(settings, fold, "GB")
 
 
+@pytest.mark.one_of("kills of a swap, and two at once")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     filled: tuple[Settings, Fold],
@@ -161,6 +164,7 @@ def rebuilt_in(settings: Settings) -> int | None:
     return snapshots.current(settings).rebuilt_in
 
 
+@pytest.mark.one_of("kills of a swap, and two at once")
 @pytest.mark.timeout(600)
 def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     filled: tuple[Settings, Fold],

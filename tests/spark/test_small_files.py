@@ -13,6 +13,7 @@ from shardpost.settings import Settings
 from shardpost.spark import delta_files, driver
 from tests.spark.test_delta_reader import read_by_delta
 from tests.support.compacting import agree, run, starter
+from tests.support.how_far import is_every
 from tests.support.reference import Fold, Raw, closed, position, produce
 
 
@@ -44,15 +45,16 @@ def test_histories_of_many_compactions_are_few_files(
 def _all_readers_agree(settings: Settings, table: Table) -> None:
     spark = driver.start_session("tests")
     versions = [snapshot.tables[table.name] for snapshot in snapshots.list_all(settings)]
-    theirs = read_by_delta(settings, [(path_of(settings, table), v) for v in versions])
+    places = [(path_of(settings, table), version) for version in versions]
+    # Another JVM: of a quick run one is enough (test_delta_reader.py).
+    theirs = read_by_delta(settings, places) if is_every() else [None for _ in versions]
     for version, found in zip(versions, theirs, strict=True):
         ours = rows(settings, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
         read = delta_files.read(spark, settings, table, version).collect()
         names = ("offset", "snapshot", "kind", "reason", "client", "topic", "seq")
-        assert (
-            sorted(str([row.get(name) for name in names]) for row in found)
-            == sorted(str([row.get(name) for name in names]) for row in ours)
-            == sorted(str([row.asDict().get(name) for name in names]) for row in read)
-        )
+        of_ours = sorted(str([row.get(name) for name in names]) for row in ours)
+        assert sorted(str([row.asDict().get(name) for name in names]) for row in read) == of_ours
+        if found is not None:
+            assert sorted(str([row.get(name) for name in names]) for row in found) == of_ours
         values = sorted(bytes(row["value"]) for row in ours if row["value"])
         assert values == sorted(bytes(row["value"]) for row in read if row["value"])

@@ -80,6 +80,11 @@ def left_out(items: list[pytest.Item]) -> set[str]:
     return {left for ids in groups.values() for left in {*ids} - {*drawn(sorted(ids))}}
 
 
+def is_every() -> bool:
+    """Tell whether each case is taken."""
+    return _Extent.is_all
+
+
 def up_to(every: int, quick: int) -> int:
     """Return how many: of examples, records or turns; `every` with `--all`."""
     return every if _Extent.is_all else quick

@@ -3,7 +3,7 @@
 With `--all` they are compiled, as users' are; so they are in the processes of commands, always.
 """
 
-from tests.support.how_far import up_to
+from tests.support.how_far import is_every
 
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -13,4 +13,4 @@ _INTERPRETED = {
 
 def plan_conf() -> dict[str, str]:
     """Return the configuration of a session of the tests, or of a job that a test kills."""
-    return {} if up_to(1, 0) else _INTERPRETED
+    return {} if is_every() else _INTERPRETED
