@@ -208,6 +208,11 @@ def admin(settings: Settings, *, shared: bool = True) -> AdminClient:
     return _shared_admin(make, os.getpid(), tuple(sorted({**RECONNECTING, **config}.items())))
 
 
+def forget_admins() -> None:
+    """Have the next questions asked by new clients: one that knows a former leader keeps to it."""
+    _shared_admin.cache_clear()
+
+
 def _factories(settings: Settings) -> ClientFactories:
     return IN_PROCESS.get(_scheme(settings.bootstrap), _LIBRDKAFKA)
 

@@ -3,8 +3,9 @@
 Each is asked for many partitions at once.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -12,7 +13,7 @@ import confluent_kafka
 from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from shardpost.kafka.clients import admin, consumer, unreachable
+from shardpost.kafka.clients import admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
@@ -53,27 +54,18 @@ class Listed(NamedTuple):
         return self
 
 
-def beginnings(
-    settings: Settings,
-    partitions: Collection[TopicPartition],
-    *,
-    client: AdminClient | None = None,
-) -> Listed:
+def beginnings(settings: Settings, partitions: Collection[TopicPartition]) -> Listed:
     """Return the low watermarks."""
     spec: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    return _list_offsets(settings, partitions, spec, client)
+    return _list_offsets(settings, partitions, spec)
 
 
 def endings(
-    settings: Settings,
-    partitions: Collection[TopicPartition],
-    *,
-    committed: bool,
-    client: AdminClient | None = None,
+    settings: Settings, partitions: Collection[TopicPartition], *, committed: bool
 ) -> Listed:
     """Return the high watermarks; with `committed` the last stable offsets."""
     spec: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return _list_offsets(settings, partitions, spec, client, committed=committed)
+    return _list_offsets(settings, partitions, spec, committed=committed)
 
 
 def first_offsets_since(
@@ -91,19 +83,35 @@ def _list_offsets(
     settings: Settings,
     partitions: Collection[TopicPartition],
     spec: OffsetSpec,
-    client: AdminClient | None = None,
     *,
     committed: bool = False,
 ) -> Listed:
-    listed, wanted = Listed({}, {}), list(partitions)
-    if not wanted:
-        return listed
-    client = client or _connected_admin(settings)
+    if not partitions:
+        return Listed({}, {})
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    ask = partial(_ask, seconds=settings.kafka_timeout, spec=spec, level=level)
+    client, is_new = _connected_admin(settings)
+    listed = ask(client, partitions)
+    if listed.errors and not is_new:  # it goes on asking a former leader
+        forget_admins()
+        client, _ = _connected_admin(settings)
+        again = ask(client, listed.errors.keys())
+        listed = Listed(listed.found | again.found, again.errors)
+    return listed
+
+
+def _ask(
+    client: AdminClient,
+    partitions: Collection[TopicPartition],
+    *,
+    seconds: float,
+    spec: OffsetSpec,
+    level: IsolationLevel,
+) -> Listed:
+    listed, wanted = Listed({}, {}), list(partitions)
     for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
         asked = wanted[start : start + PARTITIONS_AT_ONCE]
         specs = {confluent_kafka.TopicPartition(*partition): spec for partition in asked}
-        seconds = settings.kafka_timeout
         futures = client.list_offsets(specs, isolation_level=level, request_timeout=seconds)
         for asked_for, future in futures.items():
             partition = TopicPartition(asked_for.topic, asked_for.partition)
@@ -119,20 +127,21 @@ def _list_offsets(
 _connected: WeakSet[AdminClient] = WeakSet()
 
 
-def _connected_admin(settings: Settings) -> AdminClient:
-    """Return a client that has been answered before.
+def _connected_admin(settings: Settings) -> tuple[AdminClient, bool]:
+    """Return a client that has been answered before, and whether that was just now.
 
     One that is not connected yet when it looks for leaders, to list offsets, waits up to three
     seconds, now and then (librdkafka 2.16): too long for `shardpost doctor`.
     """
     client = admin(settings)
-    if client not in _connected:
-        try:
-            client.list_topics(timeout=settings.kafka_timeout)
-        except KafkaException as error:
-            raise unreachable(settings, error) from None
-        _connected.add(client)
-    return client
+    if client in _connected:
+        return client, False
+    try:
+        client.list_topics(timeout=settings.kafka_timeout)
+    except KafkaException as error:
+        raise unreachable(settings, error) from None
+    _connected.add(client)
+    return client, True
 
 
 def watermarks(
@@ -143,12 +152,13 @@ def watermarks(
     With `committed`, high is the last stable offset: the end of what readers of committed records
     are given; otherwise the high watermark. KafkaUnreachableError after `kafka_timeout`.
     """
-    client = _connected_admin(settings)
-    found = {}
-    for topic, count in counts.items():
-        partitions = [TopicPartition(topic, number) for number in range(count)]
-        marks = _watermarks(settings, client, partitions, committed=committed)
-        found[topic] = {one.partition: marks[one] for one in partitions}
+    partitions = [
+        TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)
+    ]
+    marks = _watermarks(settings, partitions, committed=committed)
+    found: dict[str, dict[int, tuple[int, int]]] = {topic: {} for topic in counts}
+    for partition, low_and_high in marks.items():
+        found[partition.topic][partition.partition] = low_and_high
     return found
 
 
@@ -156,25 +166,16 @@ def watermarks_of(
     settings: Settings, partition: TopicPartition, *, committed: bool
 ) -> tuple[int, int]:
     """Return (low, high) of one partition, as `watermarks` does."""
-    client = _connected_admin(settings)
-    return _watermarks(settings, client, [partition], committed=committed)[partition]
+    return _watermarks(settings, [partition], committed=committed)[partition]
 
 
 def _watermarks(
-    settings: Settings,
-    client: AdminClient,
-    partitions: Collection[TopicPartition],
-    *,
-    committed: bool,
+    settings: Settings, partitions: Sequence[TopicPartition], *, committed: bool
 ) -> dict[TopicPartition, tuple[int, int]]:
-    open_clients = [client]
-
     def ask() -> dict[TopicPartition, tuple[int, int]]:
-        # A client that knew a former leader goes on asking that one.
-        current = open_clients.pop() if open_clients else _connected_admin(settings)
-        lows = beginnings(settings, partitions, client=current).offsets
-        ends = endings(settings, partitions, committed=committed, client=current).offsets
-        return {partition: (low, ends[partition]) for partition, low in lows.items()}
+        lows = beginnings(settings, partitions).offsets
+        ends = endings(settings, partitions, committed=committed).offsets
+        return {partition: (lows[partition], ends[partition]) for partition in partitions}
 
     return with_leaders(settings, ask)
 

@@ -137,7 +137,7 @@ class RequestWatch:
         topic = settings.topic("run-requests")
         self._settings = settings
         self._partitions = [TopicPartition(topic, n) for n in range(partitions(settings))]
-        self._admin, self._group = clients.admin(settings), clients.consumer(settings, GROUP)
+        self._group = clients.consumer(settings, GROUP)
         self._reported: dict[int, int] = {}
 
     def pending_ends(self) -> dict[int, int] | None:
@@ -156,7 +156,7 @@ class RequestWatch:
 
     def _stable_ends(self) -> dict[int, int]:
         settings, partitions = self._settings, self._partitions
-        ends = endings(settings, partitions, committed=True, client=self._admin)
+        ends = endings(settings, partitions, committed=True)
         found = ends.require_all(settings).offsets
         return {one.partition: offset for one, offset in found.items()}
 
