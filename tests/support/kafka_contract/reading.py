@@ -7,7 +7,6 @@ import pytest
 from confluent_kafka import KafkaException
 
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import (
@@ -215,9 +214,8 @@ class WatermarksContract:
         there, nowhere = cluster.topic(), TopicPartition("nowhere", 0)
         cluster.put(there, (b"a", b"1"), (b"b", b"2"))
         cluster.delete_before(there, 1)
-        client = clients.admin(cluster.impatient)
         for ask, expected in ((beginnings, 1), (partial(endings, committed=True), 2)):
-            listed = ask(cluster.impatient, [there, nowhere], client=client)
+            listed = ask(cluster.impatient, [there, nowhere])
             assert listed.found[there].offset == expected
             assert [*listed.failed] == [nowhere]
             with pytest.raises(KafkaException, match="nknown"):
