@@ -13,10 +13,10 @@ setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17 or 21
 demo: setup  ## the main job on five positions, end to end
 	@$(BIN)/shardpost demo
 
-test: setup lint  ## lint, then all tests, two at a time (one tier alone: .venv/bin/pytest tests/unit)
+test: setup  ## the tests, two at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
 	@$(BIN)/pytest --numprocesses 2
 
-test-all: setup lint  ## the same tests, each as far as it goes: every step killed, long histories
+test-all: setup  ## the same tests, each as far as it goes: every step killed, long histories
 	@$(BIN)/pytest --numprocesses 2 --all
 
 bench: setup  ## measure; ARGS="emails", "growth", … as in bench/README.md
