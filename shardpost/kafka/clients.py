@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -35,19 +34,10 @@ class ClientFactories:
 
 TRANSACTIONS_TOPIC = "__transaction_state"  # Kafka's own
 
-# The shared admin client tries a broker that was away again soon: a later question waits no longer
-# than a new client would. Milliseconds.
-RECONNECTING = {"reconnect.backoff.max.ms": 500, "socket.connection.setup.timeout.ms": 10_000}
-ADMINS = 4  # clusters, or ways to reach them, that one process asks
-
-
-@lru_cache(ADMINS)
-def _shared_admin(
-    make: Callable[[dict[str, Any]], AdminClient],
-    _process: int,
-    config: tuple[tuple[str, Any], ...],
-) -> AdminClient:
-    return make(dict(config))
+# An admin client that was not used for so many seconds is not used again: a broker may have been
+# restarted meanwhile, which a client that was connected notices late.
+IDLE_SECONDS = 2.0
+_shared: dict[tuple[int, str], tuple[AdminClient, float]] = {}  # and when it was used last
 
 
 # By the scheme of an address (`SCHEME://host:port`): of brokers that run in this very process, so
@@ -195,22 +185,27 @@ def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
 
 
 def admin(settings: Settings, *, shared: bool = True) -> AdminClient:
-    """Return the admin client of this process; KafkaUnreachableError if nobody listens.
+    """Return an admin client; KafkaUnreachableError if nobody listens at Kafka's addresses.
 
-    It is safe to be used by several threads, and is not closed: it keeps its connections, and knows
-    the leaders from the first question on. A process that was forked has one of its own. One that
-    is not `shared` is for a broker that may be starting, and lets a connection hang.
+    One question after another is asked by one client, in all threads of this process: it is
+    connected, and knows the leaders. It is not closed. One that is not `shared` is for a broker
+    that may be starting, and lets a connection hang.
     """
     require_listening(settings)
-    make, config = _factories(settings).admin, client_config(settings)
+    config, make = client_config(settings), _factories(settings).admin
     if not shared:
         return make(config)
-    return _shared_admin(make, os.getpid(), tuple(sorted({**RECONNECTING, **config}.items())))
+    now, key = time.monotonic(), (os.getpid(), repr(sorted(config.items())))
+    for idle in [one for one, (_, used_at) in [*_shared.items()] if now - used_at > IDLE_SECONDS]:
+        _shared.pop(idle, None)
+    client, _ = _shared.get(key) or (make(config), now)
+    _shared[key] = client, now
+    return client
 
 
 def forget_admins() -> None:
     """Have the next questions asked by new clients: one that knows a former leader keeps to it."""
-    _shared_admin.cache_clear()
+    _shared.clear()
 
 
 def _factories(settings: Settings) -> ClientFactories:
