@@ -20,7 +20,7 @@ see `docs/import.md`.
 """
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Context, Param, dag, task
@@ -28,7 +28,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from shardpost.errors import UsageError
 from shardpost.orchestration import DEFAULTS, SparkJob, task_errors
-from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
+from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
@@ -74,20 +74,18 @@ PARAMS = {
 }
 
 
-def import_arguments(context: Context) -> list[str]:
-    """Return the arguments of the job; UsageError for params that it could only refuse."""
+def import_request(context: Context) -> ImportRequest:
+    """Return the request of the job; UsageError for params that it could only refuse."""
     params = context["params"]
     import_id, max_closed = params["import_id"] or None, params["max_closed"] or None
-    request = ImportRequest(
+    return ImportRequest(
         find_source(params["source"] or "", None, params["table"], params["query"]),
-        datetime.now(UTC),
         context["dag_run"].triggering_user_name or "Airflow",
         bool(params["apply"]),
         None if import_id is None else require_usable(import_id),
         None if max_closed is None else _share(max_closed),
         params["why"] or None,
     )
-    return arguments_of(request)
 
 
 def _share(text: str) -> float:
@@ -122,7 +120,7 @@ def import_positions() -> None:
     imported: Any = SparkJob(
         task_id="import",
         job=IMPORT_POSITIONS,
-        arguments=import_arguments,
+        request=import_request,
         execution_timeout=timedelta(hours=3),
         doc_md="The Spark job `import_positions`: read, compare, write.",
     ).output

@@ -112,8 +112,8 @@ def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
     return {"rollback": "rollback", "drop": "give_up"}[params["action"]]
 
 
-def build_arguments(context: Context) -> list[str]:
-    """Return the arguments of the job that begins a rebuild, or goes on with it."""
+def build_order(context: Context) -> Order:
+    """Return the order of the job that begins a rebuild, or goes on with it."""
     params = context["params"]
     return Order(
         Action.START,
@@ -121,7 +121,7 @@ def build_arguments(context: Context) -> list[str]:
         source=Source(params["source"] or Source.HISTORY),
         country=(params["country"] or "").strip() or None,
         tables=tables_of(params["tables"] or ""),
-    ).as_arguments()
+    )
 
 
 @task(multiple_outputs=False, doc_md="Compares old and new at the same offsets; logs some of it.")
@@ -152,8 +152,8 @@ def _is_small(found: dict[str, Any], params: Any) -> bool:
     return bool(found["share"] <= parse_share(params["max_changed"]))
 
 
-def swap_arguments(context: Context) -> list[str]:
-    """Return the arguments of the swap, by the person who agreed, or of a small difference."""
+def swap_order(context: Context) -> Order:
+    """Return the order of the swap, by the person who agreed, or of a small difference."""
     params, task = context["params"], context["ti"]
     found = task.xcom_pull(task_ids="diff")
     answer = task.xcom_pull(task_ids="approval", key=ANSWER)
@@ -164,14 +164,14 @@ def swap_arguments(context: Context) -> list[str]:
         max_changed=None if answer else parse_share(params["max_changed"]),
         number=found["rebuild"],
         compared=found.get("snapshot"),  # a run of before has none
-    ).as_arguments()
+    )
 
 
-def rollback_arguments(context: Context) -> list[str]:
-    """Return the arguments of the rollback."""
+def rollback_order(context: Context) -> Order:
+    """Return the order of the rollback."""
     number = context["ti"].xcom_pull(task_ids="choose", key="rebuild")
     why = context["params"]["why"] or ""
-    return Order(Action.ROLLBACK, _user(context), why, number=number).as_arguments()
+    return Order(Action.ROLLBACK, _user(context), why, number=number)
 
 
 @task(doc_md="Gives up the new tables, as was answered; fails if they are in use by now.")
@@ -239,7 +239,7 @@ def rebuild_tables() -> None:
     built = SparkJob(
         task_id="build",
         job=REBUILD_TABLES,
-        arguments=build_arguments,
+        request=build_order,
         execution_timeout=timedelta(hours=12),
         doc_md="Computes the new tables, or goes on where a run was killed.",
     )
@@ -257,14 +257,14 @@ def rebuild_tables() -> None:
     swap = SparkJob(
         task_id="swap",
         job=REBUILD_TABLES,
-        arguments=swap_arguments,
+        request=swap_order,
         trigger_rule=ANY,
         doc_md="Adds what came since, puts the new tables in use, publishes whose list differs.",
     )
     rollback = SparkJob(
         task_id="rollback",
         job=REBUILD_TABLES,
-        arguments=rollback_arguments,
+        request=rollback_order,
         doc_md="Puts the tables before the last swap in use, with what came since.",
     )
     dropped, given_up = drop(), give_up()

@@ -24,7 +24,9 @@ status: `shardpost emails --week 2026-W47`.
 """
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context, Param, dag, task
@@ -33,9 +35,16 @@ from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
+from shardpost.instants import parse_instant
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, require_known, task_errors
+from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.email_request import parse_shards, shard_label
+from shardpost.weekly_email.model.email_request import (
+    EmailRequest,
+    Mode,
+    parse_shards,
+    shard_label,
+)
 from shardpost.weekly_email.model.limits import too_many
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import failed_line
@@ -104,20 +113,19 @@ PARAMS = {
 }
 
 
-def freeze_arguments(context: Context, now: datetime | None = None) -> list[str]:
-    """Return the arguments of the job that freezes; UsageError for what it could only refuse."""
+def freeze_request(context: Context, now: datetime | None = None) -> EmailRequest:
+    """Return the request of the job that freezes; UsageError for what it could only refuse."""
     run, params = context["dag_run"], context["params"]
     require_known(run.conf, PARAMS)
     week = week_of(params, run)
     require_mailable(week, now or datetime.now(UTC), early=bool(params["early"]))
-    scheduled = ["--scheduled-at", run.run_after.isoformat()] if run.run_type == "scheduled" else []
-    shards = ["--shards", params["shards"]] if params["shards"] else []
-    return [
-        *("--freeze-only", "--week", str(week)),
-        *scheduled,
-        *shards,
-        *common_arguments(params),
-    ]
+    return EmailRequest(
+        week,
+        mode=Mode.LIST_GROUPS if params["dry_run"] else Mode.FREEZE,
+        shards=params["shards"] or None,
+        is_scheduled=run.run_type == "scheduled",
+        **common_options(params),
+    )
 
 
 def require_mailable(week: IsoWeek, now: datetime, *, early: bool) -> None:
@@ -142,33 +150,37 @@ def week_of(params: Any, run: Any) -> IsoWeek:
     return IsoWeek.last_ended(run.run_after)
 
 
-def common_arguments(params: Any) -> list[str]:
-    """Return the arguments that all jobs of a run have in common.
+def common_options(params: Any) -> dict[str, Any]:
+    """Return what the requests of all jobs of a run have in common.
 
     Not the run's time: one that is cleared, or waited long, is checked by the time it runs at.
     """
-    return [
-        *(["--early"] if params["early"] else []),
+    return {
+        "early": bool(params["early"]),
         # A dry run's lines go into the task's log.
-        *(["--dry-run", "--recipients", "/dev/stdout"] if params["dry_run"] else []),
-        *(["--on-unknown", params["on_unknown"]] if params["on_unknown"] else []),
-        *(["--again", params["again"]] if params["again"] else []),
-    ]
+        "recipients": Path("/dev/stdout") if params["dry_run"] else None,
+        "on_unknown": params["on_unknown"],
+        "again": params["again"],
+    }
 
 
 @task(doc_md="Assigns shards to tasks; skips the rest of the run if the week is skipped.")
 @task_errors()
 def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
-    """Return arguments and name of one `send` for each group of shards."""
+    """Return request and name of one `send` for each group of shards."""
     if frozen["skipped"]:
         raise AirflowSkipException(frozen["skipped"])
-    at_once = str(min(AT_ONCE, len(frozen["groups"])))
-    # All shards of a week that has not ended are as of one instant.
-    as_of = ["--as-of", frozen["as_of"]] if params["early"] else []
-    shared = ["--week", frozen["week"], "--groups", at_once, *as_of, *common_arguments(params)]
+    shared = EmailRequest(
+        IsoWeek.parse(frozen["week"]),
+        mode=Mode.DRY_RUN if params["dry_run"] else Mode.SEND,
+        # All shards of a week that has not ended are as of one instant.
+        as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
+        groups=min(AT_ONCE, len(frozen["groups"])),
+        **common_options(params),
+    )
     return [
         {
-            "arguments": ["--shards", shards, *shared],
+            "request": document_of(replace(shared, shards=shards), with_now=False),
             "part": shard_label(parse_shards(shards, frozen["shards"])),
         }
         for shards in frozen["groups"]
@@ -231,7 +243,7 @@ def weekly_email() -> None:
     frozen: Any = SparkJob(
         task_id="freeze",
         job=WEEKLY_EMAIL,
-        arguments=freeze_arguments,
+        request=freeze_request,
         inlets=[HOLDERS],
         doc_md="Stores, once for the week, who gets a mail and with which positions.",
     ).output

@@ -5,10 +5,10 @@ Its counts are printed by `shardpost emails` as well.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from shardpost.commands.console import AS_JSON
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
+
+if TYPE_CHECKING:
+    from shardpost.weekly_email.model.email_request import EmailRequest
 
 
 def print_counts(document: dict[str, Any], *, as_json: bool) -> None:
@@ -63,19 +66,6 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True)
-class EmailOptions:
-    """The options of the command, named as click gives them."""
-
-    week: str
-    shards: str | None
-    dry_run: bool
-    early: bool
-    again: str | None
-    on_unknown: str | None
-    as_json: bool
-
-
 @click.command()
 @click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
 @click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
@@ -95,42 +85,26 @@ class EmailOptions:
     help="What to do about unknown deliveries; default: SHARDPOST_ON_UNKNOWN.",
 )
 @AS_JSON
-def email_command(**given: Any) -> int:
+def email_command(week: str, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 
     Uses the newest snapshot and does not compact. Exit code 3: done, but some deliveries are
     unknown (`shardpost emails` lists them), or too many clients failed or are not subscribed.
     """
     from shardpost.weekly_email.checks import check
-    from shardpost.weekly_email.email_job import parser, request_of
+    from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
-    options = EmailOptions(**given)
-    now = datetime.now(UTC)
-    week = IsoWeek.parse(options.week)
-    arguments = ["--week", str(week), "--now", now.isoformat(), *_arguments(options)]
-    request = request_of(parser().parse_args(arguments))
+    mode = Mode.DRY_RUN if dry_run else Mode.SEND
+    request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
     check(request, load())  # before Java starts, which takes long
-    return (_dry_run if options.dry_run else _send)(arguments, as_json=options.as_json)
+    return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 
-def _arguments(options: EmailOptions) -> Iterator[str]:
-    if options.dry_run:
-        yield "--dry-run"
-    if options.shards is not None:
-        yield f"--shards={options.shards}"  # it may begin with a hyphen
-    if options.again is not None:
-        yield from ("--again", options.again)
-    if options.on_unknown is not None:
-        yield from ("--on-unknown", options.on_unknown)
-    if options.early:
-        yield "--early"
-
-
-def _send(arguments: list[str], *, as_json: bool) -> int:
+def _send(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
-    code, result = submit(load(), WEEKLY_EMAIL, arguments)
+    code, result = submit(load(), WEEKLY_EMAIL, request)
     if result is not None:
         print_counts(result, as_json=as_json)
     return _exit_code(code) or (DONE if result is not None else COULD_NOT)
@@ -143,7 +117,7 @@ def _exit_code(code: int) -> int:
     return code
 
 
-def _dry_run(arguments: list[str], *, as_json: bool) -> int:
+def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.spark.job_process import job_folder
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.dry_run_lists import text_lines
@@ -152,7 +126,7 @@ def _dry_run(arguments: list[str], *, as_json: bool) -> int:
     with job_folder() as folder:
         lists = folder / "lists"
         lists.mkdir()
-        code, result = submit(load(), WEEKLY_EMAIL, [*arguments, "--recipients", str(lists)])
+        code, result = submit(load(), WEEKLY_EMAIL, replace(request, recipients=lists))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
             return _exit_code(code) or COULD_NOT
         for text in (_dry_run_document if as_json else text_lines)(result, lists):

@@ -176,7 +176,7 @@ def sweep_command(as_json: bool) -> int:
     from shardpost.settings import load
     from shardpost.spark.submit import submit
 
-    code, result = submit(load(), SWEEP_DEAD_LETTERS, [])
+    code, result = submit(load(), SWEEP_DEAD_LETTERS)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: _sweep_text(result), as_json=as_json)

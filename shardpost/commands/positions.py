@@ -12,8 +12,12 @@ import click
 
 from shardpost.commands.console import AS_JSON, BY, print_document, who
 from shardpost.errors import COULD_NOT, one_line
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
-from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
+from shardpost.holders.compaction_job import (
+    COMPACT_POSITIONS,
+    RECONCILE_POSITIONS,
+    CompactionRequest,
+)
+from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
@@ -38,10 +42,8 @@ def compact_command(reconcile: bool, as_json: bool) -> int:
     too large to be published.
     """
     began = datetime.now(UTC)
-    if reconcile:
-        code, result = submit(load(), RECONCILE_POSITIONS, ["--reconcile"])
-    else:
-        code, result = submit(load(), COMPACT_POSITIONS, [])
+    job = RECONCILE_POSITIONS if reconcile else COMPACT_POSITIONS
+    code, result = submit(load(), job, CompactionRequest(reconcile))
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: _compaction_text(result, began), as_json=as_json)
@@ -147,14 +149,13 @@ def import_command(
     settings = load()
     request = ImportRequest(
         find_source(source, format_, table, query),
-        datetime.now(UTC),
         who(by),
         is_applied,
         None if import_id is None else require_usable(import_id),
         max_closed,
         why,
     )
-    code, result = submit(settings, IMPORT_POSITIONS, arguments_of(request))
+    code, result = submit(settings, IMPORT_POSITIONS, request)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: summary(result), as_json=as_json)

@@ -20,7 +20,7 @@ def submit_order(order: "Order") -> tuple[int, dict[str, Any] | None]:
     from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
     from shardpost.spark.submit import submit
 
-    code, result = submit(load(), REBUILD_TABLES, order.as_arguments())
+    code, result = submit(load(), REBUILD_TABLES, order)
     return (code or COULD_NOT if result is None else code), result
 
 

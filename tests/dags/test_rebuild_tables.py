@@ -1,6 +1,5 @@
 """rebuild_tables: which way a run takes, the arguments of its jobs, and who answers for a swap."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +19,9 @@ from shardpost.errors import UsageError
 from shardpost.orchestration import ANSWER, tasks
 from shardpost.rebuilds import drop, sides
 from shardpost.rebuilds.model.difference import Difference, Differences
-from shardpost.rebuilds.order import Action, order_of_arguments
+from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
+from shardpost.spark.job_spec import request_of
 
 AS_DECLARED = {
     "action": None,
@@ -73,13 +73,11 @@ def context(task: Task, **params: object) -> dict[str, Any]:
 
 
 def order(dag: Any, name: str, task: Task, **params: object) -> Any:
-    arguments = dag.task_dict[name].arguments_of(context(task, **params))
-    return order_of_arguments(arguments)
+    return dag.task_dict[name].request_of(context(task, **params))
 
 
 def calls_of(file: Path) -> list[Any]:
-    calls = map(json.loads, file.read_text().splitlines())
-    return [order_of_arguments(call[: call.index("--result")]) for call in calls]
+    return [request_of(Order, call) for call in file.read_text().splitlines()]
 
 
 def states(run: Any) -> dict[str, str]:

@@ -22,9 +22,9 @@ def in_the_task(_settings: Settings, arguments: Sequence[str]) -> JobResult:
 def exit_codes() -> None:
     """Run them all, none after another."""
     for name in ("done", "could_not", "bad_usage", "needs_attention", "needs_a_person_first"):
-        SparkJob(task_id=name, job=JobSpec("stand_in"), arguments=[name])
+        SparkJob(task_id=name, job=JobSpec("stand_in"), request=name)
     needs_no_spark = JobSpec("stand_in", without_spark=in_the_task)
-    SparkJob(task_id="needs_no_spark", job=needs_no_spark, arguments=["--week"])
+    SparkJob(task_id="needs_no_spark", job=needs_no_spark, request="--week")
 
 
 exit_codes()

@@ -12,7 +12,7 @@ from shardpost.spark.job_spec import JobSpec
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 
 
-def refused_arguments(_context: Context) -> list[str]:
+def refused_request(_context: Context) -> object:
     """Refuse the params of the run."""
     raise UsageError("week 2026-W99: there is no such week in 2026")
 
@@ -56,8 +56,8 @@ def takes_too_long() -> None:
 @dag(schedule=None, default_args=DEFAULTS | SOON)
 def failures() -> None:
     """Run them all, none after another."""
-    SparkJob(task_id="refused", job=JobSpec("stand_in"), arguments=refused_arguments)
-    SparkJob(task_id="bad_job", job=JobSpec("stand_in"), arguments=["bad_job"])
+    SparkJob(task_id="refused", job=JobSpec("stand_in"), request=refused_request)
+    SparkJob(task_id="bad_job", job=JobSpec("stand_in"), request="bad_job")
     could_not()
     needs_a_person()
     left_out()
