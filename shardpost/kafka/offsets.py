@@ -19,6 +19,8 @@ from shardpost.kafka.topic_metadata import partition_counts, with_leaders
 from shardpost.settings import Settings
 
 PARTITIONS_AT_ONCE = 2_000
+# The metadata of one topic or of all can be asked for, a request each.
+ASKED_FOR_ONE_BY_ONE = 10
 
 
 class ListedOffset(NamedTuple):
@@ -98,7 +100,7 @@ def _list_offsets(
     listed, wanted = Listed({}, {}), list(partitions)
     if not wanted:
         return listed
-    client = client or _with_metadata(settings)  # it has to outlive what it asks for
+    client = client or _with_leaders_of(settings, wanted)  # it has to outlive what it asks for
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     for start in range(0, len(wanted), PARTITIONS_AT_ONCE):
         asked = wanted[start : start + PARTITIONS_AT_ONCE]
@@ -116,15 +118,17 @@ def _list_offsets(
     return listed
 
 
-def _with_metadata(settings: Settings) -> AdminClient:
-    """Return a client that knows the leaders of all partitions.
+def _with_leaders_of(settings: Settings, partitions: Collection[TopicPartition]) -> AdminClient:
+    """Return a client that knows the leaders of these partitions.
 
     One that has to look for them while it lists offsets waits up to three seconds, now and then
     (librdkafka 2.16): too long for `shardpost doctor`.
     """
     client = admin(settings)
+    topics = sorted({partition.topic for partition in partitions})
     try:
-        client.list_topics(timeout=settings.kafka_timeout)
+        for topic in topics if len(topics) <= ASKED_FOR_ONE_BY_ONE else [None]:
+            client.list_topics(topic, timeout=settings.kafka_timeout)
     except KafkaException as error:
         raise unreachable(settings, error) from None
     return client
@@ -138,12 +142,17 @@ def watermarks(
     With `committed`, high is the last stable offset: the end of what readers of committed records
     are given; otherwise the high watermark. KafkaUnreachableError after `kafka_timeout`.
     """
-    client = _with_metadata(settings)
+    partitions = {
+        topic: [TopicPartition(topic, number) for number in range(count)]
+        for topic, count in counts.items()
+    }
+    client = _with_leaders_of(
+        settings, [one for of_topic in partitions.values() for one in of_topic]
+    )
     found = {}
-    for topic, count in counts.items():
-        partitions = [TopicPartition(topic, number) for number in range(count)]
-        marks = _watermarks(settings, client, partitions, committed=committed)
-        found[topic] = {one.partition: marks[one] for one in partitions}
+    for topic, of_topic in partitions.items():
+        marks = _watermarks(settings, client, of_topic, committed=committed)
+        found[topic] = {one.partition: marks[one] for one in of_topic}
     return found
 
 
@@ -151,7 +160,7 @@ def watermarks_of(
     settings: Settings, partition: TopicPartition, *, committed: bool
 ) -> tuple[int, int]:
     """Return (low, high) of one partition, as `watermarks` does."""
-    client = _with_metadata(settings)
+    client = _with_leaders_of(settings, [partition])
     return _watermarks(settings, client, [partition], committed=committed)[partition]
 
 
@@ -166,7 +175,7 @@ def _watermarks(
 
     def ask() -> dict[TopicPartition, tuple[int, int]]:
         # A client that knew a former leader goes on asking that one.
-        current = open_clients.pop() if open_clients else _with_metadata(settings)
+        current = open_clients.pop() if open_clients else _with_leaders_of(settings, partitions)
         lows = beginnings(settings, partitions, client=current).offsets
         ends = endings(settings, partitions, committed=committed, client=current).offsets
         return {partition: (low, ends[partition]) for partition, low in lows.items()}

@@ -50,11 +50,14 @@ def cluster_metadata(settings: Settings, most_seconds: float = math.inf) -> Clus
 
 
 # A partition has no leader for a moment: it is new, its broker has just started, or another one
-# takes over. The last five are librdkafka's: a broker that has just started does not know its
+# takes over. After a restart, broker and client may also disagree for a moment on the leader's
+# epoch (KIP-320). The last five are librdkafka's: a broker that has just started does not know its
 # topics yet, none of the partitions has a leader, or the connection was lost during a request.
 TRANSIENT_LEADER_ERRORS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
