@@ -23,11 +23,11 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import Context, Param, dag, task
+from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from shardpost.errors import UsageError
-from shardpost.orchestration import DEFAULTS, SparkJob, task_errors
+from shardpost.orchestration import DEFAULTS, SparkJob, flag_param, task_errors, text_param
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
@@ -36,41 +36,24 @@ from shardpost.shares import share
 
 log = logging.getLogger(__name__)
 
-TEXT = ["null", "string"]
 PARAMS = {
-    "source": Param(
-        None,
-        type=TEXT,
-        title="Source",
-        description="File or folder that the worker can read, or a JDBC URL. Needed.",
+    "source": text_param(
+        "Source", "File or folder that the worker can read, or a JDBC URL. Needed."
     ),
-    "table": Param(None, type=TEXT, title="Table", description="With a JDBC URL: the table."),
-    "query": Param(
-        None,
-        type=TEXT,
-        title="Query",
-        description="With a JDBC URL: the query whose result is the list, in place of a table.",
+    "table": text_param("Table", "With a JDBC URL: the table."),
+    "query": text_param(
+        "Query", "With a JDBC URL: the query whose result is the list, in place of a table."
     ),
-    "apply": Param(
-        False,
-        type=["null", "boolean"],
-        title="Apply",
-        description="Write the difference; else it is only planned.",
-    ),
-    "max_closed": Param(
-        None,
-        type=TEXT,
-        title="Most closed",
-        description="Share of the open positions that may close, such as 20%; by default"
+    "apply": flag_param("Apply", "Write the difference; else it is only planned."),
+    "max_closed": text_param(
+        "Most closed",
+        "Share of the open positions that may close, such as 20%; by default"
         " SHARDPOST_IMPORT_MAX_CLOSED.",
     ),
-    "import_id": Param(
-        None,
-        type=TEXT,
-        title="Import id",
-        description="What is applied once; by default the id of the list's content.",
+    "import_id": text_param(
+        "Import id", "What is applied once; by default the id of the list's content."
     ),
-    "why": Param(None, type=TEXT, title="Why", description="Reason; recorded on decisions."),
+    "why": text_param("Why", "Reason; recorded on decisions."),
 }
 
 

@@ -24,7 +24,7 @@ import logging
 from datetime import timedelta
 from typing import Any, cast
 
-from airflow.sdk import Context, Param, dag, task
+from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
@@ -37,6 +37,7 @@ from shardpost.orchestration import (
     SparkJob,
     require_known,
     task_errors,
+    text_param,
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order, tables_of
@@ -46,55 +47,40 @@ from shardpost.shares import parse_share
 log = logging.getLogger(__name__)
 
 ANY = "none_failed_min_one_success"  # of several ways to a task, one was taken
-# A type that includes null: the form of the UI marks others as required.
-TEXT = ["null", "string"]
 PARAMS = {
-    "action": Param(
-        None,
-        type=TEXT,
+    "action": text_param(
+        "Action",
+        "What to do; the params below but **why** are for a rebuild.",
         enum=[None, "rollback", "drop"],
         values_display={
             "null": "rebuild, compare, and swap",
             "rollback": "rollback: the tables before the last swap in use again",
             "drop": "drop: give up the tables that are not in use",
         },
-        title="Action",
-        description="What to do; the params below but **why** are for a rebuild.",
     ),
-    "country": Param(
-        None,
-        type=TEXT,
-        title="Country",
-        description="Whose stock counts, such as US. Empty: as it is now.",
-    ),
-    "source": Param(
-        None,
-        type=TEXT,
+    "country": text_param("Country", "Whose stock counts, such as US. Empty: as it is now."),
+    "source": text_param(
+        "Source",
+        "What the tables are computed from.",
         enum=[None, "kafka"],
         values_display={
             "null": "the raw records of the histories, decoded again",
             "kafka": "kafka: the topics, and what they no longer hold is missing",
         },
-        title="Source",
-        description="What the tables are computed from.",
     ),
-    "tables": Param(
-        None,
-        type=TEXT,
+    "tables": text_param(
+        "Tables",
+        "Names with commas, such as share_holders, and with them what is made of these. Empty:"
+        " all.",
         format=TABLES,
-        title="Tables",
-        description="Names with commas, such as share_holders, and with them what is made of "
-        "these. Empty: all.",
     ),
-    "max_changed": Param(
-        None,
-        type=TEXT,
+    "max_changed": text_param(
+        "Swap by itself up to",
+        "The share of positions, of holders, of contacts and of exchanges that may differ, such as"
+        " 1%, for a swap without asking. Empty: a person is asked.",
         format=SHARE,
-        title="Swap by itself up to",
-        description="The share of positions, of holders, of contacts and of exchanges that may "
-        "differ, such as 1%, for a swap without asking. Empty: a person is asked.",
     ),
-    "why": Param(None, type=TEXT, title="Why", description="Recorded on `decisions`."),
+    "why": text_param("Why", "Recorded on `decisions`."),
 }
 
 

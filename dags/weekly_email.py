@@ -29,14 +29,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Context, Param, dag, task
+from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.instants import parse_instant
-from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, require_known, task_errors
+from shardpost.orchestration import (
+    DEFAULTS,
+    HOLDERS,
+    SparkJob,
+    flag_param,
+    require_known,
+    task_errors,
+    text_param,
+)
 from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.model.email_request import (
@@ -53,63 +61,41 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 2  # groups of shards that are mailed in parallel
 MOST_NAMED = 20  # clients that a message names
-# Types that include null: the form of the UI marks others as required.
-TEXT, YES_NO = ["null", "string"], ["null", "boolean"]
 PARAMS = {
-    "week": Param(
-        None,
-        type=TEXT,
+    "week": text_param(
+        "Week",
+        "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year that has so many; such"
+        " as 2026-W47. Empty: the run's own, or the last that ended; for an early manual run, the"
+        " week still running.",
         format=ISO_WEEK,
-        title="Week",
-        description=(
-            "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year that has so many; "
-            "such as 2026-W47. Empty: the run's own, or the last that ended; for an early "
-            "manual run, the week still running."
-        ),
     ),
-    "shards": Param(
-        None,
-        type=TEXT,
+    "shards": text_param(
+        "Shards",
+        "Only these, by their numbers: such as 3, 0-3 or 0,2,5-7. Empty: all.",
         format=SHARDS,
-        title="Shards",
-        description="Only these, by their numbers: such as 3, 0-3 or 0,2,5-7. Empty: all.",
     ),
-    "dry_run": Param(
-        False,
-        type=YES_NO,
-        title="Dry run",
-        description="Print who would get what; freeze nothing, send nothing.",
-    ),
-    "on_unknown": Param(
-        None,
-        type=TEXT,
+    "dry_run": flag_param("Dry run", "Print who would get what; freeze nothing, send nothing."),
+    "on_unknown": text_param(
+        "Unknown deliveries",
+        "What to do with earlier mails whose delivery is unknown.",
         enum=[None, "hold", "resend"],
         values_display={
             "null": "as the setting SHARDPOST_ON_UNKNOWN says",
             "hold": "hold: leave them for a person to decide",
             "resend": "resend: mail them once more, with the same Message-ID",
         },
-        title="Unknown deliveries",
-        description="What to do with earlier mails whose delivery is unknown.",
     ),
-    "again": Param(
-        None,
-        type=TEXT,
+    "again": text_param(
+        "Again",
+        "Which clients to mail besides the open ones.",
         enum=[None, "FAILED", "SUPPRESSED"],
         values_display={
             "null": "nobody",
             "FAILED": "FAILED: clients that failed before, at their current addresses",
             "SUPPRESSED": "SUPPRESSED: clients that were not subscribed, and are now",
         },
-        title="Again",
-        description="Which clients to mail besides the open ones.",
     ),
-    "early": Param(
-        False,
-        type=YES_NO,
-        title="Early",
-        description="Mail a week that has not ended, as of now; freezes nothing.",
-    ),
+    "early": flag_param("Early", "Mail a week that has not ended, as of now; freezes nothing."),
 }
 
 

@@ -147,25 +147,20 @@ def send_all(
     found: Sequence[Channel], message: Message, patience: float = PATIENCE_SECONDS
 ) -> list[Delivery]:
     """Give a message to all channels side by side; one that takes longer has failed."""
-    running = [_Sending(channel, message) for channel in found]
+    deliveries: dict[str, Delivery] = {}
+
+    def send(channel: Channel) -> None:
+        deliveries[channel.name] = channel.send(message)
+
+    # They end with the process at the latest.
+    threads = [threading.Thread(target=send, args=(one,), daemon=True) for one in found]
+    for thread in threads:
+        thread.start()
     deadline = time.monotonic() + patience
-    for one in running:
-        one.thread.join(max(0.0, deadline - time.monotonic()))
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
     late = f"no answer within {patience:g} s"
-    return [one.delivery or Delivery(one.channel.name, late) for one in running]
-
-
-class _Sending:
-    """A channel in a thread of its own, which ends with the process at the latest."""
-
-    def __init__(self, channel: Channel, message: Message) -> None:
-        self.channel = channel
-        self.delivery: Delivery | None = None
-        self.thread = threading.Thread(target=self._run, args=(message,), daemon=True)
-        self.thread.start()
-
-    def _run(self, message: Message) -> None:
-        self.delivery = self.channel.send(message)
+    return [deliveries.get(one.name) or Delivery(one.name, late) for one in found]
 
 
 def without_secrets(text: str, url: str) -> str:

@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 from shardpost.embedded import daemons
-from shardpost.embedded.daemons import Daemon, log_end, log_hint, wait_until
+from shardpost.embedded.daemons import Daemon, log_end, state_of, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
@@ -197,19 +197,13 @@ def stop(settings: Settings) -> bool:
 
 def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
-    daemon = _daemon(settings, "java")
-    found = {"address": settings.bootstrap}
-    if daemon.alive:
-        if is_reachable(settings, STATE_SECONDS):
-            return {"state": "up", **found}
-        return {"state": "unhealthy", **found, "detail": _why_unhealthy(settings, daemon)}
-    if daemon.identity is not None:
-        found["detail"] = f"it ended without being stopped; {log_hint(daemon.log)}"
-    if not daemons.port_is_free(settings.kafka_port):
-        found["detail"] = (
-            f"port {settings.kafka_port} is in use by {daemons.port_owner(settings.kafka_port)}"
-        )
-    return {"state": "down", **found}
+    daemon, port = _daemon(settings, "java"), settings.kafka_port
+    found = state_of(
+        daemon, port, lambda: is_reachable(settings, STATE_SECONDS), settings.bootstrap
+    )
+    if found["state"] == "unhealthy" and (reason := _other_port(settings)):
+        found["detail"] = reason
+    return found
 
 
 def log_of(settings: Settings) -> Path:
@@ -248,11 +242,6 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
             " newer Kafka has written: set SHARDPOST_HOME to another folder, which starts empty;"
             f" {log_end(daemon.log, 1)}"
         ) from None
-
-
-def _why_unhealthy(settings: Settings, daemon: Daemon) -> str:
-    silent = f"pid {daemon.pid} runs but does not answer; {log_hint(daemon.log)}"
-    return _other_port(settings) or silent
 
 
 def _other_port(settings: Settings) -> str | None:

@@ -213,6 +213,23 @@ class Daemon:
         return None if reused else identity.pid
 
 
+def state_of(
+    daemon: Daemon, port: int, is_ready: Callable[[], bool], address: str
+) -> dict[str, str]:
+    """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
+    found = {"address": address}
+    if daemon.alive:
+        if is_ready():
+            return {"state": "up", **found}
+        detail = f"pid {daemon.pid} runs but does not answer; {log_hint(daemon.log)}"
+        return {"state": "unhealthy", **found, "detail": detail}
+    if daemon.identity is not None:
+        found["detail"] = f"it ended without being stopped; {log_hint(daemon.log)}"
+    if not port_is_free(port):
+        found["detail"] = f"port {port} is in use by {port_owner(port)}"
+    return {"state": "down", **found}
+
+
 def stop_together(daemons: Sequence[Daemon], wait: float = STOP_SECONDS) -> None:
     """Stop daemons that do not need each other, all at once."""
     with ThreadPoolExecutor(len(daemons)) as pool:

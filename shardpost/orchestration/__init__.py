@@ -11,8 +11,10 @@ from shardpost.orchestration.tasks import (
     HOLDERS,
     Approval,
     alert_of_attention,
+    flag_param,
     require_known,
     task_errors,
+    text_param,
 )
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "Approval",
     "SparkJob",
     "alert_of_attention",
+    "flag_param",
     "require_known",
     "task_errors",
+    "text_param",
 ]

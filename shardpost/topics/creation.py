@@ -131,11 +131,6 @@ class AppliedTopic:
         refusals = [f"  {one}" for one in self.plan.refusals]
         return "\n".join([f"topic {self.topic}: {done}{starter}", *changes, *refusals])
 
-    @property
-    def is_news(self) -> bool:
-        """Tell whether anything was done, or left alone that is not as declared."""
-        return bool(self.created or self.starter or self.plan.changes or self.plan.refusals)
-
 
 def apply_topics(settings: Settings, *, dry_run: bool = False) -> list[AppliedTopic]:
     """Create what is missing, repair what is safe, and give starter records to a topic without any.

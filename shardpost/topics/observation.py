@@ -81,11 +81,7 @@ def _with_topics(settings: Settings, shown: ClusterMetadata, names: Collection[s
         frozenset(shown.brokers),
         {name: _topic(shown.topics[name], described[name]) for name in there},
         unknown=tuple(
-            Unknown(
-                name,
-                "settings",
-                f"{described[name].why}: requires permission DescribeConfigs on the topic",
-            )
+            Unknown(name, "settings", _not_described(described[name], "topic"))
             for name in there
             if described[name].entries is None
         ),
@@ -109,9 +105,7 @@ def _unknown_brokers(described: dict[int, Described]) -> Iterator[Unknown]:
     for broker, one in sorted(described.items()):
         if one.entries is None:
             what = f"settings of broker {broker}"
-            yield Unknown(
-                None, what, f"{one.why}: requires permission DescribeConfigs on the cluster"
-            )
+            yield Unknown(None, what, _not_described(one, "cluster"))
 
 
 def _not_described(described: Described, what: str) -> str:
