@@ -69,6 +69,23 @@ def who(by: str | None) -> str:
 
 
 BY = click.option("--by", metavar="NAME", help="Who does this; by default the user's login name.")
+
+
+def _given(_: click.Context, __: click.Parameter, reason: str) -> str:
+    if not reason.strip():
+        raise UsageError("--why: expected a reason, found none")
+    return reason
+
+
+WEEK = click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+NEEDED_WHY = click.option(
+    "--why",
+    required=True,
+    type=Key(),
+    callback=_given,
+    metavar="TEXT",
+    help="Reason; recorded on `decisions`.",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON
+from shardpost.commands.console import AS_JSON, WEEK, print_document, text_table
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
@@ -21,14 +21,8 @@ if TYPE_CHECKING:
     from shardpost.weekly_email.model.email_request import EmailRequest
 
 
-def print_counts(document: dict[str, Any], *, as_json: bool) -> None:
-    """Print the counts of weekly_email/model/week_report.py's form, as JSON or as a table."""
-    click.echo(json.dumps(document) if as_json else counts_text(document))
-
-
 def counts_text(document: Mapping[str, Any]) -> str:
-    """Return the counts per shard, their sum, and remarks that help to act on them."""
-    from shardpost.commands.console import text_table
+    """Return the counts of weekly_email/model/week_report.py's form: per shard, their sum, remarks."""
     from shardpost.weekly_email.model.week_report import COLUMNS
 
     shards = document["shards"]
@@ -67,7 +61,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 @click.command()
-@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+@WEEK
 @click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
 @click.option(
     "--dry-run", is_flag=True, help="Print what would happen to each client; change nothing."
@@ -106,7 +100,7 @@ def _send(request: "EmailRequest", *, as_json: bool) -> int:
 
     code, result = submit(load(), WEEKLY_EMAIL, request)
     if result is not None:
-        print_counts(result, as_json=as_json)
+        print_document(result, lambda: counts_text(result), as_json=as_json)
     return _exit_code(code) or (DONE if result is not None else COULD_NOT)
 
 

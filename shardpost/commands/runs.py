@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_table, who
+from shardpost.commands.console import AS_JSON, BY, NEEDED_WHY, Key, print_document, text_table, who
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
@@ -159,7 +159,7 @@ def dispatch_command(as_json: bool) -> int:
 
 @click.command("release")
 @click.argument("key", type=Key())
-@click.option("--why", required=True, metavar="TEXT", help="Reason; recorded on `decisions`.")
+@NEEDED_WHY
 @BY
 def release_command(key: str, why: str, by: str | None) -> int:
     """Free a key whose run never ends.
@@ -168,8 +168,6 @@ def release_command(key: str, why: str, by: str | None) -> int:
     """
     from shardpost.run_requests.dispatch import release
 
-    if not why.strip():
-        raise UsageError("--why: expected a reason, found none")
     command = release(load(), key, who(by), why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_table, who
+from shardpost.commands.console import AS_JSON, BY, NEEDED_WHY, Key, print_document, text_table, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
@@ -92,7 +92,7 @@ for subcommand in (list_command, maintain_command):
 
 @click.command()
 @click.argument("client", type=Key())
-@click.option("--why", required=True, metavar="TEXT", help="Reason; recorded on `decisions`.")
+@NEEDED_WHY
 @BY
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
 @AS_JSON
@@ -105,8 +105,6 @@ def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json:
     """
     from shardpost.erasure import ErasureRequest, erase
 
-    if not why.strip():
-        raise UsageError("--why: expected a reason, found none")
     if not client:
         raise UsageError("CLIENT: expected a client id, found none")
     request = ErasureRequest(client, who(by), why, datetime.now(UTC))
