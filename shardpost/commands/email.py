@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def counts_text(document: Mapping[str, Any]) -> str:
-    """Return the counts of weekly_email/model/week_report.py's form: per shard, their sum, remarks."""
+    """Return the counts of a document of week_report.py: per shard, their sum, and remarks."""
     from shardpost.weekly_email.model.week_report import COLUMNS
 
     shards = document["shards"]

@@ -68,8 +68,8 @@ def request() -> bytes:
     return len(body).to_bytes(4) + body
 
 
-# A supported feature: its name with its length, its lowest and its highest level. Supported features
-# come before those in force, which have the same names.
+# A supported feature: its name with its length, its lowest and its highest level. Those come before
+# the features in force, which have the same names.
 _SUPPORTED = re.compile(rb"\x11metadata\.version..(..)", re.DOTALL)
 
 
