@@ -176,9 +176,9 @@ def _is_healthy(part: Mapping[str, str], since: datetime) -> bool:
 
 def _own_pids(settings: Settings) -> set[int]:
     """Return the pids of those of the four that run, with all their descendants."""
-    found = [pid for daemon in _daemons(settings, {}).values() if (pid := daemon.pid)]
-    pids = set(found)
-    for pid in found:
+    parents = [pid for daemon in _daemons(settings, {}).values() if (pid := daemon.pid)]
+    pids = set(parents)
+    for pid in parents:
         with suppress(psutil.NoSuchProcess):
             pids |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
     return pids

@@ -34,18 +34,18 @@ def find_java() -> str:
     Raises ShardpostError if there is none, or Spark does not run on its version.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else None)
-    if found is None:
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise ShardpostError(f"there is no java in {where}: {_INSTALL_JAVA}")
-    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = java_major(done.stderr)
     if version is None or not OLDEST_JAVA <= version <= NEWEST_JAVA:
         is_of = f"is Java {version}" if version else "does not run"
         raise ShardpostError(
-            f"{found} {is_of}, expected Java {OLDEST_JAVA} to {NEWEST_JAVA}: {_INSTALL_JAVA}"
+            f"{java} {is_of}, expected Java {OLDEST_JAVA} to {NEWEST_JAVA}: {_INSTALL_JAVA}"
         )
-    return str(Path(found).absolute())
+    return str(Path(java).absolute())
 
 
 def java_major(output: str) -> int | None:
@@ -198,12 +198,12 @@ def stop(settings: Settings) -> bool:
 def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
     daemon, port = _daemon(settings, "java"), settings.kafka_port
-    found = state_of(
+    state = state_of(
         daemon, port, lambda: is_reachable(settings, STATE_SECONDS), settings.bootstrap
     )
-    if found["state"] == "unhealthy" and (reason := _other_port(settings)):
-        found["detail"] = reason
-    return found
+    if state["state"] == "unhealthy" and (reason := _other_port(settings)):
+        state["detail"] = reason
+    return state
 
 
 def log_of(settings: Settings) -> Path:

@@ -113,16 +113,16 @@ def down(settings: Settings, *, say: Say) -> None:
 
 def status(settings: Settings) -> dict[str, State]:
     """Return the states of kafka, smtp and airflow, also of those that are not embedded."""
-    found = {part.name: part.state(settings) for part in parts(settings)}
-    if KAFKA not in found:
+    states = {part.name: part.state(settings) for part in parts(settings)}
+    if KAFKA not in states:
         reached = is_reachable(settings, EXTERNAL_SECONDS)
-        found[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
-    if SMTP not in found:
+        states[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
+    if SMTP not in states:
         host, port = settings.mail_server, settings.smtp_port
         reached = daemons.port_accepts(port, host, EXTERNAL_SECONDS)
-        found[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
-    found[AIRFLOW].setdefault("address", f"http://{daemons.LOOPBACK}:{settings.airflow_port}")
-    return {name: found[name] for name in (KAFKA, SMTP, AIRFLOW)}
+        states[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
+    states[AIRFLOW].setdefault("address", f"http://{daemons.LOOPBACK}:{settings.airflow_port}")
+    return {name: states[name] for name in (KAFKA, SMTP, AIRFLOW)}
 
 
 @contextmanager
@@ -163,9 +163,9 @@ def _start_part(settings: Settings, part: Part, say: Say) -> None:
 
 
 def _create_topics(settings: Settings, say: Say) -> None:
-    for one in create_topics(settings):
-        if one.created or one.starter:
-            say(one.as_text())
+    for topic in create_topics(settings):
+        if topic.created or topic.starter:
+            say(topic.as_text())
 
 
 def _require_home(settings: Settings) -> None:

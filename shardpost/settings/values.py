@@ -351,11 +351,11 @@ class Settings(BaseModel):
     @classmethod
     def _check_retry_origins(cls, text: str | None, field: ValidationInfo) -> str | None:
         ours = topics_before(field, but=RETRY_TARGETS)
-        found = parse_origins(text or "", RetrySettings())
-        for retries in found.values():
+        origins = parse_origins(text or "", RetrySettings())
+        for retries in origins.values():
             if retries.topic is not None:
                 require_other_topic(forms.topic(retries.topic), ours)
-        if cycle := find_cycle(found):
+        if cycle := find_cycle(origins):
             raise ValueError(f"expected retries that end, found a cycle: {' to '.join(cycle)}")
         return text
 

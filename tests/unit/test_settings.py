@@ -139,9 +139,11 @@ def test_two_services_of_the_embedded_stack_need_two_ports() -> None:
 
 def test_a_password_without_its_user_and_a_user_without_a_password_are_refused() -> None:
     host = {"SHARDPOST_SMTP_HOST": "mail.bank.com"}
-    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: expected one for the user of"):
+    with pytest.raises(
+        UsageError, match="SHARDPOST_SMTP_PASSWORD: expected a password for the user of"
+    ):
         load(host | {"SHARDPOST_SMTP_USER": "anna"})
-    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: expected SHARDPOST_SMTP_USER"):
+    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: requires SHARDPOST_SMTP_USER"):
         load(host | {"SHARDPOST_SMTP_PASSWORD": "secret"})
 
 
@@ -280,7 +282,7 @@ def test_retries_that_never_end_are_refused() -> None:
 def test_a_password_is_not_shown() -> None:
     login = {"SHARDPOST_SMTP_HOST": "localhost", "SHARDPOST_SMTP_USER": "anna"}
     assert "secret" not in repr(load(login | {"SHARDPOST_SMTP_PASSWORD": "secret"}))
-    with pytest.raises(UsageError, match="expected SHARDPOST_SMTP_USER with it") as found:
+    with pytest.raises(UsageError, match="requires SHARDPOST_SMTP_USER") as found:
         load({"SHARDPOST_SMTP_PASSWORD": "secret"})
     assert "secret" not in str(found.value)
 
