@@ -28,6 +28,15 @@ def test_env_example_has_every_setting_with_its_default() -> None:
     assert written == defaults()
 
 
+def test_env_example_explains_every_setting_but_the_names_of_topics() -> None:
+    is_explained = False
+    for line in (CHECKOUT / ".env.example").read_text().splitlines():
+        if line.startswith("#") or not line:
+            is_explained = bool(line)
+        else:
+            assert is_explained or line.startswith("SHARDPOST_TOPIC_"), line
+
+
 def test_env_example_is_accepted_as_it_is() -> None:
     given = dotenv_values(CHECKOUT / ".env.example", interpolate=False)
     read = load({name: value or "" for name, value in given.items()})
