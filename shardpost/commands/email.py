@@ -1,7 +1,4 @@
-"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it.
-
-Its counts are printed by `shardpost emails` as well.
-"""
+"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it."""
 
 import json
 from collections.abc import Iterator, Mapping

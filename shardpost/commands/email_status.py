@@ -1,7 +1,4 @@
-"""What `shardpost emails` prints: the status of a week, of one client in it, or of one state.
-
-All start from the week's audience and its ledger.
-"""
+"""What `shardpost emails` prints: the status of a week, of one client in it, or of one state."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,4 @@
-"""`shardpost emails`: the delivery status of a week, and a person's decisions about it.
-
-`resolve` decides unknown deliveries; `accept-ledger` accepts a ledger that lost records as it is.
-"""
+"""`shardpost emails`: the delivery status of a week, and a person's decisions about it."""
 
 from datetime import UTC, datetime
 

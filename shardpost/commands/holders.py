@@ -1,7 +1,4 @@
-"""What one snapshot says: `shardpost holders`, `explain` and `snapshots`.
-
-Who holds stock that counts, which records put and took a position, and the committed views.
-"""
+"""`shardpost holders`, `explain` and `snapshots`: what one snapshot says."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

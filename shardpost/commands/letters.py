@@ -1,7 +1,4 @@
-"""`shardpost letters`: the dead letters, listed, shown and swept.
-
-What a person decides about parked ones is in parked_letters.py.
-"""
+"""`shardpost letters list`, `show` and `sweep`; for parked letters see parked_letters.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

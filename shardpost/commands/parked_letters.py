@@ -1,7 +1,4 @@
-"""`shardpost letters redrive` and `discard`: their options, the plan, and its result.
-
-Both print the plan, or carry it out with --apply.
-"""
+"""`shardpost letters redrive` and `discard`: print the plan, or carry it out with --apply."""
 
 import math
 from collections.abc import Callable

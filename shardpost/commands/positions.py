@@ -1,8 +1,4 @@
-"""`shardpost compact` and `shardpost import`: positions into the tables, and into their topic.
-
-A compaction is as the DAG of the same name runs it; an import compares a full list of positions
-with what is open, and writes the difference.
-"""
+"""`shardpost compact` and `shardpost import`: positions into the tables, and into their topic."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,4 @@
-"""`shardpost rebuild`: start, diff, swap, rollback, drop and list.
-
-An order of a rebuild is given to its job, and its result is printed in words.
-"""
+"""`shardpost rebuild`: start, diff, swap, rollback, drop and list."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,8 +1,4 @@
-"""`shardpost runs`: run requests and the runs that they win.
-
-Request a run and wait for its status; list the commands in force and recent conflicts; dispatch
-by hand, as the DAG dispatch_run_requests does; free a key by hand.
-"""
+"""`shardpost runs`: request, list, dispatch and release runs of DAGs."""
 
 import json
 import time

@@ -1,8 +1,4 @@
-"""What is stored: `shardpost tables list` and `maintain`, and `shardpost erase`.
-
-The size of each table and what keeps it; what the DAG maintain_tables does, by hand; one
-client's data erased, on record.
-"""
+"""`shardpost tables list` and `maintain`, and `shardpost erase`."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Which Kafka a broker is, as far as it says: by the newest `metadata.version` that it supports.
+"""The release of a broker, by the newest `metadata.version` that it supports.
 
-librdkafka does not say. So it is asked in Kafka's own protocol (ApiVersions, KIP-511 and KIP-584),
-which a broker answers before any login.
+Asked in Kafka's own protocol (ApiVersions, KIP-511 and KIP-584), since librdkafka does not tell;
+a broker answers that before any login.
 """
 
 import re

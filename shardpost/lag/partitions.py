@@ -1,9 +1,7 @@
-"""Partitions as they are now: their ends, and what is deleted of them.
+"""Partitions as they are now: their ends, what Kafka deletes of them, and what is unread.
 
-Looks at what is unread: from the lowest reader of each partition on, then from the next.
-
-Bounded: of each partition so many records at a time, and no further after some seconds. Where that
-was too little, the model takes bounds.
+It is read from the lowest reader of each partition on, then from the next: so many records at a
+time, and for some seconds. Where that is too little, the model takes bounds.
 """
 
 import time

@@ -1,7 +1,4 @@
-"""Settings that make sense only together with another one; each check raises ValueError.
-
-No topic is named by two settings.
-"""
+"""Settings that make sense only together with another one; each check raises ValueError."""
 
 from collections.abc import Mapping
 from typing import get_args

@@ -1,8 +1,4 @@
-"""What the values of single settings have to look like: text in, the same text out.
-
-Each raises ValueError that says what was expected and found. The types of fields are made of
-them.
-"""
+"""Types of settings, and the checks of their text, which raise ValueError."""
 
 import re
 from datetime import date

@@ -1,7 +1,4 @@
-"""The records that a new topic starts with.
-
-Creates the declared topics that are missing, and repairs what can be repaired without a loss.
-"""
+"""Creates missing declared topics, with their first records, and repairs what is safe to repair."""
 
 import json
 import time

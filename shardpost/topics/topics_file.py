@@ -1,10 +1,7 @@
-"""YAML that is what it looks like: all values are text, each name is given once, with its line.
+"""The topics as they should be here: declarations, settings, and the file of SHARDPOST_TOPICS_FILE.
 
-So `on`, `1:30` and `0640` stay as they are written; aliases are refused, tags mean nothing.
-
-The file that SHARDPOST_TOPICS_FILE names: other declarations of topics, and more topics.
-
-The topics as they should be here: what is declared, the settings, and the file of topics.
+Its YAML is read as text, so `on`, `1:30` and `0640` stay as they are written; aliases are refused,
+tags mean nothing, and each error has its line.
 """
 
 import re

@@ -1,8 +1,6 @@
 """The doctor's checks of the stack: its ports, the mail server, and the embedded Airflow.
 
-Ports are free, ours, or held by whom. The mail server: settings that it can be used with, a
-connection and its greeting; no mail. Airflow, if it is the embedded one: its parts, its
-scheduler, DAGs that are broken or paused.
+The mail server gets a connection and no mail; Airflow is only checked if it is the embedded one.
 """
 
 import smtplib

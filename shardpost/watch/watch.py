@@ -1,9 +1,7 @@
-"""One look at everything: kept as history and told to people, or printed as OpenMetrics text.
+"""One look at everything: stored, and sent as alerts; or printed as OpenMetrics text.
 
-All sources are looked at side by side, none able to stop the others.
-
-What is told is put on record after at least one channel took it. So a run that is killed in
-between tells it once more, and nothing is forgotten.
+All sources are looked at in parallel, and none can stop the others. That an alert was sent is
+recorded afterwards: a run that is killed in between sends it once more, and none is lost.
 """
 
 import logging

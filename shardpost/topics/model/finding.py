@@ -1,7 +1,4 @@
-"""A finding of the audit: what is there, what should be, why it matters, and its fix.
-
-Also the commands that fix what Shardpost leaves to a person, in Kafka's own tools.
-"""
+"""A finding of the audit, and the commands in Kafka's own tools that fix what a person decides."""
 
 import json
 from collections.abc import Iterable

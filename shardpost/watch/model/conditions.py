@@ -1,8 +1,4 @@
-"""What one look found: values, and what needs a person by a rule.
-
-Each rule has its page in the runbook. How long a disk lasts is told by the rate at which its
-free space has gone.
-"""
+"""What a look found: values of metrics, and conditions by rules, which have runbook pages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,9 @@
-"""What a check found: a value that says what is there, what should be, and how to get there."""
+"""A line of `shardpost doctor`: what is there, what should be, and how to get there.
+
+Unlike a `Finding` of the audit or a `Condition` of the watch, which exist only where something is
+wrong, it also says what is in order and what could not be checked. The three are the forms of three
+documents; each is made of the one below it in a few lines (audit.py, sources.py).
+"""
 
 import re
 from collections.abc import Iterable
