@@ -131,11 +131,8 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
 @task_errors()
 def check(found: dict[str, Any], params: Any = None) -> str:
     """Return the next task."""
-    return "swap" if params["max_changed"] and _is_small(found, params) else "approval"
-
-
-def _is_small(found: dict[str, Any], params: Any) -> bool:
-    return bool(found["share"] <= parse_share(params["max_changed"]))
+    most = params["max_changed"]
+    return "swap" if most and found["share"] <= parse_share(most) else "approval"
 
 
 def swap_order(context: Context) -> Order:

@@ -71,7 +71,7 @@ def add_measures(settings: Settings, measures: Iterable[Measure], at: datetime) 
             "run": run,
             "at": at,
             "name": measure.name,
-            "labels": _labels_text(measure),
+            "labels": json.dumps(dict(measure.labels)),
             "value": measure.value,
         }
         for measure in measures
@@ -154,7 +154,3 @@ def _times_of_looks(settings: Settings) -> list[datetime]:
 def _latest_run(until: datetime) -> int:
     """Return the last run that counts as one until then: what is later has a wrong clock."""
     return int((until + MOST_AHEAD).timestamp())
-
-
-def _labels_text(measure: Measure) -> str:
-    return json.dumps(dict(measure.labels))

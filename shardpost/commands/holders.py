@@ -1,6 +1,5 @@
 """`shardpost holders`, `explain` and `snapshots`: what one snapshot says."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -104,7 +103,11 @@ def explain_command(client: str, position: str | None, number: int | None, as_js
         click.echo(f"{said} (SHARDPOST_HISTORY_DAYS)", err=True)
     if not found:
         click.echo(one_line(_no_record(snapshot, client, position)), err=True)
-    print_document(found, lambda: _transitions_text(found), as_json=as_json)
+    print_document(
+        found,
+        lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else "",
+        as_json=as_json,
+    )
     return 0
 
 
@@ -119,10 +122,6 @@ def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
         return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
     what = "any position" if position is None else f"position {position}"
     return f"no record that was read gave {client} {what}"
-
-
-def _transitions_text(found: Sequence[Transition]) -> str:
-    return text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else ""
 
 
 def _transition_row(transition: Transition) -> tuple[str, ...]:

@@ -134,7 +134,8 @@ def _details_text(details: dict[str, Any]) -> str:
     lines += [one_line(f"  {name}: {value}") for name, value in details["headers"]]
     lines.append(_value_text(details))
     steps = [
-        (step["at"], step["state"], _attempt_text(step["attempt"])) for step in details["life"]
+        (one["at"], one["state"], "" if one["attempt"] is None else str(one["attempt"]))
+        for one in details["life"]
     ]
     lines.append(text_table(("at", "state", "attempt"), steps))
     for retry in details["retries"]:
@@ -151,10 +152,6 @@ def _value_text(details: dict[str, Any]) -> str:
     if details["size"] is None:
         return "value: none"
     return f"value ({details['size']} bytes): {details['value']}"
-
-
-def _attempt_text(number: int | None) -> str:
-    return "" if number is None else str(number)
 
 
 COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")

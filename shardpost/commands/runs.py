@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -121,12 +120,12 @@ def list_command(as_json: bool) -> int:
 
     now = datetime.now(UTC)
     rows = list_runs(load(), now)
-    print_document(rows, lambda: _runs_text(rows, now), as_json=as_json)
+    print_document(
+        rows,
+        lambda: text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND,
+        as_json=as_json,
+    )
     return DONE
-
-
-def _runs_text(rows: "Sequence[RunRow]", now: datetime) -> str:
-    return text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND
 
 
 def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:

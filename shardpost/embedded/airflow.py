@@ -57,7 +57,8 @@ def start(settings: Settings) -> None:
         require_free_port(settings.airflow_port, "Airflow", "SHARDPOST_AIRFLOW_PORT")
     if "scheduler" in missing:
         _kill_orphans(settings)
-    daemons = _daemons(settings, _daemon_environment(settings) if missing else {})
+    own = {HOME_VARIABLE: str(settings.home)}
+    daemons = _daemons(settings, process_environment(settings) | own if missing else {})
     if missing:
         prepare(settings)
     since = datetime.now(UTC) if missing else NEVER
@@ -120,10 +121,6 @@ def _daemons(settings: Settings, env: Mapping[str, str]) -> dict[str, Daemon]:
         )
         for name, arguments in PROCESSES.items()
     }
-
-
-def _daemon_environment(settings: Settings) -> dict[str, str]:
-    return process_environment(settings) | {HOME_VARIABLE: str(settings.home)}
 
 
 def _migrate(settings: Settings) -> None:

@@ -105,11 +105,6 @@ def classpath() -> str:
     return f"{broker_jars()[0].parent}/*"
 
 
-def configured_port(settings: Settings) -> int | None:
-    """Return the port that the broker was last started on; None if it never was."""
-    return _read_property(settings, r"^advertised\.listeners=.*:(\d+)$")
-
-
 def configure(settings: Settings, java: str) -> None:
     """Write the configuration, and format the data folder where there is none."""
     folder = settings.home / "kafka"
@@ -206,11 +201,6 @@ def state(settings: Settings) -> dict[str, str]:
     return state
 
 
-def log_of(settings: Settings) -> Path:
-    """Return the path of the broker's log."""
-    return settings.home / "logs" / "kafka.log"
-
-
 def _daemon(settings: Settings, java_command: str) -> Daemon:
     return Daemon(
         "kafka",
@@ -219,7 +209,7 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
             *("-cp", classpath(), "kafka.Kafka", "server.properties"),
         ],
         ENVIRONMENT,
-        log_of(settings),
+        settings.home / "logs" / "kafka.log",
         settings.home / "kafka" / "kafka.pid",
     )
 
@@ -246,7 +236,7 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
 
 def _other_port(settings: Settings) -> str | None:
     """Return what to do if the broker runs on another port than the settings name."""
-    port = configured_port(settings)
+    port = _read_property(settings, r"^advertised\.listeners=.*:(\d+)$")
     if port in {None, settings.kafka_port}:
         return None
     return f"it was started on port {port}: `shardpost down`, then `shardpost up`"

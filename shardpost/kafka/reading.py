@@ -196,7 +196,9 @@ class BulkReading:
         more = BULK_CLIENT | {"isolation.level": self._isolation}
         reader = consumer(self._settings, "shardpost-reader", **more)
         try:
-            reader.incremental_assign([_start_of(range_) for range_ in self._ranges.values()])
+            reader.incremental_assign(
+                [confluent_kafka.TopicPartition(*at, r.first) for at, r in self._ranges.items()]
+            )
             while self._open and time.monotonic() < until:
                 ended: set[TopicPartition] = set()
                 for message in reader.consume(BATCH, BULK_POLL_SECONDS):
@@ -230,10 +232,6 @@ class BulkReading:
         if ended:
             self._open -= ended
             reader.incremental_unassign([confluent_kafka.TopicPartition(*one) for one in ended])
-
-
-def _start_of(range_: OffsetRange) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(range_.topic, range_.partition, range_.first)
 
 
 # How long open transactions are waited for.

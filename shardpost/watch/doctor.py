@@ -4,8 +4,9 @@ None is able to stop the others.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from threading import Thread
 
 from shardpost.errors import ShardpostError
@@ -48,7 +49,7 @@ def examine(load: Callable[[], Settings], now: datetime) -> list[DoctorFinding]:
         return [*found, wrong, *(unknown(name, first) for name in CHECKS)]
     found.append(ok("settings", f"all are known and valid; SHARDPOST_HOME is {settings.home}"))
     hasty = impatient(settings)
-    checks = {name: _check_with(check, hasty, now) for name, check in CHECKS.items()}
+    checks = {name: partial(check, hasty, now) for name, check in CHECKS.items()}
     return [*found, *bounded(checks)]
 
 
@@ -58,14 +59,8 @@ def impatient(settings: Settings) -> Settings:
     return settings.model_copy(update=dict.fromkeys(limits, PATIENCE_SECONDS))
 
 
-def _check_with(
-    check: Check, settings: Settings, now: datetime
-) -> Callable[[], Iterable[DoctorFinding]]:
-    return lambda: check(settings, now)
-
-
 def bounded(
-    checks: dict[str, Callable[[], Iterable[DoctorFinding]]], seconds: float = CHECK_SECONDS
+    checks: Mapping[str, Callable[[], Iterable[DoctorFinding]]], seconds: float = CHECK_SECONDS
 ) -> list[DoctorFinding]:
     """Run checks side by side; return their findings in order, after so many seconds at most."""
     deadline = time.monotonic() + seconds

@@ -208,16 +208,12 @@ def _advance_found(
     told = replace(firing, told_at=now)
     if before.told_at is None:
         return result.tell(AlertState.FIRING, told, firing)
-    if _is_worse_than(condition, before.condition):
+    if condition.severity.rank < before.condition.severity.rank:
         as_told = replace(condition, severity=before.condition.severity)
         return result.tell(AlertState.FIRING, told, replace(firing, condition=as_told))
     if before.told_at + TOLD_AGAIN_AFTER <= now or before.told_at > now + MOST_AHEAD:
         return result.tell(AlertState.STILL_FIRING, told, firing)
     return result.keep(firing)
-
-
-def _is_worse_than(now: Condition, before: Condition) -> bool:
-    return now.severity.rank < before.severity.rank
 
 
 # The conditions that were firing at the last look, by the `run` that wrote them, in seconds since

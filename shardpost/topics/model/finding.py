@@ -83,14 +83,6 @@ def set_on_topic(bootstrap: str, topic: str, setting: str, value: str) -> str:
     )
 
 
-def add_partitions(bootstrap: str, topic: str, count: int) -> str:
-    """Return the command that adds partitions."""
-    return (
-        f"kafka-topics.sh --bootstrap-server {bootstrap} --alter --topic {topic}"
-        f" --partitions {count}"
-    )
-
-
 def reassign(
     bootstrap: str, topic: str, found: FoundTopic, brokers: frozenset[int], replicas: int
 ) -> str:
