@@ -81,13 +81,6 @@ def test_all_declared_topics_are_created_and_exchanges_has_its_starter_list(
     assert exchanges_of(settings) == starter_list(4)
 
 
-def test_a_second_time_nothing_is_done(settings: Settings) -> None:
-    apply_topics(settings)
-    again = apply_topics(settings)
-    assert [(one.created, one.starter) for one in again] == [(False, 0)] * len(DECLARED)
-    assert exchanges_of(settings) == starter_list(4)
-
-
 def test_two_at_once_create_each_topic_once_and_give_one_starter_list(settings: Settings) -> None:
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(apply_topics, [settings, settings]))

@@ -11,11 +11,11 @@ from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
-from tests.support.commands_here import CommandsHere
 from tests.support.compacting import run
 from tests.support.how_far import drawn
 from tests.support.imports import NOW, csv_of, decided, import_ids, records, row
 from tests.support.job_process import Job
+from tests.support.jobs_here import CommandsHere
 from tests.support.postgresql import PASSWORD, USER, postgresql
 from tests.support.reference import position, produce
 

@@ -24,10 +24,10 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLine
-from tests.support.commands_here import CommandsHere
 from tests.support.compacting import agree, held, run, starter
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
+from tests.support.jobs_here import CommandsHere
 from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
 from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import (
