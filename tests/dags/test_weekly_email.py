@@ -56,43 +56,36 @@ def groups(dag: Any, as_of: str, **params: object) -> list[Any]:
     return [json.loads(one["request"]) for one in made]
 
 
-def test_a_run_by_hand_is_of_the_week_that_it_is_given(dag: Any) -> None:
-    assert asked(dag, run_of("manual", MONDAY), week="2020-W53") == {"week": "2020-W53"}
+LAST_WEEK = datetime(2026, 11, 16, tzinfo=UTC)
+EARLY = {"week": "2026-W48", "early": True}
 
 
-def test_a_run_by_hand_without_a_week_is_of_the_last_that_ended(dag: Any) -> None:
-    assert asked(dag, run_of("manual")) == {"week": "2026-W47"}
-
-
-def test_a_backfill_is_of_its_interval_and_never_skips(dag: Any) -> None:
-    assert asked(dag, run_of("backfill", MONDAY)) == {"week": "2026-W46"}
-
-
-def test_only_a_scheduled_run_may_skip_its_week(dag: Any) -> None:
-    found = asked(dag, run_of("scheduled", MONDAY))
-    assert found == {"week": "2026-W46", "is_scheduled": True}
-
-
-def test_the_params_reach_the_job(dag: Any) -> None:
-    given = {"shards": "0-3", "dry_run": True, "on_unknown": "resend", "early": True}
-    given |= {"again": "FAILED"}
-    assert asked(dag, run_of("manual"), **given) == {
-        "week": "2026-W48",
-        "shards": "0-3",
-        "early": True,
-        "recipients": "/dev/stdout",
-        "on_unknown": "resend",
-        "again": "FAILED",
-    }
-
-
-def test_an_early_run_by_hand_is_of_the_week_that_goes_on(dag: Any) -> None:
-    of_last_week = run_of("manual", datetime(2026, 11, 16, tzinfo=UTC))
-    early = {"week": "2026-W48", "early": True}
-    assert asked(dag, of_last_week, early=True) == early
-    assert asked(dag, of_last_week, early=True, week="2026-W48") == early
-    of_backfill = asked(dag, run_of("backfill", datetime(2026, 11, 23, tzinfo=UTC)), early=True)
-    assert of_backfill == early
+@pytest.mark.parametrize(
+    ("run", "params", "request_"),
+    [
+        # By hand of the week that it is given, or else of the last that ended.
+        (run_of("manual", MONDAY), {"week": "2020-W53"}, {"week": "2020-W53"}),
+        (run_of("manual"), {}, {"week": "2026-W47"}),
+        # A backfill is of its interval; only a scheduled run may skip its week.
+        (run_of("backfill", MONDAY), {}, {"week": "2026-W46"}),
+        (run_of("scheduled", MONDAY), {}, {"week": "2026-W46", "is_scheduled": True}),
+        # An early run by hand is of the week still running.
+        (run_of("manual", LAST_WEEK), {"early": True}, EARLY),
+        (run_of("manual", LAST_WEEK), {"early": True, "week": "2026-W48"}, EARLY),
+        (run_of("backfill", datetime(2026, 11, 23, tzinfo=UTC)), {"early": True}, EARLY),
+        (
+            run_of("manual"),
+            {"shards": "0-3", "dry_run": True, "on_unknown": "resend", "again": "FAILED"} | EARLY,
+            {"recipients": "/dev/stdout", "shards": "0-3", "on_unknown": "resend"}
+            | {"again": "FAILED"}
+            | EARLY,
+        ),
+    ],
+)
+def test_a_run_freezes_its_own_week_by_its_params(
+    dag: Any, run: SimpleNamespace, params: dict[str, object], request_: dict[str, object]
+) -> None:
+    assert asked(dag, run, **params) == request_
 
 
 @pytest.mark.parametrize(
