@@ -175,9 +175,13 @@ def client_config(settings: Settings, **more: Any) -> dict[str, Any]:
 
 
 def admin(settings: Settings) -> AdminClient:
-    """Return an admin client; KafkaUnreachableError if nobody listens at its addresses."""
+    """Return an admin client; KafkaUnreachableError if nobody listens at its addresses.
+
+    A topic that it asks for by name is not created by that, whatever the broker's setting.
+    """
     require_listening(settings)
-    return _factories(settings).admin(client_config(settings))
+    config = client_config(settings, **{"allow.auto.create.topics": False})
+    return _factories(settings).admin(config)
 
 
 def _factories(settings: Settings) -> ClientFactories:

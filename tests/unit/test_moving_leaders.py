@@ -1,6 +1,7 @@
 """Asking and reading while a partition's leader moves; the broker's refusals are made up."""
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -97,3 +98,11 @@ def test_a_reader_waits_for_the_leader_of_its_partition(
         produce(kafka.settings, Outgoing(READ.topic, b"1", None, []))
         assert [message.key() for message in read_to_end(kafka.settings, READ)] == [b"1"]
     assert refusals == []
+
+
+def test_asking_for_a_topic_by_name_does_not_create_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+    monkeypatch.setattr(clients, "_factories", lambda _: SimpleNamespace(admin=made.append))
+    monkeypatch.setattr(clients, "require_listening", lambda _: None)
+    clients.admin(Settings())
+    assert made[0]["allow.auto.create.topics"] is False
