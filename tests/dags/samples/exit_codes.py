@@ -1,6 +1,5 @@
 """One task for each exit code of a job."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from airflow.sdk import dag
@@ -13,9 +12,9 @@ from shardpost.spark.job_spec import JobResult, JobSpec
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 
 
-def in_the_task(_settings: Settings, arguments: Sequence[str]) -> JobResult:
+def in_the_task(_settings: Settings, request: str) -> JobResult:
     """Answer as a job that needs no Spark."""
-    return NEEDS_ATTENTION, {"arguments": [*arguments]}
+    return NEEDS_ATTENTION, {"request": request}
 
 
 @dag(schedule=None, default_args=DEFAULTS | SOON)
