@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-
-from shardpost.checkout import CHECKOUT
 
 StandIn = Callable[[dict[str, list[object]]], Path]
 PLAN = {
@@ -29,11 +26,6 @@ PLAN = {
     "written": 0,
     "refused": None,
 }
-
-
-@pytest.fixture
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags" / "import_positions.py").dags["import_positions"]
 
 
 def states(run: Any) -> dict[str, str]:

@@ -6,20 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
-from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import GONE, Gap, Intake, ParkedGroup, as_json
 from shardpost.kafka.coordinates import TopicPartition
 
 StandIn = Callable[[dict[str, list[object]]], Path]
 Parked = Counter[ParkedGroup]
-
-
-@pytest.fixture(scope="module")
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags").dags["sweep_dead_letters"]
 
 
 @pytest.fixture

@@ -8,10 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
 from shardpost.spark.job_spec import document_of
 
@@ -26,11 +24,6 @@ AS_DECLARED = {
     "early": False,
 }
 FROZEN = {"week": "2026-W46", "shards": 8, "groups": ["0-3", "4-7"], "skipped": None}
-
-
-@pytest.fixture(scope="module")
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags").dags["weekly_email"]
 
 
 def run_of(

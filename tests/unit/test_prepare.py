@@ -1,8 +1,6 @@
 """What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +16,7 @@ from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from tests.support.email_requests import email_request
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import look
 
 WEEK = IsoWeek(2026, 47)
@@ -26,13 +24,6 @@ NOW = WEEK.end + timedelta(hours=8)
 EARLY = WEEK.start + timedelta(days=1)
 EVERY_MODE = [(), ("--dry-run",), ("--freeze-only",), ("--freeze-only", "--dry-run")]
 REAL_MODES = [(), ("--freeze-only",)]
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka
 
 
 @pytest.fixture
