@@ -27,7 +27,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One departure; `topic` is None where it concerns the cluster.
 
@@ -35,11 +35,11 @@ class Finding:
     """
 
     rule: str
-    severity: Severity
-    topic: str | None
+    severity: Severity = Severity.RISK
+    topic: str | None = None
     setting: str
     found: str
-    source: Source
+    source: Source = "cluster"
     expected: str
     why: str
     fix: str
