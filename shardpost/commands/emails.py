@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, NEEDED_WHY, WEEK, Key, print_document, who
+from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, WEEK, print_document, who
 from shardpost.commands.email_status import find_week, print_client, print_state, print_week
 from shardpost.errors import DONE, UsageError
 from shardpost.settings import load
@@ -16,9 +16,9 @@ from shardpost.weekly_email.model.week_report import STATES
 @click.command("resolve")
 @WEEK
 @click.option(
-    "--client", "named", multiple=True, type=Key(), metavar="CLIENT", help="Whose; repeatable."
+    "--client", "named", multiple=True, type=KEY, metavar="CLIENT", help="Whose; repeatable."
 )
-@click.argument("more", nargs=-1, type=Key(), metavar="[CLIENT]...")
+@click.argument("more", nargs=-1, type=KEY, metavar="[CLIENT]...")
 @click.option(
     "--as",
     "outcome",
@@ -87,7 +87,7 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
 @click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
 @click.option(
     "--client",
-    type=Key(),
+    type=KEY,
     metavar="CLIENT",
     help="Only this client's records.",
 )

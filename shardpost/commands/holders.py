@@ -4,16 +4,16 @@ from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON, SNAPSHOT, Instant, Key, print_document, text_table
+from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_document, text_table
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line
 from shardpost.holders.model.explain import Transition
 
 
 @click.command()
-@click.argument("client", required=False, type=Key())
+@click.argument("client", required=False, type=KEY)
 @click.option("--shard", type=int, metavar="N", help="Only clients of that shard.")
-@click.option("--as-of", "as_of", type=Instant(), metavar="TIME", help="ISO 8601; no zone is UTC.")
+@click.option("--as-of", "as_of", type=INSTANT, metavar="TIME", help="ISO 8601; no zone is UTC.")
 @SNAPSHOT
 @AS_JSON
 def holders_command(
@@ -84,8 +84,8 @@ TRANSITIONS_HEADING = ("position", "change", "record", "timestamp", "why")
 
 
 @click.command()
-@click.argument("client", type=Key())
-@click.argument("position", required=False, type=Key())
+@click.argument("client", type=KEY)
+@click.argument("position", required=False, type=KEY)
 @SNAPSHOT
 @AS_JSON
 def explain_command(client: str, position: str | None, number: int | None, as_json: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, Instant, Key, grouped, print_document, text_table
+from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_document, text_table
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
@@ -55,10 +55,10 @@ class ListFilters:
 @click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
 @click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
 @click.option(
-    "--since", type=Instant(), metavar="TIME", help="Only letters that changed state since then."
+    "--since", type=INSTANT, metavar="TIME", help="Only letters that changed state since then."
 )
 @click.option(
-    "--until", type=Instant(), metavar="TIME", help="Only letters that changed state before then."
+    "--until", type=INSTANT, metavar="TIME", help="Only letters that changed state before then."
 )
 @AS_JSON
 @grouped(ListFilters)
@@ -117,7 +117,7 @@ def _group_of(step: Step) -> tuple[str, str, str]:
 
 
 @click.command("show")
-@click.argument("letter_id", type=Key(), metavar="ID")
+@click.argument("letter_id", type=KEY, metavar="ID")
 @AS_JSON
 def show_command(letter_id: str, as_json: bool) -> int:
     """Print one letter: its headers, its value, its life so far, and its retries."""

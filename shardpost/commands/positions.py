@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, print_document, who
+from shardpost.commands.console import AS_JSON, BY, Parsed, print_document, who
 from shardpost.errors import COULD_NOT, one_line
 from shardpost.holders.compaction_job import (
     COMPACT_POSITIONS,
@@ -18,7 +18,7 @@ from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import load
-from shardpost.shares import share
+from shardpost.shares import parse_share
 from shardpost.spark.submit import submit
 
 
@@ -86,21 +86,6 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
     return " (nothing new)"
 
 
-class Share(click.ParamType[float]):
-    """A share, also as a percentage."""
-
-    name = "share"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the share, from 0 to 1."""
-        try:
-            return share(value)
-        except ValueError as error:
-            self.fail(f"{error}, found {value}", param, ctx)
-
-
 @click.command("import")
 @click.argument("source")
 @click.option("--apply", "is_applied", is_flag=True, help="Write it; else it is only planned.")
@@ -117,7 +102,7 @@ class Share(click.ParamType[float]):
 )
 @click.option(
     "--max-closed",
-    type=Share(),
+    type=Parsed("share", parse_share),
     metavar="20%",
     help="Share of the open positions that may close; by default SHARDPOST_IMPORT_MAX_CLOSED.",
 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, print_document, who
+from shardpost.commands.console import AS_JSON, BY, KEY, print_document, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
@@ -119,7 +119,7 @@ def diff_command(as_json: bool) -> int:
 
 
 WHY = click.option(
-    "--why", type=Key(), default="", metavar="TEXT", help="Reason; recorded on `decisions`."
+    "--why", type=KEY, default="", metavar="TEXT", help="Reason; recorded on `decisions`."
 )
 
 

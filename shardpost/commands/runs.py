@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, NEEDED_WHY, Key, print_document, text_table, who
+from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, print_document, text_table, who
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
@@ -21,7 +21,7 @@ POLL_SECONDS = 0.5
 
 
 @click.command("request")
-@click.argument("key", type=Key())
+@click.argument("key", type=KEY)
 @click.option("--dag", required=True, metavar="DAG", help="DAG to run.")
 @click.option(
     "--conf", "text", default="{}", metavar="JSON", help="Params of the run, as a JSON object."
@@ -153,7 +153,7 @@ def dispatch_command(as_json: bool) -> int:
 
 
 @click.command("release")
-@click.argument("key", type=Key())
+@click.argument("key", type=KEY)
 @NEEDED_WHY
 @BY
 def release_command(key: str, why: str, by: str | None) -> int:

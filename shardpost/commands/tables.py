@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, NEEDED_WHY, Key, print_document, text_table, who
+from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, print_document, text_table, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
@@ -87,7 +87,7 @@ for subcommand in (list_command, maintain_command):
 
 
 @click.command()
-@click.argument("client", type=Key())
+@click.argument("client", type=KEY)
 @NEEDED_WHY
 @BY
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
