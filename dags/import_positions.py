@@ -27,7 +27,8 @@ from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from shardpost.errors import UsageError
-from shardpost.orchestration import DEFAULTS, SparkJob, flag_param, task_errors, text_param
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import DEFAULTS, flag_param, task_errors, text_param
 from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary

@@ -29,7 +29,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 
-from shardpost.orchestration import DEFAULTS, alert_of_attention, flag_param, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, flag_param, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)

@@ -29,12 +29,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
 from shardpost.decisions import SHARDPOST
-from shardpost.orchestration import (
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import (
     ANSWER,
     DEFAULTS,
     FORM,
     Approval,
-    SparkJob,
     require_known,
     task_errors,
     text_param,

@@ -36,10 +36,10 @@ from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.instants import parse_instant
-from shardpost.orchestration import (
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import (
     DEFAULTS,
     HOLDERS,
-    SparkJob,
     flag_param,
     require_known,
     task_errors,

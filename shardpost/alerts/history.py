@@ -67,13 +67,7 @@ def add_measures(settings: Settings, measures: Iterable[Measure], at: datetime) 
     run = int(at.timestamp())
     schema = arrow_schema(MEASUREMENTS)
     added = [
-        {
-            "run": run,
-            "at": at,
-            "name": measure.name,
-            "labels": json.dumps(dict(measure.labels)),
-            "value": measure.value,
-        }
+        vars(measure) | {"run": run, "at": at, "labels": json.dumps(dict(measure.labels))}
         for measure in measures
         if METRICS[measure.name].is_kept
     ]

@@ -68,9 +68,6 @@ class SparkJob(SparkSubmitOperator):
         if self.request_of is not None:
             self.request = document_of(self.request_of(context), with_now=False)
         log.info("job %s %s", self.job.name, self.request)
-        return self._run(context)
-
-    def _run(self, context: Context) -> Any:
         settings = load()
         if done := self._without_spark(settings):
             return self._result_of(*done)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,9 +155,9 @@ def _carried_out(settings: Settings, plans: Sequence[TopicPlan]) -> list[Applied
     failed += topic_changes.add_partitions(settings, growing)
     if failed:
         raise combined(failed)
-    known = _await_leaders(settings, [one.topic for one in plans])
+    counts = _await_leaders(settings, [one.topic for one in plans])
     _await_changes(settings, plans)
-    return [_applied(settings, one, known, created) for one in plans]
+    return [_applied(settings, one, counts[one.topic], created) for one in plans]
 
 
 def plan_topics(settings: Settings) -> list[TopicPlan]:
@@ -183,13 +183,9 @@ def _new(one: TopicPlan) -> NewTopic:
     )
 
 
-def _applied(
-    settings: Settings, one: TopicPlan, known: Mapping[str, TopicMetadata], created: set[str]
-) -> AppliedTopic:
-    count = len(known[one.topic].partitions)
+def _applied(settings: Settings, one: TopicPlan, count: int, created: set[str]) -> AppliedTopic:
     spec = next((spec for spec in DECLARED if spec.name == one.expected.product), None)
-    has_starter = spec is not None and spec.starter
-    starter = write_starter_records(settings, spec, count) if spec and has_starter else 0
+    starter = write_starter_records(settings, spec, count) if spec and spec.starter else 0
     return AppliedTopic(replace(one, partitions=count), one.topic in created, starter)
 
 
@@ -208,8 +204,8 @@ def _await_changes(settings: Settings, plans: Sequence[TopicPlan]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, TopicMetadata]:
-    """Return the topics once the leader of every partition answers.
+def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, int]:
+    """Return {topic: its partitions} once the leader of every partition answers.
 
     A new partition's leader is in the metadata a moment before it answers requests.
     """
@@ -220,7 +216,7 @@ def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, TopicM
         if not late:
             counts = {name: len(known[name].partitions) for name in names}
             watermarks(settings, counts, committed=True)
-            return {name: known[name] for name in names}
+            return counts
         if time.monotonic() > deadline:
             raise ShardpostError(
                 f"no leader for every partition of {', '.join(late)} at {settings.bootstrap}"

@@ -13,7 +13,8 @@ from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from shardpost.errors import UsageError
-from shardpost.orchestration import ANSWER, tasks
+from shardpost.orchestration import tasks
+from shardpost.orchestration.tasks import ANSWER
 from shardpost.rebuilds import drop, sides
 from shardpost.rebuilds.model.difference import Difference, Differences
 from shardpost.rebuilds.order import Action, Order

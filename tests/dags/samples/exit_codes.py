@@ -5,7 +5,8 @@ from datetime import timedelta
 from airflow.sdk import dag
 
 from shardpost.errors import NEEDS_ATTENTION
-from shardpost.orchestration import DEFAULTS, SparkJob
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import DEFAULTS
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec
 

@@ -6,7 +6,8 @@ from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.orchestration import DEFAULTS, SparkJob, task_errors
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import DEFAULTS, task_errors
 from shardpost.spark.job_spec import JobSpec
 
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
