@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardpost.commands.console import AS_JSON, WEEK, print_document, text_table
-from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -96,15 +96,9 @@ def _send(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
     code, result = submit(load(), WEEKLY_EMAIL, request)
-    if result is not None:
-        print_document(result, lambda: counts_text(result), as_json=as_json)
-    return _exit_code(code) or (DONE if result is not None else COULD_NOT)
-
-
-def _exit_code(code: int) -> int:
-    """Return one of the contract's exit codes."""
-    if code not in (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION):
-        raise ShardpostError(f"the Spark job was killed (exit code {code}): run again")
+    if result is None:
+        return code or COULD_NOT
+    print_document(result, lambda: counts_text(result), as_json=as_json)
     return code
 
 
@@ -119,7 +113,7 @@ def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
         lists.mkdir()
         code, result = submit(load(), WEEKLY_EMAIL, replace(request, recipients=lists))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
-            return _exit_code(code) or COULD_NOT
+            return code or COULD_NOT
         for text in (_dry_run_document if as_json else text_lines)(result, lists):
             click.echo(text, nl=False)
     return code

@@ -51,10 +51,6 @@ class Part:
     setting: str
     service: Service
 
-    def state(self, settings: Settings) -> State:
-        """Return its state."""
-        return self.service.state(settings)
-
 
 def parts(settings: Settings) -> list[Part]:
     """Return the parts that Shardpost runs itself, in the order of their start."""
@@ -79,7 +75,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
     wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
     _require_home(settings)
     with _stack_lock(settings, say):
-        states = {part: part.state(settings)["state"] for part in wanted}
+        states = {part: part.service.state(settings)["state"] for part in wanted}
         missing = [part for part in wanted if states[part] != UP]
         fresh = [part for part in wanted if states[part] == DOWN]
         if missing:
@@ -102,7 +98,7 @@ def down(settings: Settings, *, say: Say) -> None:
         say(NOTHING_UP)
         return
     with _stack_lock(settings, say):
-        states = {part: part.state(settings)["state"] for part in reversed(_all(settings))}
+        states = {part: part.service.state(settings)["state"] for part in reversed(_all(settings))}
         for part, state in states.items():
             if state != DOWN:
                 say(f"stopping {part.title}")
@@ -113,7 +109,7 @@ def down(settings: Settings, *, say: Say) -> None:
 
 def status(settings: Settings) -> dict[str, State]:
     """Return the states of kafka, smtp and airflow, also of those that are not embedded."""
-    states = {part.name: part.state(settings) for part in parts(settings)}
+    states = {part.name: part.service.state(settings) for part in parts(settings)}
     if KAFKA not in states:
         reached = is_reachable(settings, EXTERNAL_SECONDS)
         states[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}

@@ -26,7 +26,7 @@ def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
         if daemons.port_is_free(part.port):
             yield ok(name, f"{part.port} is free")
             continue
-        state = part.state(settings)
+        state = part.service.state(settings)
         if state["state"] == stack.DOWN:
             found = f"{part.port} is in use by {daemons.port_owner(part.port)}"
             cure = f"stop that process, or set {part.setting} to a free port"
