@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 
 import psutil
 
@@ -128,7 +127,8 @@ def _migrate(settings: Settings) -> None:
     migrated_to = database(settings).with_name("migrated-to")
     version = metadata.version("apache-airflow")
     is_known = migrated_to.exists() and migrated_to.read_text() == version
-    if is_known and _has_content(database(settings)):
+    file = database(settings)
+    if is_known and file.exists() and file.stat().st_size:  # SQLite leaves an empty one
         return
     log = settings.home / "logs" / "airflow-db-migrate.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -144,11 +144,6 @@ def _migrate(settings: Settings) -> None:
     if done.returncode:
         raise ShardpostError(f"Airflow's database cannot be set up; {log_end(log)}")
     migrated_to.write_text(version)
-
-
-def _has_content(path: Path) -> bool:
-    """Tell whether it is more than the empty file that SQLite leaves when it opens none."""
-    return path.exists() and path.stat().st_size > 0
 
 
 def _unhealthy_parts(settings: Settings, since: datetime = NEVER) -> list[str]:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Message
-
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.offsets import Listed, beginnings, endings
 from shardpost.kafka.reading import BulkReading
@@ -128,12 +126,9 @@ def _stretches(
     reading = BulkReading(settings, ranges, committed=committed, most=MOST_RECORDS)
     for message in reading.messages(until):
         at: Any = (message.topic(), message.partition())  # equal to a TopicPartition
-        seen[at].append(_seen(message))
+        offset, (_, timestamp) = message.offset() or 0, message.timestamp()
+        seen[at].append(SeenRecord(offset, timestamp, message.value() is None))
     return {
         at: Stretch(first, reading.reached.get(at, first), tuple(seen[at]))
         for at, (first, _) in wanted.items()
     }
-
-
-def _seen(message: Message) -> SeenRecord:
-    return SeenRecord(message.offset() or 0, message.timestamp()[1], message.value() is None)

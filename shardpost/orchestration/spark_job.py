@@ -32,6 +32,8 @@ from shardpost.spark.submit import (
 
 log = logging.getLogger(__name__)
 
+ATTENTION = "%s: done, needs attention: see its result"
+
 # A document (job_spec.document_of), or what makes a request for a run.
 Request = str | Callable[[Context], object]
 
@@ -96,13 +98,10 @@ class SparkJob(SparkSubmitOperator):
     def _result_of(self, code: int, result: Any) -> Any:
         """Return the result of a job that was done without Spark, if its exit code allows that."""
         if code == NEEDS_ATTENTION:
-            self._warn_of_attention()
+            log.warning(ATTENTION, self.job.name)
         elif code != DONE:
             raise failure(f"{self.job.name} ended with {code}", code)
         return result
-
-    def _warn_of_attention(self) -> None:
-        log.warning("%s: done, needs attention: see its result", self.job.name)
 
     def on_kill(self) -> None:
         """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers."""
@@ -135,7 +134,7 @@ class SparkJob(SparkSubmitOperator):
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
         if code == NEEDS_ATTENTION and result.exists():
-            self._warn_of_attention()
+            log.warning(ATTENTION, self.job.name)
             return
         text = f"{self.job.name} ended with {code}: {self._job_log.said or error}"
         raise failure(text, code or COULD_NOT) from None

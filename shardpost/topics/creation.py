@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    NewTopic,
-    TopicMetadata,
-)
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError, combined
 from shardpost.kafka import topic_changes
@@ -212,7 +209,13 @@ def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, int]:
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
         known = cluster_metadata(settings).topics
-        late = [name for name in names if name not in known or not _has_leaders(known[name])]
+        late = [
+            name
+            for name in names
+            if name not in known
+            or known[name].error
+            or any(part.leader < 0 for part in known[name].partitions.values())
+        ]
         if not late:
             counts = {name: len(known[name].partitions) for name in names}
             watermarks(settings, counts, committed=True)
@@ -224,7 +227,3 @@ def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, int]:
                 " does not show to this user takes the right Describe"
             )
         time.sleep(POLL_SECONDS)
-
-
-def _has_leaders(topic: TopicMetadata) -> bool:
-    return not topic.error and all(part.leader >= 0 for part in topic.partitions.values())

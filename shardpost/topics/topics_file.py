@@ -157,12 +157,8 @@ def _value(text: str) -> str:
     return text
 
 
-def _map(value: object) -> object:
-    # `config:` with nothing after it is the empty map that it looks like.
-    return {} if value == "" else value
-
-
-EMPTY_IS_A_MAP = BeforeValidator(_map)
+# `config:` with nothing after it is the empty map that it looks like.
+EMPTY_IS_A_MAP = BeforeValidator(lambda value: {} if value == "" else value)
 Partitions = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=4095)]
 Replicas = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32_767)]
 SettingName = Annotated[StrictStr, AfterValidator(_known_setting)]
