@@ -34,7 +34,8 @@ from datetime import timedelta
 from airflow.sdk import dag
 
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import DEFAULTS, HOLDERS
 
 
 @dag(

@@ -30,7 +30,7 @@ from airflow.sdk import (
 )
 from run_request_watch import RunRequestWatch
 
-from shardpost.orchestration import DEFAULTS, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)

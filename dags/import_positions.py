@@ -20,15 +20,16 @@ see `docs/import.md`.
 """
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import Context, Param, dag, task
+from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from shardpost.errors import UsageError
-from shardpost.orchestration import DEFAULTS, SparkJob, task_errors
-from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import DEFAULTS, flag_param, task_errors, text_param
+from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
@@ -36,58 +37,39 @@ from shardpost.shares import share
 
 log = logging.getLogger(__name__)
 
-TEXT = ["null", "string"]
 PARAMS = {
-    "source": Param(
-        None,
-        type=TEXT,
-        title="Source",
-        description="File or folder that the worker can read, or a JDBC URL. Needed.",
+    "source": text_param(
+        "Source", "File or folder that the worker can read, or a JDBC URL. Needed."
     ),
-    "table": Param(None, type=TEXT, title="Table", description="With a JDBC URL: the table."),
-    "query": Param(
-        None,
-        type=TEXT,
-        title="Query",
-        description="With a JDBC URL: the query whose result is the list, in place of a table.",
+    "table": text_param("Table", "With a JDBC URL: the table."),
+    "query": text_param(
+        "Query", "With a JDBC URL: the query whose result is the list, in place of a table."
     ),
-    "apply": Param(
-        False,
-        type=["null", "boolean"],
-        title="Apply",
-        description="Write the difference; else it is only planned.",
-    ),
-    "max_closed": Param(
-        None,
-        type=TEXT,
-        title="Most closed",
-        description="Share of the open positions that may close, such as 20%; by default"
+    "apply": flag_param("Apply", "Write the difference; else it is only planned."),
+    "max_closed": text_param(
+        "Most closed",
+        "Share of the open positions that may close, such as 20%; by default"
         " SHARDPOST_IMPORT_MAX_CLOSED.",
     ),
-    "import_id": Param(
-        None,
-        type=TEXT,
-        title="Import id",
-        description="What is applied once; by default the id of the list's content.",
+    "import_id": text_param(
+        "Import id", "What is applied once; by default the id of the list's content."
     ),
-    "why": Param(None, type=TEXT, title="Why", description="Reason; recorded on decisions."),
+    "why": text_param("Why", "Reason; recorded on decisions."),
 }
 
 
-def import_arguments(context: Context) -> list[str]:
-    """Return the arguments of the job; UsageError for params that it could only refuse."""
+def import_request(context: Context) -> ImportRequest:
+    """Return the request of the job; UsageError for params that it could only refuse."""
     params = context["params"]
     import_id, max_closed = params["import_id"] or None, params["max_closed"] or None
-    request = ImportRequest(
+    return ImportRequest(
         find_source(params["source"] or "", None, params["table"], params["query"]),
-        datetime.now(UTC),
         context["dag_run"].triggering_user_name or "Airflow",
         bool(params["apply"]),
         None if import_id is None else require_usable(import_id),
         None if max_closed is None else _share(max_closed),
         params["why"] or None,
     )
-    return arguments_of(request)
 
 
 def _share(text: str) -> float:
@@ -122,7 +104,7 @@ def import_positions() -> None:
     imported: Any = SparkJob(
         task_id="import",
         job=IMPORT_POSITIONS,
-        arguments=import_arguments,
+        request=import_request,
         execution_timeout=timedelta(hours=3),
         doc_md="The Spark job `import_positions`: read, compare, write.",
     ).output

@@ -27,9 +27,9 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, Param, dag, get_current_context, task
+from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
 
-from shardpost.orchestration import DEFAULTS, alert_of_attention, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, flag_param, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)
@@ -61,12 +61,7 @@ def maintain(**context: Any) -> dict[str, Any]:
     max_active_runs=1,
     default_args=DEFAULTS,
     params={
-        "dry_run": Param(
-            False,
-            type=["null", "boolean"],
-            title="Dry run",
-            description="Log what would go, and why; change nothing.",
-        )
+        "dry_run": flag_param("Dry run", "Log what would go, and why; change nothing."),
     },
     tags=["tables"],
     doc_md=__doc__,

@@ -24,19 +24,20 @@ import logging
 from datetime import timedelta
 from typing import Any, cast
 
-from airflow.sdk import Context, Param, dag, task
+from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException
 from param_formats import SHARE, TABLES
 
 from shardpost.decisions import SHARDPOST
-from shardpost.orchestration import (
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import (
     ANSWER,
     DEFAULTS,
     FORM,
     Approval,
-    SparkJob,
     require_known,
     task_errors,
+    text_param,
 )
 from shardpost.rebuilds.model.rebuild import Source
 from shardpost.rebuilds.order import Action, Order, tables_of
@@ -46,55 +47,40 @@ from shardpost.shares import parse_share
 log = logging.getLogger(__name__)
 
 ANY = "none_failed_min_one_success"  # of several ways to a task, one was taken
-# A type that includes null: the form of the UI marks others as required.
-TEXT = ["null", "string"]
 PARAMS = {
-    "action": Param(
-        None,
-        type=TEXT,
+    "action": text_param(
+        "Action",
+        "What to do; the params below but **why** are for a rebuild.",
         enum=[None, "rollback", "drop"],
         values_display={
             "null": "rebuild, compare, and swap",
             "rollback": "rollback: the tables before the last swap in use again",
             "drop": "drop: give up the tables that are not in use",
         },
-        title="Action",
-        description="What to do; the params below but **why** are for a rebuild.",
     ),
-    "country": Param(
-        None,
-        type=TEXT,
-        title="Country",
-        description="Whose stock counts, such as US. Empty: as it is now.",
-    ),
-    "source": Param(
-        None,
-        type=TEXT,
+    "country": text_param("Country", "Whose stock counts, such as US. Empty: as it is now."),
+    "source": text_param(
+        "Source",
+        "What the tables are computed from.",
         enum=[None, "kafka"],
         values_display={
             "null": "the raw records of the histories, decoded again",
             "kafka": "kafka: the topics, and what they no longer hold is missing",
         },
-        title="Source",
-        description="What the tables are computed from.",
     ),
-    "tables": Param(
-        None,
-        type=TEXT,
+    "tables": text_param(
+        "Tables",
+        "Names with commas, such as share_holders, and with them what is made of these. Empty:"
+        " all.",
         format=TABLES,
-        title="Tables",
-        description="Names with commas, such as share_holders, and with them what is made of "
-        "these. Empty: all.",
     ),
-    "max_changed": Param(
-        None,
-        type=TEXT,
+    "max_changed": text_param(
+        "Swap by itself up to",
+        "The share of positions, of holders, of contacts and of exchanges that may differ, such as"
+        " 1%, for a swap without asking. Empty: a person is asked.",
         format=SHARE,
-        title="Swap by itself up to",
-        description="The share of positions, of holders, of contacts and of exchanges that may "
-        "differ, such as 1%, for a swap without asking. Empty: a person is asked.",
     ),
-    "why": Param(None, type=TEXT, title="Why", description="Recorded on `decisions`."),
+    "why": text_param("Why", "Recorded on `decisions`."),
 }
 
 
@@ -112,8 +98,8 @@ def choose(params: Any = None, dag_run: Any = None, ti: Any = None) -> str:
     return {"rollback": "rollback", "drop": "give_up"}[params["action"]]
 
 
-def build_arguments(context: Context) -> list[str]:
-    """Return the arguments of the job that begins a rebuild, or goes on with it."""
+def build_order(context: Context) -> Order:
+    """Return the order of the job that begins a rebuild, or goes on with it."""
     params = context["params"]
     return Order(
         Action.START,
@@ -121,7 +107,7 @@ def build_arguments(context: Context) -> list[str]:
         source=Source(params["source"] or Source.HISTORY),
         country=(params["country"] or "").strip() or None,
         tables=tables_of(params["tables"] or ""),
-    ).as_arguments()
+    )
 
 
 @task(multiple_outputs=False, doc_md="Compares old and new at the same offsets; logs some of it.")
@@ -145,15 +131,12 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
 @task_errors()
 def check(found: dict[str, Any], params: Any = None) -> str:
     """Return the next task."""
-    return "swap" if params["max_changed"] and _is_small(found, params) else "approval"
+    most = params["max_changed"]
+    return "swap" if most and found["share"] <= parse_share(most) else "approval"
 
 
-def _is_small(found: dict[str, Any], params: Any) -> bool:
-    return bool(found["share"] <= parse_share(params["max_changed"]))
-
-
-def swap_arguments(context: Context) -> list[str]:
-    """Return the arguments of the swap, by the person who agreed, or of a small difference."""
+def swap_order(context: Context) -> Order:
+    """Return the order of the swap, by the person who agreed, or of a small difference."""
     params, task = context["params"], context["ti"]
     found = task.xcom_pull(task_ids="diff")
     answer = task.xcom_pull(task_ids="approval", key=ANSWER)
@@ -164,14 +147,14 @@ def swap_arguments(context: Context) -> list[str]:
         max_changed=None if answer else parse_share(params["max_changed"]),
         number=found["rebuild"],
         compared=found.get("snapshot"),  # a run of before has none
-    ).as_arguments()
+    )
 
 
-def rollback_arguments(context: Context) -> list[str]:
-    """Return the arguments of the rollback."""
+def rollback_order(context: Context) -> Order:
+    """Return the order of the rollback."""
     number = context["ti"].xcom_pull(task_ids="choose", key="rebuild")
     why = context["params"]["why"] or ""
-    return Order(Action.ROLLBACK, _user(context), why, number=number).as_arguments()
+    return Order(Action.ROLLBACK, _user(context), why, number=number)
 
 
 @task(doc_md="Gives up the new tables, as was answered; fails if they are in use by now.")
@@ -239,7 +222,7 @@ def rebuild_tables() -> None:
     built = SparkJob(
         task_id="build",
         job=REBUILD_TABLES,
-        arguments=build_arguments,
+        request=build_order,
         execution_timeout=timedelta(hours=12),
         doc_md="Computes the new tables, or goes on where a run was killed.",
     )
@@ -257,14 +240,14 @@ def rebuild_tables() -> None:
     swap = SparkJob(
         task_id="swap",
         job=REBUILD_TABLES,
-        arguments=swap_arguments,
+        request=swap_order,
         trigger_rule=ANY,
         doc_md="Adds what came since, puts the new tables in use, publishes whose list differs.",
     )
     rollback = SparkJob(
         task_id="rollback",
         job=REBUILD_TABLES,
-        arguments=rollback_arguments,
+        request=rollback_order,
         doc_md="Puts the tables before the last swap in use, with what came since.",
     )
     dropped, given_up = drop(), give_up()

@@ -26,7 +26,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
-from shardpost.orchestration import DEFAULTS, SparkJob, alert_of_attention, task_errors
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import DEFAULTS, alert_of_attention, task_errors
 
 
 @task(doc_md="Alerts, once, if something needs a person; skipped if all is well.")

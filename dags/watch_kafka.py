@@ -23,7 +23,7 @@ from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, task
 
-from shardpost.orchestration import DEFAULTS, task_errors
+from shardpost.orchestration.tasks import DEFAULTS, task_errors
 from shardpost.settings import load
 
 log = logging.getLogger(__name__)

@@ -24,18 +24,35 @@ status: `shardpost emails --week 2026-W47`.
 """
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Context, Param, dag, task
+from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from iso_weeks import IsoWeeks
 from param_formats import ISO_WEEK, SHARDS
 
 from shardpost.errors import ShardpostError, UsageError, one_line
-from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, require_known, task_errors
+from shardpost.instants import parse_instant
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import (
+    DEFAULTS,
+    HOLDERS,
+    flag_param,
+    require_known,
+    task_errors,
+    text_param,
+)
+from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
-from shardpost.weekly_email.model.email_request import parse_shards, shard_label
+from shardpost.weekly_email.model.email_request import (
+    EmailRequest,
+    Mode,
+    parse_shards,
+    shard_label,
+)
 from shardpost.weekly_email.model.limits import too_many
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import failed_line
@@ -44,80 +61,57 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 2  # groups of shards that are mailed in parallel
 MOST_NAMED = 20  # clients that a message names
-# Types that include null: the form of the UI marks others as required.
-TEXT, YES_NO = ["null", "string"], ["null", "boolean"]
 PARAMS = {
-    "week": Param(
-        None,
-        type=TEXT,
+    "week": text_param(
+        "Week",
+        "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year that has so many; such"
+        " as 2026-W47. Empty: the run's own, or the last that ended; for an early manual run, the"
+        " week still running.",
         format=ISO_WEEK,
-        title="Week",
-        description=(
-            "An ISO week: year, -W, and a number from 01 to 52, or 53 in a year that has so many; "
-            "such as 2026-W47. Empty: the run's own, or the last that ended; for an early "
-            "manual run, the week still running."
-        ),
     ),
-    "shards": Param(
-        None,
-        type=TEXT,
+    "shards": text_param(
+        "Shards",
+        "Only these, by their numbers: such as 3, 0-3 or 0,2,5-7. Empty: all.",
         format=SHARDS,
-        title="Shards",
-        description="Only these, by their numbers: such as 3, 0-3 or 0,2,5-7. Empty: all.",
     ),
-    "dry_run": Param(
-        False,
-        type=YES_NO,
-        title="Dry run",
-        description="Print who would get what; freeze nothing, send nothing.",
-    ),
-    "on_unknown": Param(
-        None,
-        type=TEXT,
+    "dry_run": flag_param("Dry run", "Print who would get what; freeze nothing, send nothing."),
+    "on_unknown": text_param(
+        "Unknown deliveries",
+        "What to do with earlier mails whose delivery is unknown.",
         enum=[None, "hold", "resend"],
         values_display={
             "null": "as the setting SHARDPOST_ON_UNKNOWN says",
             "hold": "hold: leave them for a person to decide",
             "resend": "resend: mail them once more, with the same Message-ID",
         },
-        title="Unknown deliveries",
-        description="What to do with earlier mails whose delivery is unknown.",
     ),
-    "again": Param(
-        None,
-        type=TEXT,
+    "again": text_param(
+        "Again",
+        "Which clients to mail besides the open ones.",
         enum=[None, "FAILED", "SUPPRESSED"],
         values_display={
             "null": "nobody",
             "FAILED": "FAILED: clients that failed before, at their current addresses",
             "SUPPRESSED": "SUPPRESSED: clients that were not subscribed, and are now",
         },
-        title="Again",
-        description="Which clients to mail besides the open ones.",
     ),
-    "early": Param(
-        False,
-        type=YES_NO,
-        title="Early",
-        description="Mail a week that has not ended, as of now; freezes nothing.",
-    ),
+    "early": flag_param("Early", "Mail a week that has not ended, as of now; freezes nothing."),
 }
 
 
-def freeze_arguments(context: Context, now: datetime | None = None) -> list[str]:
-    """Return the arguments of the job that freezes; UsageError for what it could only refuse."""
+def freeze_request(context: Context, now: datetime | None = None) -> EmailRequest:
+    """Return the request of the job that freezes; UsageError for what it could only refuse."""
     run, params = context["dag_run"], context["params"]
     require_known(run.conf, PARAMS)
     week = week_of(params, run)
     require_mailable(week, now or datetime.now(UTC), early=bool(params["early"]))
-    scheduled = ["--scheduled-at", run.run_after.isoformat()] if run.run_type == "scheduled" else []
-    shards = ["--shards", params["shards"]] if params["shards"] else []
-    return [
-        *("--freeze-only", "--week", str(week)),
-        *scheduled,
-        *shards,
-        *common_arguments(params),
-    ]
+    return EmailRequest(
+        week,
+        mode=Mode.LIST_GROUPS if params["dry_run"] else Mode.FREEZE,
+        shards=params["shards"] or None,
+        is_scheduled=run.run_type == "scheduled",
+        **common_options(params),
+    )
 
 
 def require_mailable(week: IsoWeek, now: datetime, *, early: bool) -> None:
@@ -142,33 +136,37 @@ def week_of(params: Any, run: Any) -> IsoWeek:
     return IsoWeek.last_ended(run.run_after)
 
 
-def common_arguments(params: Any) -> list[str]:
-    """Return the arguments that all jobs of a run have in common.
+def common_options(params: Any) -> dict[str, Any]:
+    """Return what the requests of all jobs of a run have in common.
 
     Not the run's time: one that is cleared, or waited long, is checked by the time it runs at.
     """
-    return [
-        *(["--early"] if params["early"] else []),
+    return {
+        "early": bool(params["early"]),
         # A dry run's lines go into the task's log.
-        *(["--dry-run", "--recipients", "/dev/stdout"] if params["dry_run"] else []),
-        *(["--on-unknown", params["on_unknown"]] if params["on_unknown"] else []),
-        *(["--again", params["again"]] if params["again"] else []),
-    ]
+        "recipients": Path("/dev/stdout") if params["dry_run"] else None,
+        "on_unknown": params["on_unknown"],
+        "again": params["again"],
+    }
 
 
 @task(doc_md="Assigns shards to tasks; skips the rest of the run if the week is skipped.")
 @task_errors()
 def groups(frozen: dict[str, Any], params: Any = None) -> list[dict[str, Any]]:
-    """Return arguments and name of one `send` for each group of shards."""
+    """Return request and name of one `send` for each group of shards."""
     if frozen["skipped"]:
         raise AirflowSkipException(frozen["skipped"])
-    at_once = str(min(AT_ONCE, len(frozen["groups"])))
-    # All shards of a week that has not ended are as of one instant.
-    as_of = ["--as-of", frozen["as_of"]] if params["early"] else []
-    shared = ["--week", frozen["week"], "--groups", at_once, *as_of, *common_arguments(params)]
+    shared = EmailRequest(
+        IsoWeek.parse(frozen["week"]),
+        mode=Mode.DRY_RUN if params["dry_run"] else Mode.SEND,
+        # All shards of a week that has not ended are as of one instant.
+        as_of=parse_instant(frozen["as_of"]) if params["early"] else None,
+        groups=min(AT_ONCE, len(frozen["groups"])),
+        **common_options(params),
+    )
     return [
         {
-            "arguments": ["--shards", shards, *shared],
+            "request": document_of(replace(shared, shards=shards), with_now=False),
             "part": shard_label(parse_shards(shards, frozen["shards"])),
         }
         for shards in frozen["groups"]
@@ -231,7 +229,7 @@ def weekly_email() -> None:
     frozen: Any = SparkJob(
         task_id="freeze",
         job=WEEKLY_EMAIL,
-        arguments=freeze_arguments,
+        request=freeze_request,
         inlets=[HOLDERS],
         doc_md="Stores, once for the week, who gets a mail and with which positions.",
     ).output

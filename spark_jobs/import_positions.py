@@ -2,15 +2,12 @@
 
 Read: the list (CSV, JSON, Parquet, JDBC) and the table `positions` at the newest snapshot.
 Transform: rows become records, judged by the rules of the compaction; the difference by key. Write:
-with `--apply`, upserts and tombstones in Kafka transactions, and that it was done.
+if it is applied, upserts and tombstones in Kafka transactions, and that it was done.
 """
 
-from shardpost.position_import.import_job import parser, request_of
+from shardpost.position_import.model.source import ImportRequest
 from shardpost.position_import.run import import_positions
 from shardpost.spark import driver
 
 if __name__ == "__main__":
-    arguments = parser(__doc__).parse_args()
-    driver.run_body(
-        lambda settings: import_positions(settings, request_of(arguments)), result=arguments.result
-    )
+    driver.run_job(ImportRequest, lambda asked, settings: import_positions(settings, asked))

@@ -5,15 +5,12 @@ Write: tables in folders of their own, and the row of the rebuild that names the
 commits one row in `snapshots`, and publishes only whose list differs.
 """
 
-from shardpost.rebuilds.order import order_of, parser
+from shardpost.rebuilds.order import Order
 from shardpost.rebuilds.run import SparkWork, run
 from shardpost.rebuilds.spark.build import build
 from shardpost.rebuilds.spark.top_up import top_up
 from shardpost.spark import driver
 
 if __name__ == "__main__":
-    arguments = parser(__doc__).parse_args()
     work = SparkWork(build, top_up)
-    driver.run_body(
-        lambda settings: run(order_of(arguments), settings, work), result=arguments.result
-    )
+    driver.run_job(Order, lambda order, settings: run(order, settings, work))

@@ -6,9 +6,8 @@ the mail.
 """
 
 from shardpost.spark import driver
-from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run
+from shardpost.weekly_email.model.email_request import EmailRequest
 
 if __name__ == "__main__":
-    arguments = parser(__doc__).parse_args()
-    driver.run_body(lambda settings: run(request_of(arguments), settings), result=arguments.result)
+    driver.run_job(EmailRequest, run)

@@ -1,6 +1,6 @@
 """The channels of SHARDPOST_ALERTS: URLs of Apprise, whose parts may be secrets.
 
-A channel that is down keeps nothing from going on, and the others are told of it.
+A channel that is down stops nothing, and the others report it.
 """
 
 import json
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 30.0
 # Parts of a URL that are as short are no secrets, and hide nothing if they are replaced.
 LEAST_SECRET = 4
 HIDDEN = "****"
-# In SHARDPOST_HOME: which channels did not take the last message.
+# In SHARDPOST_HOME: which channels did not accept the last message.
 DOWN = "alert-channels-down.json"
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of a message in one channel; `problem` is None if the channel took it."""
+    """The result of sending a message through one channel; `problem` is None if it was accepted."""
 
     channel: str
     problem: str | None = None
@@ -50,7 +50,7 @@ class Channel:
     service: Any = field(repr=False)
 
     def send(self, message: Message) -> Delivery:
-        """Give a message to the channel; never raises."""
+        """Send a message; never raises."""
         kind = "success" if message.is_good else "failure"
         with _heard() as heard:
             try:
@@ -64,11 +64,11 @@ class Channel:
 def channels(settings: Settings) -> list[Channel]:
     """Return the channels, in the order of the setting; ShardpostError for one unknown to Apprise.
 
-    What is shown of a URL is the service and the host.
+    Of a URL, only the service and the host are shown.
     """
     from apprise import Apprise
 
-    found = []
+    made = []
     for number, url in enumerate(settings.alert_urls, 1):
         with _heard():
             service = Apprise.instantiate(url, suppress_exceptions=True)
@@ -79,53 +79,55 @@ def channels(settings: Settings) -> list[Channel]:
                 " refuses (not shown: it may have secrets)"
             )
         name = f"{number}: {service.service_name}{_host(url)}"
-        found.append(Channel(name, url, service))
-    return found
+        made.append(Channel(name, url, service))
+    return made
 
 
 def tell(settings: Settings, message: Message) -> list[Delivery]:
-    """Append a message to alerts.log and give it to all channels; return what became of it.
+    """Append a message to alerts.log and send it through all channels; return the results.
 
-    Raises nothing for a channel that is down or a URL that is wrong: that is told by the others.
+    Raises nothing for a channel that is down or a URL that is wrong: the others report that.
     """
     append(settings, message.in_log or message.body)
     if not settings.alert_urls:
         return []
     try:
-        found = channels(settings)
+        known = channels(settings)
     except ShardpostError as error:
         deliveries = [Delivery("SHARDPOST_ALERTS", str(error))]
-        found = []
+        known = []
     else:
-        deliveries = send_all(found, message)
-    failed = [one for one in deliveries if one.problem]
-    for one in failed:
-        log.warning("alert channel %s", one)
-        append(settings, f"alert channel {one}")
-    _tell_others(settings, found, failed)
+        deliveries = send_all(known, message)
+    failed = [delivery for delivery in deliveries if delivery.problem]
+    for delivery in failed:
+        log.warning("alert channel %s", delivery)
+        append(settings, f"alert channel {delivery}")
+    _tell_others(settings, known, failed)
     return deliveries
 
 
-def _tell_others(settings: Settings, found: Sequence[Channel], failed: Sequence[Delivery]) -> None:
-    """Tell the channels that work which do not, once as long as that lasts."""
-    names = {one.channel for one in failed}
+def _tell_others(
+    settings: Settings, channels: Sequence[Channel], failed: Sequence[Delivery]
+) -> None:
+    """Report through the channels that work which do not, once as long as that lasts."""
+    names = {delivery.channel for delivery in failed}
     known = known_down(settings)
-    others = [channel for channel in found if channel.name not in names]
-    new = [one for one in failed if one.channel not in known]
+    others = [channel for channel in channels if channel.name not in names]
+    new = [delivery for delivery in failed if delivery.channel not in known]
     if new and others:
-        down = [f"alert channel {one}" for one in new]
+        down = [f"alert channel {delivery}" for delivery in new]
         text = "\n".join([*down, f"what to do: {settings.runbook}{CHANNEL_DOWN}"])
         send_all(others, Message("Shardpost: an alert channel is down", text))
     if back := sorted(known & {channel.name for channel in others}):
         text = "\n".join(f"alert channel {name}: it works again" for name in back)
         send_all(others, Message("Shardpost: an alert channel works again", text, is_good=True))
     if known != names:
-        with suppress(OSError):  # then it is told again
+        with suppress(OSError):  # then it is reported again
             (settings.home / DOWN).write_text(json.dumps(sorted(names)))
 
 
 def known_down(settings: Settings) -> set[str]:
-    """Return the names of the channels that did not take the last message."""
+    """Return the names of the channels that did not accept the last message."""
     try:
         return set(json.loads((settings.home / DOWN).read_text()))
     except (OSError, ValueError, TypeError):
@@ -133,39 +135,34 @@ def known_down(settings: Settings) -> set[str]:
 
 
 def append(settings: Settings, text: str) -> None:
-    """Append to alerts.log, each line with the time; a file that cannot be written is logged."""
+    """Append to alerts.log, each line with the time; only log if that file cannot be written."""
     at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     try:
         settings.home.mkdir(parents=True, exist_ok=True)
         with (settings.home / "alerts.log").open("a") as file:
             file.writelines(f"{at} {line}\n" for line in text.splitlines() if line)
-    except OSError as error:  # the channels are told all the same
+    except OSError as error:  # the channels get the message all the same
         log.warning("%s cannot be written: %s", error.filename or "alerts.log", error.strerror)
 
 
 def send_all(
-    found: Sequence[Channel], message: Message, patience: float = PATIENCE_SECONDS
+    channels: Sequence[Channel], message: Message, patience: float = PATIENCE_SECONDS
 ) -> list[Delivery]:
-    """Give a message to all channels side by side; one that takes longer has failed."""
-    running = [_Sending(channel, message) for channel in found]
+    """Send a message through all channels in parallel; one that takes longer has failed."""
+    deliveries: dict[str, Delivery] = {}
+
+    def send(channel: Channel) -> None:
+        deliveries[channel.name] = channel.send(message)
+
+    # They end with the process at the latest.
+    threads = [threading.Thread(target=send, args=(channel,), daemon=True) for channel in channels]
+    for thread in threads:
+        thread.start()
     deadline = time.monotonic() + patience
-    for one in running:
-        one.thread.join(max(0.0, deadline - time.monotonic()))
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
     late = f"no answer within {patience:g} s"
-    return [one.delivery or Delivery(one.channel.name, late) for one in running]
-
-
-class _Sending:
-    """A channel in a thread of its own, which ends with the process at the latest."""
-
-    def __init__(self, channel: Channel, message: Message) -> None:
-        self.channel = channel
-        self.delivery: Delivery | None = None
-        self.thread = threading.Thread(target=self._run, args=(message,), daemon=True)
-        self.thread.start()
-
-    def _run(self, message: Message) -> None:
-        self.delivery = self.channel.send(message)
+    return [deliveries.get(channel.name) or Delivery(channel.name, late) for channel in channels]
 
 
 def without_secrets(text: str, url: str) -> str:
@@ -188,9 +185,9 @@ def _host(url: str) -> str:
 
 @contextmanager
 def _heard() -> Iterator[list[str]]:
-    """Keep what Apprise and its HTTP client log from all logs: they show URLs; yield its warnings.
+    """Keep what Apprise and its HTTP client log, which has URLs, out of all logs.
 
-    Only those of this thread.
+    Yields the warnings of this thread.
     """
     heard: list[str] = []
     handler = _Hearing(heard)

@@ -1,6 +1,6 @@
-"""What needs a person and what was measured, as the tables keep them; no JVM.
+"""The tables of firing conditions and of measurements, read and written without a JVM.
 
-A row of each is by the run that wrote it.
+Each row names the run that wrote it.
 """
 
 import json
@@ -26,7 +26,7 @@ RUN = "run"
 
 
 def list_firing(settings: Settings) -> list[Firing]:
-    """Return what needed a person when it was looked at last."""
+    """Return the conditions that were firing at the last look."""
     if not exists(settings, ALERTS):
         return []
     sql = "SELECT * FROM alerts ORDER BY rule, subject"
@@ -42,10 +42,10 @@ def list_firing(settings: Settings) -> list[Firing]:
     ]
 
 
-def replace_firing(settings: Settings, found: Sequence[Firing], at: datetime) -> None:
-    """Put what needs a person now in the place of what did before."""
+def replace_firing(settings: Settings, firing: Sequence[Firing], at: datetime) -> None:
+    """Replace the stored conditions by those that are firing now."""
     run = int(at.timestamp())
-    columns = [{"run": run} | _columns_of(one) for one in found]
+    columns = [{"run": run} | _columns_of(row) for row in firing]
     made = pa.Table.from_pylist(columns, arrow_schema(ALERTS))
 
     def change(table: RowTable) -> None:
@@ -54,9 +54,9 @@ def replace_firing(settings: Settings, found: Sequence[Firing], at: datetime) ->
     row_files.change(settings, ALERTS, RUN, change)
 
 
-def _columns_of(one: Firing) -> dict[str, object]:
-    times = {"since": one.since, "told_at": one.told_at, "ended_at": one.ended_at}
-    return vars(one.condition) | {"severity": str(one.condition.severity)} | times
+def _columns_of(firing: Firing) -> dict[str, object]:
+    times = {"since": firing.since, "told_at": firing.told_at, "ended_at": firing.ended_at}
+    return vars(firing.condition) | {"severity": str(firing.condition.severity)} | times
 
 
 A_DAY = timedelta(days=1)
@@ -66,14 +66,14 @@ def add_measures(settings: Settings, measures: Iterable[Measure], at: datetime) 
     """Add what was measured at a time; once a day, drop what is older than SHARDPOST_WATCH_DAYS."""
     run = int(at.timestamp())
     schema = arrow_schema(MEASUREMENTS)
-    found = [
-        {"run": run, "at": at, "name": one.name, "labels": _labels_text(one), "value": one.value}
-        for one in measures
-        if METRICS[one.name].is_kept
+    added = [
+        vars(measure) | {"run": run, "at": at, "labels": json.dumps(dict(measure.labels))}
+        for measure in measures
+        if METRICS[measure.name].is_kept
     ]
 
     def change(table: RowTable) -> None:
-        table.insert(pa.Table.from_pylist(found, schema))
+        table.insert(pa.Table.from_pylist(added, schema))
 
     row_files.change(settings, MEASUREMENTS, RUN, change)
     row_files.change(settings, MEASUREMENTS, RUN, lambda table: _drop_old(settings, table, at))
@@ -116,8 +116,8 @@ def last_values(
         f"SELECT labels, value FROM measurements WHERE run = {last['run']}"  # noqa: S608
         f" AND name = {text_literal(name)}"
     )
-    found = rows(settings, sql, {MEASUREMENTS: None})
-    return [(json.loads(row["labels"]), row["value"]) for row in found]
+    last_rows = rows(settings, sql, {MEASUREMENTS: None})
+    return [(json.loads(row["labels"]), row["value"]) for row in last_rows]
 
 
 def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
@@ -136,19 +136,15 @@ def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
     if old:
         read = (table.read(file) for file in old)
         kept = pc.field(RUN) >= int(oldest.timestamp())
-        table.replace(old, [found.filter(kept) for found in read])
+        table.replace(old, [part.filter(kept) for part in read])
 
 
 def _times_of_looks(settings: Settings) -> list[datetime]:
     sql = "SELECT DISTINCT run FROM measurements"
-    found = rows(settings, sql, {MEASUREMENTS: None})
-    return [datetime.fromtimestamp(row["run"], UTC) for row in found]
+    runs = rows(settings, sql, {MEASUREMENTS: None})
+    return [datetime.fromtimestamp(row["run"], UTC) for row in runs]
 
 
 def _latest_run(until: datetime) -> int:
     """Return the last run that counts as one until then: what is later has a wrong clock."""
     return int((until + MOST_AHEAD).timestamp())
-
-
-def _labels_text(measure: Measure) -> str:
-    return json.dumps(dict(measure.labels))

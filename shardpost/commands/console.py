@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from datetime import datetime
 from functools import wraps
 from getpass import getuser
 from operator import methodcaller
@@ -21,34 +20,34 @@ from shardpost.instants import parse_instant
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+P = TypeVar("P")
 
-class Key(click.ParamType[str]):
-    """A Kafka key, in UTF-8."""
 
-    name = "key"
+class Parsed(click.ParamType[P]):
+    """An argument that a function reads; what that refuses is a usage error."""
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the key; a shell may pass bytes that are not UTF-8."""
+    def __init__(self, name: str, read: Callable[[str], P]) -> None:
+        self.name, self._read = name, read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> P:
+        """Return what the function reads."""
         try:
-            value.encode()
-        except UnicodeEncodeError:
-            self.fail("expected UTF-8", param, ctx)
-        return value
-
-
-class Instant(click.ParamType[datetime]):
-    """A time in ISO 8601; UTC if it has no time zone."""
-
-    name = "time"
-
-    def convert(
-        self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """Return an aware datetime."""
-        try:
-            return parse_instant(str(value))
-        except UsageError as error:
+            return self._read(str(value))
+        except (UsageError, ValueError) as error:
             self.fail(str(error), param, ctx)
+
+
+def _utf8(text: str) -> str:
+    """Return the text; a shell may pass bytes that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError("expected UTF-8") from None
+    return text
+
+
+KEY = Parsed("key", _utf8)
+INSTANT = Parsed("time", parse_instant)  # ISO 8601; UTC if it has no time zone
 
 
 def person() -> str:
@@ -69,6 +68,23 @@ def who(by: str | None) -> str:
 
 
 BY = click.option("--by", metavar="NAME", help="Who does this; by default the user's login name.")
+
+
+def _given(_: click.Context, __: click.Parameter, reason: str) -> str:
+    if not reason.strip():
+        raise UsageError("--why: expected a reason, found none")
+    return reason
+
+
+WEEK = click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+NEEDED_WHY = click.option(
+    "--why",
+    required=True,
+    type=KEY,
+    callback=_given,
+    metavar="TEXT",
+    help="Reason; recorded on `decisions`.",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 SNAPSHOT = click.option(
     "--snapshot", "number", type=int, metavar="N", help="Snapshot to read; by default the newest."

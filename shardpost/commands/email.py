@@ -1,31 +1,25 @@
-"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it.
-
-Its counts are printed by `shardpost emails` as well.
-"""
+"""`shardpost email`: the weekly e-mail of one ISO week, as the DAG weekly_email sends it."""
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON
-from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
+from shardpost.commands.console import AS_JSON, WEEK, print_document, text_table
+from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, one_line
 from shardpost.settings import load
 from shardpost.weekly_email.model.week import IsoWeek
 
-
-def print_counts(document: dict[str, Any], *, as_json: bool) -> None:
-    """Print the counts of weekly_email/model/week_report.py's form, as JSON or as a table."""
-    click.echo(json.dumps(document) if as_json else counts_text(document))
+if TYPE_CHECKING:
+    from shardpost.weekly_email.model.email_request import EmailRequest
 
 
 def counts_text(document: Mapping[str, Any]) -> str:
-    """Return the counts per shard, their sum, and remarks that help to act on them."""
-    from shardpost.commands.console import text_table
+    """Return the counts of a document of week_report.py: per shard, their sum, and remarks."""
     from shardpost.weekly_email.model.week_report import COLUMNS
 
     shards = document["shards"]
@@ -63,21 +57,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-@dataclass(frozen=True)
-class EmailOptions:
-    """The options of the command, named as click gives them."""
-
-    week: str
-    shards: str | None
-    dry_run: bool
-    early: bool
-    again: str | None
-    on_unknown: str | None
-    as_json: bool
-
-
 @click.command()
-@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+@WEEK
 @click.option("--shards", metavar="LIST", help="Only these, such as 0-3 or 0,2,5-7.")
 @click.option(
     "--dry-run", is_flag=True, help="Print what would happen to each client; change nothing."
@@ -95,55 +76,33 @@ class EmailOptions:
     help="What to do about unknown deliveries; default: SHARDPOST_ON_UNKNOWN.",
 )
 @AS_JSON
-def email_command(**given: Any) -> int:
+def email_command(week: str, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Send the weekly e-mail of one ISO week: once to each client, however often it is run.
 
     Uses the newest snapshot and does not compact. Exit code 3: done, but some deliveries are
     unknown (`shardpost emails` lists them), or too many clients failed or are not subscribed.
     """
     from shardpost.weekly_email.checks import check
-    from shardpost.weekly_email.email_job import parser, request_of
+    from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 
-    options = EmailOptions(**given)
-    now = datetime.now(UTC)
-    week = IsoWeek.parse(options.week)
-    arguments = ["--week", str(week), "--now", now.isoformat(), *_arguments(options)]
-    request = request_of(parser().parse_args(arguments))
+    mode = Mode.DRY_RUN if dry_run else Mode.SEND
+    request = EmailRequest(IsoWeek.parse(week), datetime.now(UTC), mode, **options)
     check(request, load())  # before Java starts, which takes long
-    return (_dry_run if options.dry_run else _send)(arguments, as_json=options.as_json)
+    return (_dry_run if dry_run else _send)(request, as_json=as_json)
 
 
-def _arguments(options: EmailOptions) -> Iterator[str]:
-    if options.dry_run:
-        yield "--dry-run"
-    if options.shards is not None:
-        yield f"--shards={options.shards}"  # it may begin with a hyphen
-    if options.again is not None:
-        yield from ("--again", options.again)
-    if options.on_unknown is not None:
-        yield from ("--on-unknown", options.on_unknown)
-    if options.early:
-        yield "--early"
-
-
-def _send(arguments: list[str], *, as_json: bool) -> int:
+def _send(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 
-    code, result = submit(load(), WEEKLY_EMAIL, arguments)
-    if result is not None:
-        print_counts(result, as_json=as_json)
-    return _exit_code(code) or (DONE if result is not None else COULD_NOT)
-
-
-def _exit_code(code: int) -> int:
-    """Return one of the contract's exit codes."""
-    if code not in (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION):
-        raise ShardpostError(f"the Spark job was killed (exit code {code}): run again")
+    code, result = submit(load(), WEEKLY_EMAIL, request)
+    if result is None:
+        return code or COULD_NOT
+    print_document(result, lambda: counts_text(result), as_json=as_json)
     return code
 
 
-def _dry_run(arguments: list[str], *, as_json: bool) -> int:
+def _dry_run(request: "EmailRequest", *, as_json: bool) -> int:
     from shardpost.spark.job_process import job_folder
     from shardpost.spark.submit import submit
     from shardpost.weekly_email.dry_run_lists import text_lines
@@ -152,9 +111,9 @@ def _dry_run(arguments: list[str], *, as_json: bool) -> int:
     with job_folder() as folder:
         lists = folder / "lists"
         lists.mkdir()
-        code, result = submit(load(), WEEKLY_EMAIL, [*arguments, "--recipients", str(lists)])
+        code, result = submit(load(), WEEKLY_EMAIL, replace(request, recipients=lists))
         if code not in (DONE, NEEDS_ATTENTION) or result is None:
-            return _exit_code(code) or COULD_NOT
+            return code or COULD_NOT
         for text in (_dry_run_document if as_json else text_lines)(result, lists):
             click.echo(text, nl=False)
     return code

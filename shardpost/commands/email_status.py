@@ -1,9 +1,5 @@
-"""What `shardpost emails` prints: the status of a week, of one client in it, or of one state.
+"""What `shardpost emails` prints: the status of a week, of one client in it, or of one state."""
 
-All start from the week's audience and its ledger.
-"""
-
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.email import print_counts
+from shardpost.commands.console import print_document
+from shardpost.commands.email import counts_text
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
@@ -84,16 +81,17 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
     if found.closed is not None:
         document = status_document(found.week, map(ShardStatus, found.closed.shards))
         document |= {"has_run": True, "closed": found.closed.explanation}
-        print_counts(document, as_json=as_json)
+        print_document(document, lambda: counts_text(document), as_json=as_json)
         return DONE
     shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
     document = status_document(found.week, shards)
     document |= gone_document(found.audience)
     document["has_run"] = found.audience is not None or any(one.counts.clients for one in shards)
-    if as_json or document["has_run"]:
-        print_counts(document, as_json=as_json)
-    else:
-        click.echo(no_run(found.week))
+    print_document(
+        document,
+        lambda: counts_text(document) if document["has_run"] else no_run(found.week),
+        as_json=as_json,
+    )
     return NEEDS_ATTENTION if document["unknown"] or not found.is_whole() else DONE
 
 
@@ -105,13 +103,10 @@ def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
     shard = partition_of(client, found.partitions)
     rows = [] if found.closed else rows_of(found.settings, found.week, shard, client)
     why = one_line(_why(found, client, rows))
+    lines = [f"{row['timestamp']}  {row['state']}{_reason(row)}" for row in rows]
+    print_document(rows, lambda: [*lines, why], as_json=as_json)
     if as_json:
-        click.echo(json.dumps(rows))
         click.echo(why, err=True)
-    else:
-        for row in rows:
-            click.echo(one_line(f"{row['timestamp']}  {row['state']}{_reason(row)}"))
-        click.echo(why)
     is_unknown = bool(rows) and rows[-1]["state"] in ("sending", "unknown")
     return NEEDS_ATTENTION if is_unknown or not found.is_whole() else DONE
 
@@ -180,15 +175,16 @@ def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
 
     listed = clients_in_state(found.settings, found.week, found.audience, found.partitions, state)
     document = state_document(found.week, state, () if found.closed else listed)
-    if as_json:
-        click.echo(json.dumps(document))
-    elif found.closed is not None:
-        click.echo(found.closed.explanation)
-    else:
-        is_known = document["count"] or has_run(found)
-        click.echo(state_text(document) if is_known else no_run(found.week))
+    print_document(document, lambda: _state_text(found, document), as_json=as_json)
     is_unknown = state == "unknown" and document["count"]
     return NEEDS_ATTENTION if is_unknown or not found.is_whole() else DONE
+
+
+def _state_text(found: FoundWeek, document: dict[str, Any]) -> str:
+    if found.closed is not None:
+        return found.closed.explanation
+    is_known = document["count"] or has_run(found)
+    return state_text(document) if is_known else no_run(found.week)
 
 
 def state_document(week: IsoWeek, state: str, listed: "Iterable[ListedClient]") -> dict[str, Any]:

@@ -1,16 +1,12 @@
-"""`shardpost emails`: the delivery status of a week, and a person's decisions about it.
+"""`shardpost emails`: the delivery status of a week, and a person's decisions about it."""
 
-`resolve` decides unknown deliveries; `accept-ledger` accepts a ledger that lost records as it is.
-"""
-
-import json
 from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, who
+from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, WEEK, print_document, who
 from shardpost.commands.email_status import find_week, print_client, print_state, print_week
-from shardpost.errors import DONE, UsageError, one_line
+from shardpost.errors import DONE, UsageError
 from shardpost.settings import load
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
@@ -18,11 +14,11 @@ from shardpost.weekly_email.model.week_report import STATES
 
 
 @click.command("resolve")
-@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
+@WEEK
 @click.option(
-    "--client", "named", multiple=True, type=Key(), metavar="CLIENT", help="Whose; repeatable."
+    "--client", "named", multiple=True, type=KEY, metavar="CLIENT", help="Whose; repeatable."
 )
-@click.argument("more", nargs=-1, type=Key(), metavar="[CLIENT]...")
+@click.argument("more", nargs=-1, type=KEY, metavar="[CLIENT]...")
 @click.option(
     "--as",
     "outcome",
@@ -30,9 +26,7 @@ from shardpost.weekly_email.model.week_report import STATES
     type=click.Choice([str(outcome) for outcome in Outcome]),
     help="`sent`: it was delivered. `open`: it was not; the next run mails the client.",
 )
-@click.option(
-    "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
-)
+@NEEDED_WHY
 @BY
 @AS_JSON
 def resolve_command(
@@ -54,26 +48,22 @@ def resolve_command(
     clients = tuple(dict.fromkeys((*named, *more)))
     if not clients:
         raise UsageError("--client: expected at least one client, found none")
-    if not why.strip():
-        raise UsageError("--why: expected a reason, found none")
     decided = Resolution(
         IsoWeek.parse(week), clients, Outcome(outcome), who(by), why, datetime.now(UTC)
     )
     shards = resolve(load(), decided)
-    if as_json:
-        rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
-        click.echo(json.dumps({"week": str(decided.week), "resolved": rows}))
-    else:
-        for client in clients:
-            click.echo(one_line(f"{client}: {outcome} (was unknown), shard {shards[client]}"))
+    rows = [{"client": client, "shard": shards[client], "state": outcome} for client in clients]
+    print_document(
+        {"week": str(decided.week), "resolved": rows},
+        lambda: [f"{one}: {outcome} (was unknown), shard {shards[one]}" for one in clients],
+        as_json=as_json,
+    )
     return DONE
 
 
 @click.command("accept-ledger")
-@click.option("--week", required=True, metavar="WEEK", help="ISO week, such as 2026-W47.")
-@click.option(
-    "--why", required=True, type=Key(), metavar="TEXT", help="Reason; recorded on `decisions`."
-)
+@WEEK
+@NEEDED_WHY
 @BY
 def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     """Accept the ledger of a week that lost records, so that the week can be mailed again.
@@ -84,8 +74,6 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     from shardpost.weekly_email.ledger_decisions import accept_ledger
     from shardpost.weekly_email.ledger_guard import is_whole
 
-    if not why.strip():
-        raise UsageError("--why: expected a reason, found none")
     iso_week = IsoWeek.parse(week)
     if is_whole(load(), iso_week):
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
@@ -99,7 +87,7 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
 @click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
 @click.option(
     "--client",
-    type=Key(),
+    type=KEY,
     metavar="CLIENT",
     help="Only this client's records.",
 )

@@ -1,23 +1,19 @@
-"""What one snapshot says: `shardpost holders`, `explain` and `snapshots`.
+"""`shardpost holders`, `explain` and `snapshots`: what one snapshot says."""
 
-Who holds stock that counts, which records put and took a position, and the committed views.
-"""
-
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
 
-from shardpost.commands.console import AS_JSON, SNAPSHOT, Instant, Key, print_document, text_table
+from shardpost.commands.console import AS_JSON, INSTANT, KEY, SNAPSHOT, print_document, text_table
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import one_line
 from shardpost.holders.model.explain import Transition
 
 
 @click.command()
-@click.argument("client", required=False, type=Key())
+@click.argument("client", required=False, type=KEY)
 @click.option("--shard", type=int, metavar="N", help="Only clients of that shard.")
-@click.option("--as-of", "as_of", type=Instant(), metavar="TIME", help="ISO 8601; no zone is UTC.")
+@click.option("--as-of", "as_of", type=INSTANT, metavar="TIME", help="ISO 8601; no zone is UTC.")
 @SNAPSHOT
 @AS_JSON
 def holders_command(
@@ -88,8 +84,8 @@ TRANSITIONS_HEADING = ("position", "change", "record", "timestamp", "why")
 
 
 @click.command()
-@click.argument("client", type=Key())
-@click.argument("position", required=False, type=Key())
+@click.argument("client", type=KEY)
+@click.argument("position", required=False, type=KEY)
 @SNAPSHOT
 @AS_JSON
 def explain_command(client: str, position: str | None, number: int | None, as_json: bool) -> int:
@@ -107,7 +103,11 @@ def explain_command(client: str, position: str | None, number: int | None, as_js
         click.echo(f"{said} (SHARDPOST_HISTORY_DAYS)", err=True)
     if not found:
         click.echo(one_line(_no_record(snapshot, client, position)), err=True)
-    print_document(found, lambda: _transitions_text(found), as_json=as_json)
+    print_document(
+        found,
+        lambda: text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else "",
+        as_json=as_json,
+    )
     return 0
 
 
@@ -122,10 +122,6 @@ def _no_record(snapshot: Snapshot, client: str, position: str | None) -> str:
         return f"position {position} is unknown to snapshot {snapshot.number}: no record of it"
     what = "any position" if position is None else f"position {position}"
     return f"no record that was read gave {client} {what}"
-
-
-def _transitions_text(found: Sequence[Transition]) -> str:
-    return text_table(TRANSITIONS_HEADING, map(_transition_row, found)) if found else ""
 
 
 def _transition_row(transition: Transition) -> tuple[str, ...]:

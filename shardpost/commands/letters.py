@@ -1,7 +1,4 @@
-"""`shardpost letters`: the dead letters, listed, shown and swept.
-
-What a person decides about parked ones is in parked_letters.py.
-"""
+"""`shardpost letters list`, `show` and `sweep`; for parked letters see parked_letters.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, Instant, Key, grouped, print_document, text_table
+from shardpost.commands.console import AS_JSON, INSTANT, KEY, grouped, print_document, text_table
 from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
@@ -58,10 +55,10 @@ class ListFilters:
 @click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
 @click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
 @click.option(
-    "--since", type=Instant(), metavar="TIME", help="Only letters that changed state since then."
+    "--since", type=INSTANT, metavar="TIME", help="Only letters that changed state since then."
 )
 @click.option(
-    "--until", type=Instant(), metavar="TIME", help="Only letters that changed state before then."
+    "--until", type=INSTANT, metavar="TIME", help="Only letters that changed state before then."
 )
 @AS_JSON
 @grouped(ListFilters)
@@ -120,7 +117,7 @@ def _group_of(step: Step) -> tuple[str, str, str]:
 
 
 @click.command("show")
-@click.argument("letter_id", type=Key(), metavar="ID")
+@click.argument("letter_id", type=KEY, metavar="ID")
 @AS_JSON
 def show_command(letter_id: str, as_json: bool) -> int:
     """Print one letter: its headers, its value, its life so far, and its retries."""
@@ -137,7 +134,8 @@ def _details_text(details: dict[str, Any]) -> str:
     lines += [one_line(f"  {name}: {value}") for name, value in details["headers"]]
     lines.append(_value_text(details))
     steps = [
-        (step["at"], step["state"], _attempt_text(step["attempt"])) for step in details["life"]
+        (one["at"], one["state"], "" if one["attempt"] is None else str(one["attempt"]))
+        for one in details["life"]
     ]
     lines.append(text_table(("at", "state", "attempt"), steps))
     for retry in details["retries"]:
@@ -156,10 +154,6 @@ def _value_text(details: dict[str, Any]) -> str:
     return f"value ({details['size']} bytes): {details['value']}"
 
 
-def _attempt_text(number: int | None) -> str:
-    return "" if number is None else str(number)
-
-
 COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 
 
@@ -176,7 +170,7 @@ def sweep_command(as_json: bool) -> int:
     from shardpost.settings import load
     from shardpost.spark.submit import submit
 
-    code, result = submit(load(), SWEEP_DEAD_LETTERS, [])
+    code, result = submit(load(), SWEEP_DEAD_LETTERS)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: _sweep_text(result), as_json=as_json)

@@ -1,8 +1,4 @@
-"""Whether all is well: `shardpost doctor`, `alerts` and `metrics`.
-
-What is wrong on this machine and how to cure it, whether alerts arrive, and what is measured
-now, for Prometheus.
-"""
+"""`shardpost doctor`, `alerts` and `metrics`: whether all is well."""
 
 from datetime import UTC, datetime
 

@@ -1,7 +1,4 @@
-"""`shardpost letters redrive` and `discard`: their options, the plan, and its result.
-
-Both print the plan, or carry it out with --apply.
-"""
+"""`shardpost letters redrive` and `discard`: print the plan, or carry it out with --apply."""
 
 import math
 from collections.abc import Callable
@@ -14,8 +11,8 @@ import click
 from shardpost.commands.console import (
     AS_JSON,
     BY,
-    Instant,
-    Key,
+    INSTANT,
+    KEY,
     grouped,
     print_document,
     text_table,
@@ -85,12 +82,12 @@ RATE = click.option(
 )
 PARKED_OPTIONS = (
     click.option(
-        "--id", "ids", multiple=True, type=Key(), metavar="ID", help="Only this letter; repeatable."
+        "--id", "ids", multiple=True, type=KEY, metavar="ID", help="Only this letter; repeatable."
     ),
     click.option("--origin", metavar="TOPIC", help="Only letters of this topic."),
     click.option("--error", metavar="FINGERPRINT", help="Only letters parked by this error."),
-    click.option("--since", type=Instant(), metavar="TIME", help="Only those parked since then."),
-    click.option("--until", type=Instant(), metavar="TIME", help="Only those parked before then."),
+    click.option("--since", type=INSTANT, metavar="TIME", help="Only those parked since then."),
+    click.option("--until", type=INSTANT, metavar="TIME", help="Only those parked before then."),
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
     RATE,
     click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),

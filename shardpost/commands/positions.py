@@ -1,8 +1,4 @@
-"""`shardpost compact` and `shardpost import`: positions into the tables, and into their topic.
-
-A compaction is as the DAG of the same name runs it; an import compares a full list of positions
-with what is open, and writes the difference.
-"""
+"""`shardpost compact` and `shardpost import`: positions into the tables, and into their topic."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,15 +6,19 @@ from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, print_document, who
+from shardpost.commands.console import AS_JSON, BY, Parsed, print_document, who
 from shardpost.errors import COULD_NOT, one_line
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
-from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
+from shardpost.holders.compaction_job import (
+    COMPACT_POSITIONS,
+    RECONCILE_POSITIONS,
+    CompactionRequest,
+)
+from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.import_ids import require_usable
 from shardpost.position_import.model.plan import notes, summary
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import load
-from shardpost.shares import share
+from shardpost.shares import parse_share
 from shardpost.spark.submit import submit
 
 
@@ -38,10 +38,8 @@ def compact_command(reconcile: bool, as_json: bool) -> int:
     too large to be published.
     """
     began = datetime.now(UTC)
-    if reconcile:
-        code, result = submit(load(), RECONCILE_POSITIONS, ["--reconcile"])
-    else:
-        code, result = submit(load(), COMPACT_POSITIONS, [])
+    job = RECONCILE_POSITIONS if reconcile else COMPACT_POSITIONS
+    code, result = submit(load(), job, CompactionRequest(reconcile))
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: _compaction_text(result, began), as_json=as_json)
@@ -88,21 +86,6 @@ def _whose_snapshot(result: dict[str, Any], began: datetime) -> str:
     return " (nothing new)"
 
 
-class Share(click.ParamType[float]):
-    """A share, also as a percentage."""
-
-    name = "share"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the share, from 0 to 1."""
-        try:
-            return share(value)
-        except ValueError as error:
-            self.fail(f"{error}, found {value}", param, ctx)
-
-
 @click.command("import")
 @click.argument("source")
 @click.option("--apply", "is_applied", is_flag=True, help="Write it; else it is only planned.")
@@ -119,7 +102,7 @@ class Share(click.ParamType[float]):
 )
 @click.option(
     "--max-closed",
-    type=Share(),
+    type=Parsed("share", parse_share),
     metavar="20%",
     help="Share of the open positions that may close; by default SHARDPOST_IMPORT_MAX_CLOSED.",
 )
@@ -147,14 +130,13 @@ def import_command(
     settings = load()
     request = ImportRequest(
         find_source(source, format_, table, query),
-        datetime.now(UTC),
         who(by),
         is_applied,
         None if import_id is None else require_usable(import_id),
         max_closed,
         why,
     )
-    code, result = submit(settings, IMPORT_POSITIONS, arguments_of(request))
+    code, result = submit(settings, IMPORT_POSITIONS, request)
     if result is None:
         return code or COULD_NOT
     print_document(result, lambda: summary(result), as_json=as_json)

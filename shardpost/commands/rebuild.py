@@ -1,32 +1,27 @@
-"""`shardpost rebuild`: start, diff, swap, rollback, drop and list.
+"""`shardpost rebuild`: start, diff, swap, rollback, drop and list."""
 
-An order of a rebuild is given to its job, and its result is printed in words.
-"""
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, print_document, who
+from shardpost.commands.console import AS_JSON, BY, KEY, print_document, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
-if TYPE_CHECKING:
-    from shardpost.rebuilds.order import Order
 
-
-def submit_order(order: "Order") -> tuple[int, dict[str, Any] | None]:
+def submit_order(action: str, by: str, **more: Any) -> tuple[int, dict[str, Any] | None]:
     """Let the job do what an order says; return its exit code, and its result if it has one."""
+    from shardpost.rebuilds.order import Action, Order
     from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
     from shardpost.spark.submit import submit
 
-    code, result = submit(load(), REBUILD_TABLES, order.as_arguments())
+    code, result = submit(load(), REBUILD_TABLES, Order(Action(action), by, **more))
     return (code or COULD_NOT if result is None else code), result
 
 
-def carry_out_order(order: "Order", *, as_json: bool) -> int:
+def carry_out_order(action: str, by: str | None, *, as_json: bool, **more: Any) -> int:
     """Let the job do what an order says, and print its result."""
-    code, result = submit_order(order)
+    code, result = submit_order(action, who(by), **more)
     if result is None:
         return code
     print_document(result, lambda: rebuild_text(result), as_json=as_json)
@@ -88,20 +83,15 @@ def start_command(
     how the latest record of a key is found; a change of decoding needs the histories, so all.
     """
     from shardpost.rebuilds.model.rebuild import Source
-    from shardpost.rebuilds.order import Action, Order, tables_of
+    from shardpost.rebuilds.order import tables_of
 
     if country is not None and not country.strip():
         raise UsageError("--country: expected a code, found none")
     if tables is not None and not tables.strip():
         raise UsageError("--tables: expected names, found none")
-    order = Order(
-        Action.START,
-        who(by),
-        source=Source(source),
-        country=country,
-        tables=tables_of(tables or ""),
-    )
-    return carry_out_order(order, as_json=as_json)
+    named = tables_of(tables or "")
+    more = {"source": Source(source), "country": country, "tables": named}
+    return carry_out_order("start", by, as_json=as_json, **more)
 
 
 @click.command("diff")
@@ -115,13 +105,12 @@ def diff_command(as_json: bool) -> int:
     were when they were swapped. Exit code 3: something differs.
     """
     from shardpost.delta.query import table_errors
-    from shardpost.rebuilds.order import Action, Order
     from shardpost.rebuilds.sides import compared, needs_top_up
 
     settings = load()
     with table_errors():
         if needs_top_up(settings):
-            code, result = submit_order(Order(Action.TOP_UP, "diff"))
+            code, result = submit_order("top-up", "diff")
             if result is None:
                 return code
         found = compared(settings)
@@ -130,7 +119,7 @@ def diff_command(as_json: bool) -> int:
 
 
 WHY = click.option(
-    "--why", type=Key(), default="", metavar="TEXT", help="Reason; recorded on `decisions`."
+    "--why", type=KEY, default="", metavar="TEXT", help="Reason; recorded on `decisions`."
 )
 
 
@@ -150,11 +139,10 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     The tables before are kept for a rollback. A mail run that is under way stays with the snapshot
     that it froze. Exit code 3: more differs than --max-changed allows; nothing was swapped.
     """
-    from shardpost.rebuilds.order import Action, Order
     from shardpost.shares import parse_share
 
     share = None if max_changed is None else parse_share(max_changed)
-    return carry_out_order(Order(Action.SWAP, who(by), why, max_changed=share), as_json=as_json)
+    return carry_out_order("swap", by, why=why, max_changed=share, as_json=as_json)
 
 
 @click.command("rollback")
@@ -163,9 +151,7 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
 @AS_JSON
 def rollback_command(why: str, by: str | None, as_json: bool) -> int:
     """Put the tables before the swap in use again, with all that came since, by one commit."""
-    from shardpost.rebuilds.order import Action, Order
-
-    return carry_out_order(Order(Action.ROLLBACK, who(by), why), as_json=as_json)
+    return carry_out_order("rollback", by, why=why, as_json=as_json)
 
 
 @click.command("drop")

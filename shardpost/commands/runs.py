@@ -1,18 +1,13 @@
-"""`shardpost runs`: run requests and the runs that they win.
-
-Request a run and wait for its status; list the commands in force and recent conflicts; dispatch
-by hand, as the DAG dispatch_run_requests does; free a key by hand.
-"""
+"""`shardpost runs`: request, list, dispatch and release runs of DAGs."""
 
 import json
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_table, who
+from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, print_document, text_table, who
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError
 from shardpost.run_requests.model.requests import RequestStatus
 from shardpost.settings import Settings, load
@@ -26,7 +21,7 @@ POLL_SECONDS = 0.5
 
 
 @click.command("request")
-@click.argument("key", type=Key())
+@click.argument("key", type=KEY)
 @click.option("--dag", required=True, metavar="DAG", help="DAG to run.")
 @click.option(
     "--conf", "text", default="{}", metavar="JSON", help="Params of the run, as a JSON object."
@@ -125,12 +120,12 @@ def list_command(as_json: bool) -> int:
 
     now = datetime.now(UTC)
     rows = list_runs(load(), now)
-    print_document(rows, lambda: _runs_text(rows, now), as_json=as_json)
+    print_document(
+        rows,
+        lambda: text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND,
+        as_json=as_json,
+    )
     return DONE
-
-
-def _runs_text(rows: "Sequence[RunRow]", now: datetime) -> str:
-    return text_table(HEADING, [_run_cells(row, now) for row in rows]) if rows else NO_COMMAND
 
 
 def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
@@ -158,8 +153,8 @@ def dispatch_command(as_json: bool) -> int:
 
 
 @click.command("release")
-@click.argument("key", type=Key())
-@click.option("--why", required=True, metavar="TEXT", help="Reason; recorded on `decisions`.")
+@click.argument("key", type=KEY)
+@NEEDED_WHY
 @BY
 def release_command(key: str, why: str, by: str | None) -> int:
     """Free a key whose run never ends.
@@ -168,8 +163,6 @@ def release_command(key: str, why: str, by: str | None) -> int:
     """
     from shardpost.run_requests.dispatch import release
 
-    if not why.strip():
-        raise UsageError("--why: expected a reason, found none")
     command = release(load(), key, who(by), why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE

@@ -1,7 +1,4 @@
-"""The embedded stack: `shardpost up`, `down`, `status`, `demo` and `airflow`.
-
-`airflow` is Airflow's own command line, as in `shardpost airflow dags list`.
-"""
+"""The embedded stack: `shardpost up`, `down`, `status`, `demo`, and Airflow's command line."""
 
 import os
 from datetime import UTC, datetime

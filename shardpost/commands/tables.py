@@ -1,15 +1,11 @@
-"""What is stored: `shardpost tables list` and `maintain`, and `shardpost erase`.
-
-The size of each table and what keeps it; what the DAG maintain_tables does, by hand; one
-client's data erased, on record.
-"""
+"""`shardpost tables list` and `maintain`, and `shardpost erase`."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from shardpost.commands.console import AS_JSON, BY, Key, print_document, text_table, who
+from shardpost.commands.console import AS_JSON, BY, KEY, NEEDED_WHY, print_document, text_table, who
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, UsageError
 from shardpost.settings import load
 
@@ -91,8 +87,8 @@ for subcommand in (list_command, maintain_command):
 
 
 @click.command()
-@click.argument("client", type=Key())
-@click.option("--why", required=True, metavar="TEXT", help="Reason; recorded on `decisions`.")
+@click.argument("client", type=KEY)
+@NEEDED_WHY
 @BY
 @click.option("--dry-run", is_flag=True, help="Print what would be erased; change nothing.")
 @AS_JSON
@@ -105,8 +101,6 @@ def erase_command(client: str, why: str, by: str | None, dry_run: bool, as_json:
     """
     from shardpost.erasure import ErasureRequest, erase
 
-    if not why.strip():
-        raise UsageError("--why: expected a reason, found none")
     if not client:
         raise UsageError("CLIENT: expected a client id, found none")
     request = ErasureRequest(client, who(by), why, datetime.now(UTC))

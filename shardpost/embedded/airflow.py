@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 
 import psutil
 
@@ -57,7 +56,8 @@ def start(settings: Settings) -> None:
         require_free_port(settings.airflow_port, "Airflow", "SHARDPOST_AIRFLOW_PORT")
     if "scheduler" in missing:
         _kill_orphans(settings)
-    daemons = _daemons(settings, _daemon_environment(settings) if missing else {})
+    own = {HOME_VARIABLE: str(settings.home)}
+    daemons = _daemons(settings, process_environment(settings) | own if missing else {})
     if missing:
         prepare(settings)
     since = datetime.now(UTC) if missing else NEVER
@@ -122,16 +122,13 @@ def _daemons(settings: Settings, env: Mapping[str, str]) -> dict[str, Daemon]:
     }
 
 
-def _daemon_environment(settings: Settings) -> dict[str, str]:
-    return process_environment(settings) | {HOME_VARIABLE: str(settings.home)}
-
-
 def _migrate(settings: Settings) -> None:
     """Create Airflow's tables, or migrate them to this version of Airflow."""
     migrated_to = database(settings).with_name("migrated-to")
     version = metadata.version("apache-airflow")
     is_known = migrated_to.exists() and migrated_to.read_text() == version
-    if is_known and _has_content(database(settings)):
+    file = database(settings)
+    if is_known and file.exists() and file.stat().st_size:  # SQLite leaves an empty one
         return
     log = settings.home / "logs" / "airflow-db-migrate.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -147,11 +144,6 @@ def _migrate(settings: Settings) -> None:
     if done.returncode:
         raise ShardpostError(f"Airflow's database cannot be set up; {log_end(log)}")
     migrated_to.write_text(version)
-
-
-def _has_content(path: Path) -> bool:
-    """Tell whether it is more than the empty file that SQLite leaves when it opens none."""
-    return path.exists() and path.stat().st_size > 0
 
 
 def _unhealthy_parts(settings: Settings, since: datetime = NEVER) -> list[str]:
@@ -176,9 +168,9 @@ def _is_healthy(part: Mapping[str, str], since: datetime) -> bool:
 
 def _own_pids(settings: Settings) -> set[int]:
     """Return the pids of those of the four that run, with all their descendants."""
-    found = [pid for daemon in _daemons(settings, {}).values() if (pid := daemon.pid)]
-    pids = set(found)
-    for pid in found:
+    parents = [pid for daemon in _daemons(settings, {}).values() if (pid := daemon.pid)]
+    pids = set(parents)
+    for pid in parents:
         with suppress(psutil.NoSuchProcess):
             pids |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
     return pids

@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 
 from shardpost.embedded import daemons
-from shardpost.embedded.daemons import Daemon, log_end, log_hint, wait_until
+from shardpost.embedded.daemons import Daemon, log_end, state_of, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
@@ -34,18 +34,18 @@ def find_java() -> str:
     Raises ShardpostError if there is none, or Spark does not run on its version.
     """
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else None)
-    if found is None:
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    if java is None:
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise ShardpostError(f"there is no java in {where}: {_INSTALL_JAVA}")
-    done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = java_major(done.stderr)
     if version is None or not OLDEST_JAVA <= version <= NEWEST_JAVA:
         is_of = f"is Java {version}" if version else "does not run"
         raise ShardpostError(
-            f"{found} {is_of}, expected Java {OLDEST_JAVA} to {NEWEST_JAVA}: {_INSTALL_JAVA}"
+            f"{java} {is_of}, expected Java {OLDEST_JAVA} to {NEWEST_JAVA}: {_INSTALL_JAVA}"
         )
-    return str(Path(found).absolute())
+    return str(Path(java).absolute())
 
 
 def java_major(output: str) -> int | None:
@@ -103,11 +103,6 @@ rootLogger.appenderRef.file.ref=FILE
 def classpath() -> str:
     """Return the class path of the broker."""
     return f"{broker_jars()[0].parent}/*"
-
-
-def configured_port(settings: Settings) -> int | None:
-    """Return the port that the broker was last started on; None if it never was."""
-    return _read_property(settings, r"^advertised\.listeners=.*:(\d+)$")
 
 
 def configure(settings: Settings, java: str) -> None:
@@ -197,24 +192,13 @@ def stop(settings: Settings) -> bool:
 
 def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
-    daemon = _daemon(settings, "java")
-    found = {"address": settings.bootstrap}
-    if daemon.alive:
-        if is_reachable(settings, STATE_SECONDS):
-            return {"state": "up", **found}
-        return {"state": "unhealthy", **found, "detail": _why_unhealthy(settings, daemon)}
-    if daemon.identity is not None:
-        found["detail"] = f"it ended without being stopped; {log_hint(daemon.log)}"
-    if not daemons.port_is_free(settings.kafka_port):
-        found["detail"] = (
-            f"port {settings.kafka_port} is in use by {daemons.port_owner(settings.kafka_port)}"
-        )
-    return {"state": "down", **found}
-
-
-def log_of(settings: Settings) -> Path:
-    """Return the path of the broker's log."""
-    return settings.home / "logs" / "kafka.log"
+    daemon, port = _daemon(settings, "java"), settings.kafka_port
+    state = state_of(
+        daemon, port, lambda: is_reachable(settings, STATE_SECONDS), settings.bootstrap
+    )
+    if state["state"] == "unhealthy" and (reason := _other_port(settings)):
+        state["detail"] = reason
+    return state
 
 
 def _daemon(settings: Settings, java_command: str) -> Daemon:
@@ -225,7 +209,7 @@ def _daemon(settings: Settings, java_command: str) -> Daemon:
             *("-cp", classpath(), "kafka.Kafka", "server.properties"),
         ],
         ENVIRONMENT,
-        log_of(settings),
+        settings.home / "logs" / "kafka.log",
         settings.home / "kafka" / "kafka.pid",
     )
 
@@ -250,14 +234,9 @@ def _wait(settings: Settings, daemon: Daemon) -> None:
         ) from None
 
 
-def _why_unhealthy(settings: Settings, daemon: Daemon) -> str:
-    silent = f"pid {daemon.pid} runs but does not answer; {log_hint(daemon.log)}"
-    return _other_port(settings) or silent
-
-
 def _other_port(settings: Settings) -> str | None:
     """Return what to do if the broker runs on another port than the settings name."""
-    port = configured_port(settings)
+    port = _read_property(settings, r"^advertised\.listeners=.*:(\d+)$")
     if port in {None, settings.kafka_port}:
         return None
     return f"it was started on port {port}: `shardpost down`, then `shardpost up`"

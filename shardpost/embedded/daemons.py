@@ -68,9 +68,11 @@ def require_free_port(port: int, what: str, setting: str) -> None:
 def port_owner(port: int) -> str:
     """Return which process listens on the port, as far as this user may know."""
     try:
-        found = psutil.net_connections(kind="tcp")
+        connections = psutil.net_connections(kind="tcp")
         pids = {
-            c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr[1] == port and c.pid
+            c.pid
+            for c in connections
+            if c.status == psutil.CONN_LISTEN and c.laddr[1] == port and c.pid
         }
         process = psutil.Process(min(pids, default=0))
         return f"{process.name()} (pid {process.pid})" if pids else "another process"
@@ -211,6 +213,23 @@ class Daemon:
         taken = stat_of(identity.pid)  # no pid is reused while a process group has it
         reused = taken is not None and taken.started != identity.started
         return None if reused else identity.pid
+
+
+def state_of(
+    daemon: Daemon, port: int, is_ready: Callable[[], bool], address: str
+) -> dict[str, str]:
+    """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
+    state = {"address": address}
+    if daemon.alive:
+        if is_ready():
+            return {"state": "up", **state}
+        detail = f"pid {daemon.pid} runs but does not answer; {log_hint(daemon.log)}"
+        return {"state": "unhealthy", **state, "detail": detail}
+    if daemon.identity is not None:
+        state["detail"] = f"it ended without being stopped; {log_hint(daemon.log)}"
+    if not port_is_free(port):
+        state["detail"] = f"port {port} is in use by {port_owner(port)}"
+    return {"state": "down", **state}
 
 
 def stop_together(daemons: Sequence[Daemon], wait: float = STOP_SECONDS) -> None:

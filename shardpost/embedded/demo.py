@@ -100,9 +100,9 @@ def _run_dag(
 
 def _show_holders(settings: Settings, say: Say) -> None:
     snapshot = tables.snapshot(settings=settings)
-    found = tables.holders(snapshot=snapshot.number, settings=settings)
+    holders = tables.holders(snapshot=snapshot.number, settings=settings)
     say(f"\nwho holds {settings.country} stock (snapshot {snapshot.number}):")
-    for client, ids in found.items():
+    for client, ids in holders.items():
         say(f"  {client}: {', '.join(ids)}")
 
 

@@ -29,7 +29,7 @@ def create_class_archive() -> None:
             broker.start(settings)
             apply_topics(settings)
             demo.produce(settings, (*demo.CONTACTS, *demo.POSITIONS))
-            submit(settings, COMPACT_POSITIONS, [])
+            submit(settings, COMPACT_POSITIONS)
         finally:
             broker.stop(settings)
     if not read_options():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardpost.embedded import daemons
-from shardpost.embedded.daemons import Daemon, wait_until
+from shardpost.embedded.daemons import Daemon, state_of, wait_until
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,20 +53,8 @@ def stop(settings: Settings) -> bool:
 
 def state(settings: Settings) -> dict[str, str]:
     """Return `state` (up, down or unhealthy), `address`, and `detail` if there is more to say."""
-    daemon = _daemon(settings)
-    found = {"address": f"{daemons.LOOPBACK}:{settings.smtp_port}"}
-    if daemon.alive:
-        if _is_ready(settings):
-            return {"state": "up", **found}
-        detail = f"pid {daemon.pid} runs but does not answer on port {settings.smtp_port}"
-        return {"state": "unhealthy", **found, "detail": detail}
-    if daemon.identity is not None:
-        found["detail"] = f"it ended without being stopped; its log: {daemon.log}"
-    if not daemons.port_is_free(settings.smtp_port):
-        found["detail"] = (
-            f"port {settings.smtp_port} is in use by {daemons.port_owner(settings.smtp_port)}"
-        )
-    return {"state": "down", **found}
+    address = f"{daemons.LOOPBACK}:{settings.smtp_port}"
+    return state_of(_daemon(settings), settings.smtp_port, lambda: _is_ready(settings), address)
 
 
 def greets(host: str, port: int) -> bool:

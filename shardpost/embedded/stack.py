@@ -51,10 +51,6 @@ class Part:
     setting: str
     service: Service
 
-    def state(self, settings: Settings) -> State:
-        """Return its state."""
-        return self.service.state(settings)
-
 
 def parts(settings: Settings) -> list[Part]:
     """Return the parts that Shardpost runs itself, in the order of their start."""
@@ -79,7 +75,7 @@ def up(settings: Settings, *, with_airflow: bool, say: Say) -> None:
     wanted = [part for part in parts(settings) if with_airflow or part.name != AIRFLOW]
     _require_home(settings)
     with _stack_lock(settings, say):
-        states = {part: part.state(settings)["state"] for part in wanted}
+        states = {part: part.service.state(settings)["state"] for part in wanted}
         missing = [part for part in wanted if states[part] != UP]
         fresh = [part for part in wanted if states[part] == DOWN]
         if missing:
@@ -102,7 +98,7 @@ def down(settings: Settings, *, say: Say) -> None:
         say(NOTHING_UP)
         return
     with _stack_lock(settings, say):
-        states = {part: part.state(settings)["state"] for part in reversed(_all(settings))}
+        states = {part: part.service.state(settings)["state"] for part in reversed(_all(settings))}
         for part, state in states.items():
             if state != DOWN:
                 say(f"stopping {part.title}")
@@ -113,16 +109,16 @@ def down(settings: Settings, *, say: Say) -> None:
 
 def status(settings: Settings) -> dict[str, State]:
     """Return the states of kafka, smtp and airflow, also of those that are not embedded."""
-    found = {part.name: part.state(settings) for part in parts(settings)}
-    if KAFKA not in found:
+    states = {part.name: part.service.state(settings) for part in parts(settings)}
+    if KAFKA not in states:
         reached = is_reachable(settings, EXTERNAL_SECONDS)
-        found[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
-    if SMTP not in found:
+        states[KAFKA] = {"state": UP if reached else DOWN, "address": settings.bootstrap}
+    if SMTP not in states:
         host, port = settings.mail_server, settings.smtp_port
         reached = daemons.port_accepts(port, host, EXTERNAL_SECONDS)
-        found[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
-    found[AIRFLOW].setdefault("address", f"http://{daemons.LOOPBACK}:{settings.airflow_port}")
-    return {name: found[name] for name in (KAFKA, SMTP, AIRFLOW)}
+        states[SMTP] = {"state": UP if reached else DOWN, "address": f"{host}:{port}"}
+    states[AIRFLOW].setdefault("address", f"http://{daemons.LOOPBACK}:{settings.airflow_port}")
+    return {name: states[name] for name in (KAFKA, SMTP, AIRFLOW)}
 
 
 @contextmanager
@@ -163,9 +159,9 @@ def _start_part(settings: Settings, part: Part, say: Say) -> None:
 
 
 def _create_topics(settings: Settings, say: Say) -> None:
-    for one in create_topics(settings):
-        if one.created or one.starter:
-            say(one.as_text())
+    for topic in create_topics(settings):
+        if topic.created or topic.starter:
+            say(topic.as_text())
 
 
 def _require_home(settings: Settings) -> None:

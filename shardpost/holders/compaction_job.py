@@ -1,9 +1,16 @@
 """The Spark job `compact_positions`, as commands and DAGs submit it."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec
+
+
+@dataclass(frozen=True)
+class CompactionRequest:
+    """One run; `reconcile`: what the inputs do not hold any more is closed."""
+
+    reconcile: bool = False
 
 
 def _unread_records(settings: Settings) -> int:
@@ -19,7 +26,7 @@ def _all_records(settings: Settings) -> int:
     return inputs.unread_originals(settings, None)
 
 
-def _if_nothing_new(settings: Settings, _arguments: Sequence[str]) -> JobResult | None:
+def _if_nothing_new(settings: Settings, _request: str) -> JobResult | None:
     from shardpost.holders import results
 
     return results.result_if_nothing_new(settings, COMPACT_POSITIONS.name)

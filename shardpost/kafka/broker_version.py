@@ -1,23 +1,18 @@
-"""Which Kafka a broker is, as far as it says: by the newest `metadata.version` that it supports.
+"""The release of a broker, by the newest `metadata.version` that it supports.
 
-librdkafka does not say. So it is asked in Kafka's own protocol (ApiVersions, KIP-511 and KIP-584),
-which a broker answers before any login.
+Asked in Kafka's own protocol (ApiVersions, KIP-511 and KIP-584), since librdkafka does not tell;
+a broker answers that before any login.
 """
 
+import re
 import socket
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
 
 from shardpost.kafka.releases import release
 from shardpost.settings import Settings
 
 API_VERSIONS, VERSION, CORRELATION = 18, 3, 1
-SUPPORTED_FEATURES = 0  # the tag of that field
 MOST_BYTES = 1 << 20
-
-T = TypeVar("T")
 
 
 def broker_version(settings: Settings, seconds: float) -> str | None:
@@ -73,73 +68,20 @@ def request() -> bytes:
     return len(body).to_bytes(4) + body
 
 
+# A supported feature: its name with its length, its lowest and its highest level. Those come before
+# the features in force, which have the same names.
+_SUPPORTED = re.compile(rb"\x11metadata\.version..(..)", re.DOTALL)
+
+
 def metadata_level(answer: bytes) -> int | None:
     """Return the highest `metadata.version` in an ApiVersions response; None if it has none.
 
     OSError for what is no such response.
     """
-    reader = _Reader(answer)
-    try:
-        reader.skip(4)  # correlation id
-        if reader.number(2):  # an error: the broker knows no version 3, so it is older than 2.4
-            return None
-        reader.each(reader.skip_api)
-        reader.skip(4)  # throttle time
-        for _ in range(reader.varint()):
-            tag, size = reader.varint(), reader.varint()
-            if tag == SUPPORTED_FEATURES:
-                return dict(reader.each(reader.feature)).get("metadata.version")
-            reader.skip(size)
-    except IndexError:
-        raise OSError("expected an answer of Kafka, found something else") from None
-    return None
-
-
-@dataclass
-class _Reader:
-    """Kafka's primitive types, one after the other; IndexError at the end."""
-
-    data: bytes
-    at: int = 0
-
-    def skip(self, size: int) -> None:
-        self.at += size
-
-    def number(self, size: int) -> int:
-        found = self.data[self.at : self.at + size]
-        if len(found) < size:
-            raise IndexError
-        self.at += size
-        return int.from_bytes(found, signed=True)
-
-    def varint(self) -> int:
-        found = shift = 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return found
-            shift += 7
-
-    def each(self, read: Callable[[], T]) -> list[T]:
-        """Read a compact array; its length is one more than its elements."""
-        return [read() for _ in range(self.varint() - 1)]
-
-    def skip_api(self) -> None:
-        self.skip(6)  # its key, its lowest and its highest version
-        self.skip_tags()
-
-    def skip_tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            self.skip(self.varint())
-
-    def feature(self) -> tuple[str, int]:
-        """Read a supported feature: its name and its highest level."""
-        size = self.varint() - 1
-        name = self.data[self.at : self.at + size].decode(errors="replace")
-        self.skip(size + 2)
-        highest = self.number(2)
-        self.skip_tags()
-        return name, highest
+    correlation, error = answer[:4], answer[4:6]
+    if correlation != CORRELATION.to_bytes(4) or len(error) < 2:
+        raise OSError("expected an answer of Kafka, found something else")
+    if any(error):  # the broker knows no version 3, so it is older than 2.4
+        return None
+    found = _SUPPORTED.search(answer)
+    return int.from_bytes(found[1]) if found else None

@@ -192,7 +192,8 @@ def admin(settings: Settings, *, shared: bool = True) -> AdminClient:
     that may be starting, and lets a connection hang.
     """
     require_listening(settings)
-    config, make = client_config(settings), _factories(settings).admin
+    more = {"allow.auto.create.topics": False}  # not even a topic that is asked for by name
+    config, make = client_config(settings, **more), _factories(settings).admin
     if not shared:
         return make(config)
     now, key = time.monotonic(), (os.getpid(), repr(sorted(config.items())))

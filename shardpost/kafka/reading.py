@@ -142,7 +142,7 @@ def _position(reader: Consumer, partition: TopicPartition) -> int:
 
 
 def _end_reached(message: Message, settings: Settings) -> int:
-    """Return the offset up to which all was read, if the message says so, else 0.
+    """Return the offset up to which all was read, if this message of an error says so, else 0.
 
     It may be above the position: aborted records do not move that, and their marker may lie above
     an open transaction. Raises what the message reports, unless it passes by itself.
@@ -170,7 +170,9 @@ BULK_CLIENT = {
 class BulkReading:
     """One pass over ranges; `reached` is the offset up to which each was read so far.
 
-    A range ends after `most` records as well. What is not read when the time is over stays so.
+    A range ends after `most` records as well. What is not read when the time is over stays so. It
+    takes 0.9 µs a record beside the client, where `read_to_end`, which has one partition to look
+    after, takes 0.1 µs: so there are both, until the client returns batches by partition.
     """
 
     def __init__(
@@ -194,7 +196,9 @@ class BulkReading:
         more = BULK_CLIENT | {"isolation.level": self._isolation}
         reader = consumer(self._settings, "shardpost-reader", **more)
         try:
-            reader.incremental_assign([_start_of(range_) for range_ in self._ranges.values()])
+            reader.incremental_assign(
+                [confluent_kafka.TopicPartition(*at, r.first) for at, r in self._ranges.items()]
+            )
             while self._open and time.monotonic() < until:
                 ended: set[TopicPartition] = set()
                 for message in reader.consume(BATCH, BULK_POLL_SECONDS):
@@ -212,19 +216,13 @@ class BulkReading:
     def _is_record(self, partition: TopicPartition, message: Message) -> bool:
         """Tell whether it is a record of its range; note how far that was read."""
         until, offset = self._ranges[partition].until, message.offset() or 0
-        if error := message.error():
-            self._require_harmless(error)
-            if error.code() == KafkaError._PARTITION_EOF:
-                self.reached[partition] = max(self.reached[partition], min(offset, until))
+        if message.error():
+            end = min(_end_reached(message, self._settings), until)
+            self.reached[partition] = max(self.reached[partition], end)
             return False
         self.reached[partition] = min(offset + 1, until)
         self._counts[partition] += 1
         return offset < until
-
-    def _require_harmless(self, error: KafkaError) -> None:
-        passes = (KafkaError._PARTITION_EOF, *TRANSIENT_LEADER_ERRORS)
-        if error.code() not in passes:
-            raise unreachable(self._settings, KafkaException(error))
 
     def _is_over(self, partition: TopicPartition) -> bool:
         is_read = self.reached[partition] >= self._ranges[partition].until
@@ -234,10 +232,6 @@ class BulkReading:
         if ended:
             self._open -= ended
             reader.incremental_unassign([confluent_kafka.TopicPartition(*one) for one in ended])
-
-
-def _start_of(range_: OffsetRange) -> confluent_kafka.TopicPartition:
-    return confluent_kafka.TopicPartition(range_.topic, range_.partition, range_.first)
 
 
 # How long open transactions are waited for.

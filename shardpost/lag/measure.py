@@ -1,9 +1,7 @@
-"""Shardpost's own readers that keep their offsets in tables: compactions, the table of letters.
+"""How far every reader is behind, and when it loses data.
 
-Only what the tables say counts for them: the offsets that a compaction commits to its group are for
-other tools.
-
-How far every reader is behind, and when it loses data: the public function of this room.
+Readers are the consumer groups, and ours that keep their offsets in tables: compactions and the
+table of letters. The offsets that a compaction commits to its group are for other tools.
 """
 
 import time

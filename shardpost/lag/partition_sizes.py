@@ -1,9 +1,7 @@
-"""The sizes of partitions on disk, by the Java client: librdkafka does not ask for them.
+"""How large partitions with `retention.bytes` are, and how they grow.
 
-DescribeLogDirs (KIP-113) through py4j and the jars that Spark has anyway; a JVM of a second or two,
-started only where a size matters (docs/decisions/0028).
-
-Partitions with a limit of their size: how large they are, and how they grow.
+librdkafka does not ask for sizes. The Java client does (DescribeLogDirs, KIP-113), by py4j and the
+jars of Spark, in a JVM that starts only where a size matters (docs/decisions/0028).
 """
 
 import os

@@ -1,17 +1,13 @@
-"""Partitions as they are now: their ends, and what is deleted of them.
+"""Partitions as they are now: their ends, what Kafka deletes of them, and what is unread.
 
-Looks at what is unread: from the lowest reader of each partition on, then from the next.
-
-Bounded: of each partition so many records at a time, and no further after some seconds. Where that
-was too little, the model takes bounds.
+It is read from the lowest reader of each partition on, then from the next: so many records at a
+time, and for some seconds. Where that is too little, the model takes bounds.
 """
 
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
-
-from confluent_kafka import Message
 
 from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.offsets import Listed, beginnings, endings
@@ -130,12 +126,9 @@ def _stretches(
     reading = BulkReading(settings, ranges, committed=committed, most=MOST_RECORDS)
     for message in reading.messages(until):
         at: Any = (message.topic(), message.partition())  # equal to a TopicPartition
-        seen[at].append(_seen(message))
+        offset, (_, timestamp) = message.offset() or 0, message.timestamp()
+        seen[at].append(SeenRecord(offset, timestamp, message.value() is None))
     return {
         at: Stretch(first, reading.reached.get(at, first), tuple(seen[at]))
         for at, (first, _) in wanted.items()
     }
-
-
-def _seen(message: Message) -> SeenRecord:
-    return SeenRecord(message.offset() or 0, message.timestamp()[1], message.value() is None)

@@ -1,8 +1,7 @@
-"""The operator for Spark jobs: the arguments, the exit code, the result, and the log of one."""
+"""The operator for Spark jobs: the request, the exit code, the result, and the log of one."""
 
 import json
 import logging
-import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +20,7 @@ from shardpost.settings import Settings, load
 from shardpost.spark import class_archive
 from shardpost.spark.jars import packages_zip
 from shardpost.spark.job_process import job_folder
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job_spec import BY_DEFAULT, JobResult, JobSpec, document_of
 from shardpost.spark.submit import (
     LOOPBACK_CONF,
     LOOPBACK_IP,
@@ -33,50 +32,51 @@ from shardpost.spark.submit import (
 
 log = logging.getLogger(__name__)
 
-Arguments = list[str] | Callable[[Context], list[str]]
+ATTENTION = "%s: done, needs attention: see its result"
+
+# A document (job_spec.document_of), or what makes a request for a run.
+Request = str | Callable[[Context], object]
 
 
 class SparkJob(SparkSubmitOperator):
     """Runs a job of spark_jobs/ through the connection `spark_default`; returns its JSON result.
 
-    `arguments` may be a function of the run, which is called when the task runs: what it refuses
-    with a ShardpostError fails the task before anything is started. `part` names a mapped task.
+    `request` may be a function of the run, which is called when the task runs: what it refuses with
+    a ShardpostError fails the task before anything is started, and the job runs as of its own time.
+    `part` names a mapped task.
     Exit code 3 (needs attention) is success with a result, which says why; without one it was not
     done, and fails without a retry, as exit code 2 (bad usage) does: a person has to act first. Any
     other but 0 is retried.
     """
 
     # Shown by the UI under "Rendered Templates", once the task has run.
-    template_fields = ("arguments",)
+    template_fields = ("request",)
     overwrite_rtif_after_execution = True
 
     def __init__(
-        self, *, job: JobSpec, arguments: Arguments | None = None, part: str = "", **rest: Any
+        self, *, job: JobSpec, request: Request = BY_DEFAULT, part: str = "", **rest: Any
     ) -> None:
         super().__init__(name=f"shardpost {job.name}", **rest)
         self.job = job
-        self.arguments = [] if arguments is None or callable(arguments) else arguments
+        self.request = BY_DEFAULT if callable(request) else request
         # Not a template field: Airflow shows what is raised there inside of a closed group.
-        self.arguments_of = arguments if callable(arguments) else None
+        self.request_of = request if callable(request) else None
         self.part = part
         self._job_log = JobLog()
 
     @task_errors()
     def execute(self, context: Context) -> Any:
         """Do the job, by Spark unless it needs none, and return its result."""
-        if self.arguments_of is not None:
-            self.arguments = self.arguments_of(context)
-        log.info("%s", shlex.join(["job", self.job.name, *self.arguments]))
-        return self._run(context)
-
-    def _run(self, context: Context) -> Any:
+        if self.request_of is not None:
+            self.request = document_of(self.request_of(context), with_now=False)
+        log.info("job %s %s", self.job.name, self.request)
         settings = load()
         if done := self._without_spark(settings):
             return self._result_of(*done)
         return self._submit(settings, context)
 
     def _without_spark(self, settings: Settings) -> JobResult | None:
-        return self.job.result_without_spark(settings, self.arguments)
+        return self.job.result_without_spark(settings, self.request)
 
     def _submit(self, settings: Settings, context: Context) -> Any:
         result = _result_path(settings, context)
@@ -98,13 +98,10 @@ class SparkJob(SparkSubmitOperator):
     def _result_of(self, code: int, result: Any) -> Any:
         """Return the result of a job that was done without Spark, if its exit code allows that."""
         if code == NEEDS_ATTENTION:
-            self._warn_of_attention()
+            log.warning(ATTENTION, self.job.name)
         elif code != DONE:
             raise failure(f"{self.job.name} ended with {code}", code)
         return result
-
-    def _warn_of_attention(self) -> None:
-        log.warning("%s: done, needs attention: see its result", self.job.name)
 
     def on_kill(self) -> None:
         """Kill spark-submit with its descendants: the JVM, the driver's Python, its workers."""
@@ -123,7 +120,7 @@ class SparkJob(SparkSubmitOperator):
         """Set what depends on this machine; none of it is read when DAGs are parsed."""
         local = is_local(BaseHook.get_connection(self._conn_id).host or "")
         self.application = str(job_file(self.job))
-        self.application_args = [*self.arguments, "--result", str(result)]
+        self.application_args = [self.request, "--result", str(result)]
         self.conf = conf | (LOOPBACK_CONF if local else {}) | (self.conf or {})
         self.env_vars = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         if local:
@@ -137,7 +134,7 @@ class SparkJob(SparkSubmitOperator):
         submitted = self._submitted()
         code = submitted.returncode if submitted else None
         if code == NEEDS_ATTENTION and result.exists():
-            self._warn_of_attention()
+            log.warning(ATTENTION, self.job.name)
             return
         text = f"{self.job.name} ended with {code}: {self._job_log.said or error}"
         raise failure(text, code or COULD_NOT) from None

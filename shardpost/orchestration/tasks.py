@@ -141,13 +141,19 @@ def require_known(given: Mapping[str, object] | None, params: Mapping[str, objec
         )
 
 
+def text_param(title: str, description: str, **more: Any) -> Param:
+    """Return a param for a text, by default none: the UI's form marks others as required."""
+    return Param(None, type=["null", "string"], title=title, description=description, **more)
+
+
+def flag_param(title: str, description: str) -> Param:
+    """Return a param for yes or no, by default no."""
+    return Param(False, type=["null", "boolean"], title=title, description=description)
+
+
 ANSWER = "answer"
 REASON = "reason"
-FORM = {
-    REASON: Param(
-        None, type=["null", "string"], title="Why", description="Recorded on the topic decisions."
-    )
-}
+FORM = {REASON: text_param("Why", "Recorded on the topic decisions.")}
 
 
 class Approval(HITLBranchOperator):

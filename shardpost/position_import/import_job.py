@@ -1,15 +1,8 @@
-"""The Spark job `import_positions`, its arguments, and what may be given as a source.
+"""The Spark job `import_positions`, as the command and the DAG submit it, and its source.
 
-What is given as a source, made absolute and looked at before anything is started.
-
-The arguments of the job `import_positions`, and the request that they make.
-
-The Spark job `import_positions`, as the command and the DAG submit it.
+What is given as a source is made absolute and looked at before anything is started.
 """
 
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from shardpost.errors import UsageError
@@ -17,7 +10,6 @@ from shardpost.position_import.model.source import (
     JDBC,
     FileSource,
     Format,
-    ImportRequest,
     JdbcSource,
     Source,
     format_of,
@@ -25,7 +17,7 @@ from shardpost.position_import.model.source import (
 )
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
-from shardpost.spark.job_spec import JobSpec, job_parser
+from shardpost.spark.job_spec import JobSpec
 
 # Spark takes these in a path as a pattern, and leaves out files whose names begin so.
 _PATTERNS = "*?[]{}\\"
@@ -89,60 +81,6 @@ def _format(where: str, names: list[str], given: str | None) -> Format:
         f"{where}: expected names that end in .csv, .json, .jsonl, .ndjson or .parquet, all of one"
         " kind: say --format csv, json or parquet"
     )
-
-
-def parser(description: str | None = None) -> ArgumentParser:
-    """Return the parser of this job's arguments."""
-    made = job_parser(description)
-    made.add_argument("--source", required=True, help="file, folder, or JDBC URL")
-    made.add_argument("--format", choices=["csv", "json", "parquet"], help="default: by the name")
-    made.add_argument("--table", help="of the database")
-    made.add_argument("--query", help="of the database, in SQL")
-    made.add_argument("--apply", action="store_true", help="write the difference")
-    made.add_argument("--id", help="import id; default: of the content")
-    made.add_argument("--max-closed", type=float, help="share of open positions that may close")
-    made.add_argument("--who", required=True, help="who imports")
-    made.add_argument("--why", help="reason, on record")
-    return made
-
-
-def request_of(given: Namespace) -> ImportRequest:
-    """Return the request; UsageError for a source that is none."""
-    return ImportRequest(
-        find_source(given.source, given.format, given.table, given.query),
-        datetime.now(UTC),
-        given.who,
-        given.apply,
-        given.id,
-        given.max_closed,
-        given.why,
-    )
-
-
-def arguments_of(request: ImportRequest) -> list[str]:
-    """Return the arguments that make this request; each as one, since it may begin with a dash."""
-    return [*_of_source(request), *_others(request)]
-
-
-def _of_source(request: ImportRequest) -> Iterator[str]:
-    source = request.source
-    if isinstance(source, JdbcSource):
-        yield f"--source={source.url}"
-        yield f"--table={source.table}" if source.table else f"--query={source.query}"
-    else:
-        yield from (f"--source={source.location}", f"--format={source.format}")
-
-
-def _others(request: ImportRequest) -> Iterator[str]:
-    yield f"--who={request.who}"
-    if request.is_applied:
-        yield "--apply"
-    if request.import_id is not None:
-        yield f"--id={request.import_id}"
-    if request.max_closed is not None:
-        yield f"--max-closed={request.max_closed!r}"
-    if request.why is not None:
-        yield f"--why={request.why}"
 
 
 def _open_positions(settings: Settings) -> int:

@@ -1,9 +1,7 @@
 """The Spark job `rebuild_tables`, as commands and DAGs submit it."""
 
-from collections.abc import Sequence
-
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job_spec import JobResult, JobSpec, request_of
 
 
 def _records(settings: Settings) -> int:
@@ -24,10 +22,11 @@ def _records(settings: Settings) -> int:
         return sum(sum(rows.values()) for rows in files)
 
 
-def _if_no_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
+def _if_no_spark(settings: Settings, request: str) -> JobResult | None:
+    from shardpost.rebuilds.order import Order
     from shardpost.rebuilds.run import result_without_spark
 
-    return result_without_spark(settings, arguments)
+    return result_without_spark(settings, request_of(Order, request))
 
 
 REBUILD_TABLES = JobSpec(

@@ -5,7 +5,7 @@ once, without Spark.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -28,7 +28,7 @@ from shardpost.rebuilds.model.rebuild import (
     folder_of,
     new_folders,
 )
-from shardpost.rebuilds.order import Action, Order, order_of_arguments
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.sides import compare, unknown_former
 from shardpost.rebuilds.store import compacting, rebuilding
 from shardpost.settings import Settings
@@ -296,9 +296,8 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
     }
 
 
-def result_without_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
-    """Do what the job's arguments say, and return its result; None if that needs Spark."""
-    order = order_of_arguments(arguments)
+def result_without_spark(settings: Settings, order: Order) -> JobResult | None:
+    """Do what an order says, and return its result; None if that needs Spark."""
     if order.action is Action.START:
         return None
     try:

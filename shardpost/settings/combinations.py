@@ -1,7 +1,4 @@
-"""Settings that make sense only together with another one; each check raises ValueError.
-
-No topic is named by two settings.
-"""
+"""Settings that make sense only together with another one; each check raises ValueError."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -13,7 +10,7 @@ from shardpost.topic_names import TopicName
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
 _PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}
-# {a setting: what it needs}; in the order of the fields, each after what it needs.
+# {a setting: what it requires}; in the order of the fields, each after what it requires.
 _NEEDED = {
     "import_jdbc_password": "import_jdbc_user",
     "airflow_user": "airflow_url",
@@ -39,7 +36,7 @@ def require_other_port(port: object, field: ValidationInfo) -> None:
 
 
 def require_what_it_needs(value: object, field: ValidationInfo) -> None:
-    """Refuse a setting that is given without the one that it belongs to."""
+    """Refuse a setting without the one that it requires."""
     name = str(field.field_name)
     needed = _NEEDED.get(name)
     if needed is None or needed not in field.data:
@@ -47,9 +44,11 @@ def require_what_it_needs(value: object, field: ValidationInfo) -> None:
     is_given = value not in {None, "none"}
     if is_given and field.data[needed] is None:
         why = f": {_WHY[name]}" if name in _WHY else ""
-        raise ValueError(f"expected {_variable(needed)} with it, found none{why}")
+        raise ValueError(f"requires {_variable(needed)}{why}")
     if not is_given and name in _PAIRS and field.data[_PAIRS[name]] is not None:
-        raise ValueError(f"expected one for the user of {_variable(_PAIRS[name])}, found none")
+        raise ValueError(
+            f"expected a password for the user of {_variable(_PAIRS[name])}, found none"
+        )
 
 
 def require_longer_cap(cap: float, field: ValidationInfo) -> None:

@@ -1,8 +1,4 @@
-"""What the values of single settings have to look like: text in, the same text out.
-
-Each raises ValueError that says what was expected and found. The types of fields are made of
-them.
-"""
+"""Types of settings, and the checks of their text, which raise ValueError."""
 
 import re
 from datetime import date
@@ -61,10 +57,10 @@ def alert_urls(text: str) -> str:
 def servers(text: str) -> str:
     """Check bootstrap servers: `host:port`, comma-separated."""
     for server in text.split(","):
-        found = _SERVER.fullmatch(server.strip())
-        if not found or not 1 <= int(found[2]) <= 65535:
+        match = _SERVER.fullmatch(server.strip())
+        if not match or not 1 <= int(match[2]) <= 65535:
             raise ValueError(f"expected host:port, comma-separated, found {server.strip()!r}")
-        host(found[1].strip("[]"))
+        host(match[1].strip("[]"))
     return text
 
 
@@ -99,10 +95,10 @@ def sender(text: str) -> str:
     """Check whom e-mails are from: `name <address>` or an address, in ASCII."""
     from shardpost.addresses import UnusableAddress, check_address
 
-    found = check_address(parseaddr(text)[1])
-    if isinstance(found, UnusableAddress):
-        raise ValueError(f"expected `Name <name@domain>`: {found.reason}")  # noqa: TRY004
-    if found.needs_utf8:
+    address = check_address(parseaddr(text)[1])
+    if isinstance(address, UnusableAddress):
+        raise ValueError(f"expected `Name <name@domain>`: {address.reason}")  # noqa: TRY004
+    if address.needs_utf8:
         raise ValueError("expected an ASCII address")
     return text
 
@@ -118,7 +114,7 @@ def unsubscribe_url(text: str) -> str:
     if set("{}") & set(rest):
         raise ValueError("expected a closing brace for each opening one")
     if "{client}" not in text:
-        raise ValueError("expected the placeholder {client}: else nobody knows who unsubscribes")
+        raise ValueError("expected the placeholder {client}, which tells who unsubscribes")
     parts = urlsplit(text)
     if not parts.hostname or "{" in parts.netloc:
         raise ValueError("expected a host name without a placeholder")
@@ -135,23 +131,23 @@ def spark_master(text: str) -> str:
 
 def heap(text: str) -> str:
     """Check the heap of a driver; less than Spark needs is refused here, and not by its JVM."""
-    found = _HEAP.fullmatch(text)
-    if not found:
+    match = _HEAP.fullmatch(text)
+    if not match:
         raise ValueError("expected a number and its unit k, m, g or t, such as 2g")
-    if int(found[1]) * _HEAP_UNITS[found[2]] < LEAST_HEAP_BYTES:
+    if int(match[1]) * _HEAP_UNITS[match[2]] < LEAST_HEAP_BYTES:
         raise ValueError("expected at least 512m")
     return text
 
 
 def week(text: str) -> str:
     """Check an ISO week."""
-    found = _WEEK.fullmatch(text)
-    if not found:
+    match = _WEEK.fullmatch(text)
+    if not match:
         raise ValueError("expected an ISO week such as 2026-W47")
     try:
-        date.fromisocalendar(int(found[1]), int(found[2]), 1)
+        date.fromisocalendar(int(match[1]), int(match[2]), 1)
     except ValueError:
-        raise ValueError(f"there is no such week in {found[1]}") from None
+        raise ValueError(f"there is no such week in {match[1]}") from None
     return text
 
 
@@ -167,7 +163,7 @@ def no_file(path: Path) -> Path:
     """Check that a path is a folder, or that one can be made there."""
     for part in (path, *path.parents):
         if _is_no_folder(part):
-            raise ValueError(f"expected a folder, found that {part} is none")
+            raise ValueError(f"expected a folder, found {part}, which is not one")
     return path
 
 
@@ -182,7 +178,7 @@ def table_url(text: str) -> str:
     """Check the URL of the tables: its scheme is one that both deltalake and Hadoop know."""
     scheme = text.partition("://")[0]
     if scheme not in TABLE_SCHEMES:
-        known = ", ".join(f"{one}://" for one in TABLE_SCHEMES)
+        known = ", ".join(f"{name}://" for name in TABLE_SCHEMES)
         raise ValueError(f"expected a path, or a URL that begins with one of {known}")
     return text
 
@@ -190,7 +186,7 @@ def table_url(text: str) -> str:
 def _is_no_folder(path: Path) -> bool:
     try:
         return path.exists() and not path.is_dir()
-    except OSError:  # nobody knows what it is: whoever opens it says what is wrong
+    except OSError:  # whoever opens it says what is wrong
         return False
 
 
@@ -229,8 +225,8 @@ def sender_or_default(text: str) -> str:
 
 
 def _absolute(path: Path) -> Path:
-    found = path.expanduser().absolute()
-    if "%" in str(found):  # deltalake decodes it as an escape, as in a URL
-        raise ValueError(f"expected a path without '%', found {found}")
-    no_file(found)
-    return found
+    absolute = path.expanduser().absolute()
+    if "%" in str(absolute):  # deltalake decodes it as an escape, as in a URL
+        raise ValueError(f"expected a path without '%', found {absolute}")
+    no_file(absolute)
+    return absolute

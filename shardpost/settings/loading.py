@@ -44,10 +44,10 @@ class DotEnv:
 
 def read_dot_env(path: Path) -> DotEnv:
     """Return what the file has; empty where there is none. UsageError if it cannot be read."""
-    found = DotEnv(path)
+    file = DotEnv(path)
     text = _text_of_file(path)
     if not text:
-        return found
+        return file
     from dotenv import dotenv_values
     from dotenv.parser import parse_stream
 
@@ -55,20 +55,20 @@ def read_dot_env(path: Path) -> DotEnv:
     for line in parse_stream(StringIO(text)):
         number = line.original.line + _blank_lines(line.original.string)
         if line.error or (line.key is not None and line.value is None):
-            found.problems.append(f"line {number} of {path}: expected NAME=value")
+            file.problems.append(f"line {number} of {path}: expected NAME=value")
         elif line.key is not None:
-            found.lines[line.key] = number
+            file.lines[line.key] = number
             valid += line.original.string
     # Values may name other variables, as in ${HOME}. It logs what it takes for no line.
     values = dotenv_values(stream=StringIO(valid))
-    found.values = {name: value or "" for name, value in values.items()}
-    found.problems += [
+    file.values = {name: value or "" for name, value in values.items()}
+    file.problems += [
         f"line {number} of {path}: expected a setting, which begins with {PREFIX}, found {name}:"
         " set other variables in the environment"
-        for name, number in found.lines.items()
+        for name, number in file.lines.items()
         if not name.upper().startswith((PREFIX, *_OF_OTHERS))
     ]
-    return found
+    return file
 
 
 def _text_of_file(path: Path) -> str:
@@ -149,7 +149,7 @@ def _validated(values: Mapping[str, object], file: DotEnv) -> tuple[Settings | N
     try:
         return Settings.model_validate(values), []
     except ValidationError as error:
-        return None, [_problem(one, file) for one in error.errors()]
+        return None, [_problem(problem, file) for problem in error.errors()]
 
 
 def _problem(error: ErrorDetails, file: DotEnv) -> str:

@@ -63,15 +63,15 @@ def client_variable(name: str) -> str:
 
 def client_problems(given: Mapping[str, str]) -> list[str]:
     """Return what is wrong with {librdkafka's name: value}, each with its variable."""
-    found = [_reserved(name) for name in given if name in _OWN | _ADDRESS]
+    problems = [_reserved(name) for name in given if name in _OWN | _ADDRESS]
     left = {name: value for name, value in given.items() if name not in _OWN | _ADDRESS}
     while left and (error := _refused(left)):
         name = _name_in(error, left)
         if name is None:
             names = ", ".join(map(client_variable, left))
-            return found or [f"settings {names}: Kafka's client refuses them: {error}"]
-        found.append(_problem(name, left.pop(name), error))
-    return found
+            return problems or [f"settings {names}: Kafka's client refuses them: {error}"]
+        problems.append(_problem(name, left.pop(name), error))
+    return problems
 
 
 def _reserved(name: str) -> str:

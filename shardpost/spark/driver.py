@@ -1,6 +1,6 @@
 """How every job starts and ends in its driver, and its one SparkSession.
 
-Arguments in, one JSON result out, one line for a known error.
+A request in, one JSON result out, one line for a known error.
 """
 
 import json
@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import threading
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -23,7 +24,7 @@ from shardpost.delta.query import table_errors
 from shardpost.errors import COULD_NOT, ShardpostError, harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.job_process import terminate_with_parent
-from shardpost.spark.job_spec import JobResult
+from shardpost.spark.job_spec import BY_DEFAULT, JobResult, request_of
 
 # Master and jars come with spark-submit (submit.py).
 SESSION_CONF = {
@@ -80,6 +81,22 @@ def _keeping_interrupt_handler() -> Iterator[None]:
 def _submitted_master() -> str | None:
     SparkContext._ensure_initialized()  # SparkConf knows what was submitted only then
     return SparkConf().get("spark.master")
+
+
+T = TypeVar("T")
+
+
+def run_job(kind: type[T], body: Callable[[T, Settings], JobResult]) -> NoReturn:
+    """Run a job by the request on its command line, as `run_body` does.
+
+    `JOB.py [REQUEST] [--result FILE]`: the JSON document of a `kind` (job_spec.document_of), and
+    where the job's own document goes.
+    """
+    parser = ArgumentParser()
+    parser.add_argument("request", nargs="?", default=BY_DEFAULT)
+    parser.add_argument("--result", type=Path)
+    given = parser.parse_args()
+    run_body(lambda settings: body(request_of(kind, given.request), settings), result=given.result)
 
 
 def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> NoReturn:

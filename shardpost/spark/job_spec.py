@@ -1,19 +1,48 @@
-"""What is known of a Spark job before it starts, and the argument that all jobs have.
+"""What is known of a Spark job before it starts, and the document that it is given its request in.
 
 DAGs import this module: it imports nothing heavy.
 """
 
-from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from shardpost.errors import ShardpostError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
 
 # The outcome of a job: its exit code (shardpost.errors) and its JSON document.
 JobResult = tuple[int, dict[str, Any]]
+# The document of a request that is as it is by default.
+BY_DEFAULT = "{}"
+T = TypeVar("T")
+
+
+def document_of(request: object, *, with_now: bool = True) -> str:
+    """Return a request, a dataclass, as one JSON document without what is as by default.
+
+    Without its field `now`, the job takes the time at which it starts. UsageError for a text that
+    is no Unicode.
+    """
+    try:
+        made = TypeAdapter(type(request)).dump_json(
+            request, exclude=None if with_now else {"now"}, exclude_defaults=True
+        )
+    except PydanticSerializationError:
+        raise UsageError(f"expected text in UTF-8, found {request!r}") from None
+    return made.decode()
+
+
+def request_of(kind: type[T], document: str) -> T:
+    """Return the request that `document_of` wrote; UsageError, naming all fields that are wrong."""
+    try:
+        return TypeAdapter(kind).validate_json(document, extra="forbid")
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise UsageError(f"request {document}: {'; '.join(wrong)}") from None
+
 
 # From this many records on, the JVM's optimising compiler pays for itself.
 LONG_RUN_RECORDS = 500_000
@@ -23,7 +52,7 @@ def _no_records(_settings: Settings) -> int:
     return 0
 
 
-def _needs_spark(_settings: Settings, _arguments: Sequence[str]) -> JobResult | None:
+def _needs_spark(_settings: Settings, _request: str) -> JobResult | None:
     return None
 
 
@@ -34,7 +63,7 @@ class JobSpec:
     `unread_records` counts what it would read now; with `has_own_class_archive` it loads half as
     many classes again as other jobs do (class_archive.py). `more_jars` are files of `ivy/`, beside
     Spark's own. `without_spark` does the job in the
-    calling process, by its arguments, where that needs no Spark: starting Spark takes seconds. Else
+    calling process, by its request, where that needs no Spark: starting Spark takes seconds. Else
     it changes nothing and returns None.
     """
 
@@ -43,7 +72,7 @@ class JobSpec:
     unread_records: Callable[[Settings], int] = field(default=_no_records, repr=False)
     has_own_class_archive: bool = False
     more_jars: tuple[str, ...] = ()
-    without_spark: Callable[[Settings, Sequence[str]], JobResult | None] = field(
+    without_spark: Callable[[Settings, str], JobResult | None] = field(
         default=_needs_spark, repr=False
     )
 
@@ -54,18 +83,9 @@ class JobSpec:
         except ShardpostError:
             return False  # the job itself reports the error
 
-    def result_without_spark(
-        self, settings: Settings, arguments: Sequence[str]
-    ) -> JobResult | None:
+    def result_without_spark(self, settings: Settings, request: str) -> JobResult | None:
         """Do it in this process if it needs no Spark; ShardpostError for errors of tables, too."""
         from shardpost.delta.query import table_errors  # heavy: DAGs import this module
 
         with table_errors():
-            return self.without_spark(settings, arguments)
-
-
-def job_parser(description: str | None) -> ArgumentParser:
-    """Return a parser with the argument that all jobs have: `--result`."""
-    made = ArgumentParser(description=description)
-    made.add_argument("--result", type=Path, help="file for the JSON result")
-    return made
+            return self.without_spark(settings, request)

@@ -14,7 +14,7 @@ from shardpost.settings import Settings
 from shardpost.spark import class_archive
 from shardpost.spark.jars import jars_of, packages_zip, spark_jars
 from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 
 EXIT_CODES = (DONE, COULD_NOT, BAD_USAGE, NEEDS_ATTENTION)
 
@@ -49,25 +49,27 @@ LOOPBACK_CONF = {
 }
 
 
-def submit(settings: Settings, job: JobSpec, args: list[str]) -> tuple[int, Any]:
+def submit(settings: Settings, job: JobSpec, request: object = None) -> tuple[int, Any]:
     """Run the job to its end; return its exit code and its JSON document, None if it left none.
 
-    In this process, without Spark, where the job needs none. A submitted job's output goes to
-    standard error; standard output stays free for the command's own. It ends with this process,
-    however this one ends. ShardpostError if it was interrupted; KafkaUnreachableError, and nothing
-    is started, if nobody listens where Kafka should be.
+    `request` is the dataclass that the job takes, None for its defaults. In this process, without
+    Spark, where the job needs none. A submitted job's output goes to standard error; standard
+    output stays free for the command's own. It ends with this process, however this one ends.
+    ShardpostError if it was interrupted; KafkaUnreachableError, and nothing is started, if nobody
+    listens where Kafka should be.
     """
     from shardpost.kafka.clients import require_listening  # not for `--help` and completion
 
     require_listening(settings)
-    if done := job.result_without_spark(settings, args):
+    document = BY_DEFAULT if request is None else document_of(request)
+    if done := job.result_without_spark(settings, document):
         return done
     with job_folder() as folder, class_archive.read_or_create(job) as archive:
         result = folder / "result.json"
         code = run_job(
             [
                 *submit_command(settings, job_conf(settings, job, *archive.jvm_options)),
-                *(str(job_file(job)), *args, "--result", str(result)),
+                *(str(job_file(job)), document, "--result", str(result)),
             ],
             env=job_environment(settings) | temporary_files_in(folder),
             cwd=folder,  # Spark leaves empty folders in its working directory

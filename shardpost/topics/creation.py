@@ -1,18 +1,12 @@
-"""The records that a new topic starts with.
-
-Creates the declared topics that are missing, and repairs what can be repaired without a loss.
-"""
+"""Creates missing declared topics, with their first records, and repairs what is safe to repair."""
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    NewTopic,
-    TopicMetadata,
-)
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError, combined
 from shardpost.kafka import topic_changes
@@ -131,11 +125,6 @@ class AppliedTopic:
         refusals = [f"  {one}" for one in self.plan.refusals]
         return "\n".join([f"topic {self.topic}: {done}{starter}", *changes, *refusals])
 
-    @property
-    def is_news(self) -> bool:
-        """Tell whether anything was done, or left alone that is not as declared."""
-        return bool(self.created or self.starter or self.plan.changes or self.plan.refusals)
-
 
 def apply_topics(settings: Settings, *, dry_run: bool = False) -> list[AppliedTopic]:
     """Create what is missing, repair what is safe, and give starter records to a topic without any.
@@ -163,9 +152,9 @@ def _carried_out(settings: Settings, plans: Sequence[TopicPlan]) -> list[Applied
     failed += topic_changes.add_partitions(settings, growing)
     if failed:
         raise combined(failed)
-    known = _await_leaders(settings, [one.topic for one in plans])
+    counts = _await_leaders(settings, [one.topic for one in plans])
     _await_changes(settings, plans)
-    return [_applied(settings, one, known, created) for one in plans]
+    return [_applied(settings, one, counts[one.topic], created) for one in plans]
 
 
 def plan_topics(settings: Settings) -> list[TopicPlan]:
@@ -191,13 +180,9 @@ def _new(one: TopicPlan) -> NewTopic:
     )
 
 
-def _applied(
-    settings: Settings, one: TopicPlan, known: Mapping[str, TopicMetadata], created: set[str]
-) -> AppliedTopic:
-    count = len(known[one.topic].partitions)
+def _applied(settings: Settings, one: TopicPlan, count: int, created: set[str]) -> AppliedTopic:
     spec = next((spec for spec in DECLARED if spec.name == one.expected.product), None)
-    has_starter = spec is not None and spec.starter
-    starter = write_starter_records(settings, spec, count) if spec and has_starter else 0
+    starter = write_starter_records(settings, spec, count) if spec and spec.starter else 0
     return AppliedTopic(replace(one, partitions=count), one.topic in created, starter)
 
 
@@ -216,19 +201,25 @@ def _await_changes(settings: Settings, plans: Sequence[TopicPlan]) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, TopicMetadata]:
-    """Return the topics once the leader of every partition answers.
+def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, int]:
+    """Return {topic: its partitions} once the leader of every partition answers.
 
     A new partition's leader is in the metadata a moment before it answers requests.
     """
     deadline = time.monotonic() + settings.kafka_timeout
     while True:
         known = cluster_metadata(settings).topics
-        late = [name for name in names if name not in known or not _has_leaders(known[name])]
+        late = [
+            name
+            for name in names
+            if name not in known
+            or known[name].error
+            or any(part.leader < 0 for part in known[name].partitions.values())
+        ]
         if not late:
             counts = {name: len(known[name].partitions) for name in names}
             watermarks(settings, counts, committed=True)
-            return {name: known[name] for name in names}
+            return counts
         if time.monotonic() > deadline:
             raise ShardpostError(
                 f"no leader for every partition of {', '.join(late)} at {settings.bootstrap}"
@@ -236,7 +227,3 @@ def _await_leaders(settings: Settings, names: Sequence[str]) -> dict[str, TopicM
                 " does not show to this user takes the right Describe"
             )
         time.sleep(POLL_SECONDS)
-
-
-def _has_leaders(topic: TopicMetadata) -> bool:
-    return not topic.error and all(part.leader >= 0 for part in topic.partitions.values())

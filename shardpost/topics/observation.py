@@ -3,7 +3,6 @@
 import time
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     BrokerMetadata,
@@ -81,11 +80,7 @@ def _with_topics(settings: Settings, shown: ClusterMetadata, names: Collection[s
         frozenset(shown.brokers),
         {name: _topic(shown.topics[name], described[name]) for name in there},
         unknown=tuple(
-            Unknown(
-                name,
-                "settings",
-                f"{described[name].why}: requires permission DescribeConfigs on the topic",
-            )
+            Unknown(name, "settings", _not_described(described[name], "topic"))
             for name in there
             if described[name].entries is None
         ),
@@ -109,30 +104,26 @@ def _unknown_brokers(described: dict[int, Described]) -> Iterator[Unknown]:
     for broker, one in sorted(described.items()):
         if one.entries is None:
             what = f"settings of broker {broker}"
-            yield Unknown(
-                None, what, f"{one.why}: requires permission DescribeConfigs on the cluster"
-            )
+            yield Unknown(None, what, _not_described(one, "cluster"))
 
 
 def _not_described(described: Described, what: str) -> str:
     return f"{described.why}: requires permission DescribeConfigs on the {what}"
 
 
-class _Releases(NamedTuple):
-    known: dict[int, str | None]
-    unknown: list[Unknown]
-
-
-def _releases(settings: Settings, brokers: Iterable[BrokerMetadata]) -> _Releases:
-    found = _Releases({}, [])
-    for one in brokers:
+def _releases(
+    settings: Settings, brokers: Iterable[BrokerMetadata]
+) -> tuple[dict[int, str | None], list[Unknown]]:
+    known: dict[int, str | None] = {}
+    silent = []
+    for broker in brokers:
         try:
-            version = version_at(settings, str(one.host), one.port, VERSION_SECONDS)
-            found.known[one.id] = version
+            version = version_at(settings, str(broker.host), broker.port, VERSION_SECONDS)
+            known[broker.id] = version
         except (OSError, ValueError) as problem:
-            what = f"version of broker {one.id}"
-            found.unknown.append(Unknown(None, what, f"{one.host}:{one.port}: {problem}"))
-    return found
+            why = f"{broker.host}:{broker.port}: {problem}"
+            silent.append(Unknown(None, f"version of broker {broker.id}", why))
+    return known, silent
 
 
 def _behind(settings: Settings, cluster: Cluster) -> tuple[tuple[Behind, ...], list[Unknown]]:

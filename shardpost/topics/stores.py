@@ -1,12 +1,8 @@
-"""A topic that is a store: what its records say is written nowhere else.
+"""Topics that are stores, whose records are written nowhere else; checked before each use.
 
-Kafka must keep the last record of every key, so such a topic is compacted and nothing more. Then no
-record is ever deleted from its beginning, and its low watermarks stay where they are.
-
-The check of topics that are stores, before they are used.
-
-What a store was is kept in a file, `stores/<topic>.json` in SHARDPOST_HOME, since its first use
-there: so that one which was recreated, emptied or cut off since is noticed.
+Such a topic is compacted and nothing more, so its low watermarks never move. What it was is kept
+since its first use in `stores/<topic>.json` in SHARDPOST_HOME: one that was recreated, emptied or
+cut off since is noticed.
 """
 
 import json

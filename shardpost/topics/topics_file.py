@@ -1,10 +1,7 @@
-"""YAML that is what it looks like: all values are text, each name is given once, with its line.
+"""The topics as they should be here: declarations, settings, and the file of SHARDPOST_TOPICS_FILE.
 
-So `on`, `1:30` and `0640` stay as they are written; aliases are refused, tags mean nothing.
-
-The file that SHARDPOST_TOPICS_FILE names: other declarations of topics, and more topics.
-
-The topics as they should be here: what is declared, the settings, and the file of topics.
+Its YAML is read as text, so `on`, `1:30` and `0640` stay as they are written; aliases are refused,
+tags mean nothing, and each error has its line.
 """
 
 import re
@@ -160,12 +157,8 @@ def _value(text: str) -> str:
     return text
 
 
-def _map(value: object) -> object:
-    # `config:` with nothing after it is the empty map that it looks like.
-    return {} if value == "" else value
-
-
-EMPTY_IS_A_MAP = BeforeValidator(_map)
+# `config:` with nothing after it is the empty map that it looks like.
+EMPTY_IS_A_MAP = BeforeValidator(lambda value: {} if value == "" else value)
 Partitions = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=4095)]
 Replicas = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32_767)]
 SettingName = Annotated[StrictStr, AfterValidator(_known_setting)]

@@ -68,7 +68,9 @@ MISSING_TOPIC = "missing-topic"  # said of all together
 def check_topics(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Check all declared topics, as they are at this moment."""
     try:
-        view = _view(settings, now, _declared_topics)
+        view = _view(
+            settings, now, lambda _, wanted: observe_topics(settings, [one.name for one in wanted])
+        )
     except ShardpostError as problem:
         yield refused("topics", problem)
         return
@@ -82,10 +84,6 @@ def check_topics(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     if not wrong and not cluster.unknown:
         other = _other_counts(settings, expected, cluster)
         yield ok("topics", f"all {len(expected)} are there, as declared{other}")
-
-
-def _declared_topics(settings: Settings, expected: Sequence[Expected]) -> Cluster:
-    return observe_topics(settings, [one.name for one in expected])
 
 
 def _doctor_finding(one: Finding) -> DoctorFinding:

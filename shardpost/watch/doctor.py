@@ -4,9 +4,9 @@ None is able to stop the others.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from threading import Thread
 
 from shardpost.errors import ShardpostError
@@ -49,7 +49,7 @@ def examine(load: Callable[[], Settings], now: datetime) -> list[DoctorFinding]:
         return [*found, wrong, *(unknown(name, first) for name in CHECKS)]
     found.append(ok("settings", f"all are known and valid; SHARDPOST_HOME is {settings.home}"))
     hasty = impatient(settings)
-    checks = {name: _check_with(check, hasty, now) for name, check in CHECKS.items()}
+    checks = {name: partial(check, hasty, now) for name, check in CHECKS.items()}
     return [*found, *bounded(checks)]
 
 
@@ -59,54 +59,42 @@ def impatient(settings: Settings) -> Settings:
     return settings.model_copy(update=dict.fromkeys(limits, PATIENCE_SECONDS))
 
 
-def _check_with(
-    check: Check, settings: Settings, now: datetime
-) -> Callable[[], Iterable[DoctorFinding]]:
-    return lambda: check(settings, now)
-
-
-@dataclass
-class _Running:
-    """A check in a thread of its own, which ends with the process at the latest."""
-
-    name: str
-    check: Callable[[], Iterable[DoctorFinding]]
-    found: list[DoctorFinding] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.thread = Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            for finding in self.check():
-                self.found.append(finding)
-        except ShardpostError as problem:
-            self.found.append(refused(self.name, problem))
-        except OSError as problem:
-            cure = "run it as the user who runs Shardpost, and see that the disk works"
-            self.found.append(error(self.name, str(problem), "files that can be read", cure))
-        except Exception as problem:
-            said = f"the check failed: {type(problem).__name__}: {problem}"
-            self.found.append(warning(self.name, said, "the check to finish", "report it as a bug"))
-
-
 def bounded(
-    checks: dict[str, Callable[[], Iterable[DoctorFinding]]], seconds: float = CHECK_SECONDS
+    checks: Mapping[str, Callable[[], Iterable[DoctorFinding]]], seconds: float = CHECK_SECONDS
 ) -> list[DoctorFinding]:
     """Run checks side by side; return their findings in order, after so many seconds at most."""
     deadline = time.monotonic() + seconds
-    return _ended([_Running(name, check) for name, check in checks.items()], deadline, seconds)
-
-
-def _ended(running: Sequence[_Running], deadline: float, seconds: float) -> list[DoctorFinding]:
+    running = [_started(name, check) for name, check in checks.items()]
     found: list[DoctorFinding] = []
-    for one in running:
-        one.thread.join(max(0.0, deadline - time.monotonic()))
-        found += list(one.found)
-        if one.thread.is_alive():
+    for name, (thread, of_check) in zip(checks, running, strict=True):
+        thread.join(max(0.0, deadline - time.monotonic()))
+        found += list(of_check)
+        if thread.is_alive():
             said = f"the check did not finish within {seconds:g} s"
-            found.append(
-                warning(one.name, said, "an answer", "run `shardpost doctor` again when it is idle")
-            )
+            cure = "run `shardpost doctor` again when it is idle"
+            found.append(warning(name, said, "an answer", cure))
     return found
+
+
+def _started(
+    name: str, check: Callable[[], Iterable[DoctorFinding]]
+) -> tuple[Thread, list[DoctorFinding]]:
+    """Start a check in a thread, which ends with the process at the latest."""
+    found: list[DoctorFinding] = []
+
+    def run() -> None:
+        try:
+            for finding in check():
+                found.append(finding)  # noqa: PERF402 - what there is counts if it hangs
+        except ShardpostError as problem:
+            found.append(refused(name, problem))
+        except OSError as problem:
+            cure = "run it as the user who runs Shardpost, and see that the disk works"
+            found.append(error(name, str(problem), "files that can be read", cure))
+        except Exception as problem:
+            said = f"the check failed: {type(problem).__name__}: {problem}"
+            found.append(warning(name, said, "the check to finish", "report it as a bug"))
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    return thread, found

@@ -1,7 +1,7 @@
 """The doctor's checks of Kafka: whether it answers, its release, its topics, stores and inputs.
 
-Stores are the topics that nothing can replace: whether they are what they were
-(docs/stores.md). Of the inputs: what the next compaction would read, or why it would refuse.
+Stores are topics that nothing can replace (docs/stores.md). Inputs: what the next compaction would
+read, or why it would refuse.
 """
 
 from collections.abc import Collection, Iterator

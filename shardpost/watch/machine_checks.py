@@ -1,8 +1,7 @@
-"""The doctor's checks of this machine: Java, Python, packages, disks, the clock, and locks.
+"""The doctor's checks of this machine: Java, Python, packages, jars, disks, the clock, and locks.
 
-Other clocks are not asked, only read: what they wrote last is from before now, if this clock is
-right. So a clock that is ahead is not seen here, nor one that is behind while nothing is
-written. Of locks: who holds which, since when; a lock of a dead process is free.
+The clock is compared with timestamps of files and of Kafka: one that is ahead is not noticed, nor
+one that is behind while nothing is written. A lock of a dead process is free.
 """
 
 import json

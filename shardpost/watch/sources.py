@@ -27,19 +27,8 @@ from shardpost.run_requests.request_client import commands_in_force
 from shardpost.settings import Settings
 from shardpost.topics.model.finding import Finding, Severity
 from shardpost.watch.audit import audit
-from shardpost.watch.model.conditions import (
-    DATA_LOST,
-    EMAILS_FAILED,
-    EMAILS_UNKNOWN,
-    LETTERS_HELD,
-    LETTERS_OVERDUE,
-    LETTERS_PARKED,
-    NOT_MEASURED,
-    RUN_AGE,
-    SNAPSHOT_AGE,
-    TIME_TO_LOSS,
-    Found,
-)
+from shardpost.watch.model import conditions
+from shardpost.watch.model.conditions import Found
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.delivery_status import status_by_shard
 from shardpost.weekly_email.ledger_guard import is_being_sent
@@ -92,7 +81,7 @@ def look_at_lag(settings: Settings, now: datetime) -> Found:
         _loss_condition(found, f"{group} {topic}", rows, settings.loss_warning)
     if lag.problems:
         found.unmeasured.add(LAG)
-        found.conditions.append(NOT_MEASURED.broken(LAG, "; ".join(lag.problems)))
+        found.conditions.append(conditions.NOT_MEASURED.broken(LAG, "; ".join(lag.problems)))
     return found
 
 
@@ -125,7 +114,7 @@ def _loss_condition(found: Found, subject: str, rows: Iterable[LagRow], warning:
     worst = min(losing, key=lambda row: (row.seconds_to_loss, row.partition))
     more = f", as {len(losing) - 1} more of its partitions" if len(losing) > 1 else ""
     text = f"partition {worst.partition}{more}: {worst.reason}"
-    rule = TIME_TO_LOSS if worst.seconds_to_loss else DATA_LOST
+    rule = conditions.TIME_TO_LOSS if worst.seconds_to_loss else conditions.DATA_LOST
     found.conditions.append(rule.broken(subject, text))
 
 
@@ -149,7 +138,7 @@ def look_at_snapshot(settings: Settings, now: datetime) -> Found:
             f"snapshot {newest.number} is of {looked_at:%Y-%m-%d %H:%M:%S} UTC, {age:.0f} s ago:"
             f" expected at most {limit}"
         )
-        found.conditions.append(SNAPSHOT_AGE.broken("", text))
+        found.conditions.append(conditions.SNAPSHOT_AGE.broken("", text))
     return found
 
 
@@ -168,7 +157,7 @@ def look_at_letters(settings: Settings, now: datetime) -> Found:
     found.measure("letters_held", sum(held.values()))
     for error, number in held.items():
         text = f"{number} due letters have the error {error} (SHARDPOST_RETRY_FLOOD)"
-        found.conditions.append(LETTERS_HELD.broken(error, text))
+        found.conditions.append(conditions.LETTERS_HELD.broken(error, text))
     _overdue_letters(found, settings, [step for step in due if step.fingerprint not in held], now)
     _parked_letters(found, [step for step in letters if step.state is LetterState.PARKED])
     return found
@@ -188,13 +177,13 @@ def _overdue_letters(found: Found, settings: Settings, due: list[Step], now: dat
     if seconds > settings.watch_letter_age:
         limit = f"{settings.watch_letter_age:g} s (SHARDPOST_WATCH_LETTER_AGE)"
         text = f"{len(due)} letters are due, one since {seconds:.0f} s: expected at most {limit}"
-        found.conditions.append(LETTERS_OVERDUE.broken("", text))
+        found.conditions.append(conditions.LETTERS_OVERDUE.broken("", text))
 
 
 def _parked_letters(found: Found, parked: list[Step]) -> None:
     for origin, number in sorted(Counter(step.origin_topic or "" for step in parked).items()):
         text = f"{number} letters of {origin or 'an unknown topic'} are parked: expected none"
-        found.conditions.append(LETTERS_PARKED.broken(origin, text))
+        found.conditions.append(conditions.LETTERS_PARKED.broken(origin, text))
 
 
 WEEKS_LOOKED_AT = 2
@@ -226,9 +215,9 @@ def _look_at_week(found: Found, settings: Settings, frozen: FrozenWeek, partitio
     if unknown := document["unknown"]:
         named = ", ".join([*unknown[:MOST_NAMED], *(["…"] if len(unknown) > MOST_NAMED else [])])
         text = f"it is not known whether {len(unknown)} clients got the e-mail: {named}"
-        found.conditions.append(EMAILS_UNKNOWN.broken(str(week), text))
+        found.conditions.append(conditions.EMAILS_UNKNOWN.broken(str(week), text))
     for reason in too_many(settings, week, [document]):
-        found.conditions.append(EMAILS_FAILED.broken(str(week), reason))
+        found.conditions.append(conditions.EMAILS_FAILED.broken(str(week), reason))
 
 
 def look_at_runs(settings: Settings, now: datetime) -> Found:
@@ -242,7 +231,9 @@ def look_at_runs(settings: Settings, now: datetime) -> Found:
         found.age("run_age_seconds", min(entry.at for entry in entries), now)
     for entry in entries:
         if now - entry.at > timedelta(seconds=settings.watch_run_age):
-            found.conditions.append(RUN_AGE.broken(entry.key, _run_text(entry, settings)))
+            found.conditions.append(
+                conditions.RUN_AGE.broken(entry.key, _run_text(entry, settings))
+            )
     return found
 
 

@@ -1,8 +1,6 @@
 """The doctor's checks of the stack: its ports, the mail server, and the embedded Airflow.
 
-Ports are free, ours, or held by whom. The mail server: settings that it can be used with, a
-connection and its greeting; no mail. Airflow, if it is the embedded one: its parts, its
-scheduler, DAGs that are broken or paused.
+The mail server gets a connection and no mail; Airflow is only checked if it is the embedded one.
 """
 
 import smtplib
@@ -28,7 +26,7 @@ def check_ports(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
         if daemons.port_is_free(part.port):
             yield ok(name, f"{part.port} is free")
             continue
-        state = part.state(settings)
+        state = part.service.state(settings)
         if state["state"] == stack.DOWN:
             found = f"{part.port} is in use by {daemons.port_owner(part.port)}"
             cure = f"stop that process, or set {part.setting} to a free port"

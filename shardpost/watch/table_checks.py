@@ -1,8 +1,6 @@
-"""The doctor's checks of the tables: the newest snapshot, and a rebuild that is open.
+"""The doctor's checks of the tables: whether the newest snapshot is fresh and readable; rebuilds.
 
-How fresh the snapshot is, and whether its tables can be read. Of the rebuild: since when, and
-whether anybody goes on; never an alarm: that tables wait for a person is what they are there
-for.
+A rebuild is never an alarm: its tables may wait for a person.
 """
 
 from collections.abc import Iterator

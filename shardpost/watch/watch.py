@@ -1,21 +1,19 @@
-"""One look at everything: kept as history and told to people, or printed as OpenMetrics text.
+"""One look at everything: stored, and sent as alerts; or printed as OpenMetrics text.
 
-All sources are looked at side by side, none able to stop the others.
-
-What is told is put on record after at least one channel took it. So a run that is killed in
-between tells it once more, and nothing is forgotten.
+All sources are looked at in parallel, and none can stop the others. That an alert was sent is
+recorded afterwards: a run that is killed in between sends it once more, and none is lost.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.openmetrics.exposition import generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
 
 from shardpost.alerts import history
 from shardpost.alerts.channels import Delivery, tell
@@ -79,31 +77,21 @@ def metrics_text(settings: Settings, now: datetime) -> str:
 
 def open_metrics(measures: Iterable[Measure]) -> str:
     """Return values as OpenMetrics text, by the order of the declarations."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Measured(measures))
-    text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    by_name: dict[str, list[Measure]] = defaultdict(list)
+    for one in measures:
+        by_name[one.name].append(one)
+    families = [_family(name, by_name[name]) for name in METRICS if name in by_name]
+    text: bytes = generate_latest(SimpleNamespace(collect=lambda: families))  # type: ignore[no-untyped-call]
     return text.decode()
 
 
-class _Measured(Collector):
-    """The values as the library wants them: by metric."""
-
-    def __init__(self, measures: Iterable[Measure]) -> None:
-        self._by_name: dict[str, list[Measure]] = defaultdict(list)
-        for one in measures:
-            self._by_name[one.name].append(one)
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield each metric that has a value."""
-        for name, metric in METRICS.items():
-            if name not in self._by_name:
-                continue
-            family = GaugeMetricFamily(
-                PREFIX + name, metric.meaning, labels=metric.labels, unit=metric.unit
-            )
-            for one in self._by_name[name]:
-                family.add_metric([one.labels[label] for label in metric.labels], one.value)
-            yield family
+def _family(name: str, measures: Iterable[Measure]) -> GaugeMetricFamily:
+    """Return a metric and its values as the library wants them."""
+    metric = METRICS[name]
+    made = GaugeMetricFamily(PREFIX + name, metric.meaning, labels=metric.labels, unit=metric.unit)
+    for one in measures:
+        made.add_metric([one.labels[label] for label in metric.labels], one.value)
+    return made
 
 
 LOCK = "watch"

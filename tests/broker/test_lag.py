@@ -25,17 +25,6 @@ from tests.support.short_retentions import commit, create, put, quick_broker
 
 KEPT = {"retention.ms": "86400000"}
 SOON_GONE = {"retention.ms": "1000", "segment.ms": "500", "file.delete.delay.ms": "100"}
-KEYS = {
-    "group",
-    "topic",
-    "partition",
-    "committed",
-    "end",
-    "records_behind",
-    "seconds_behind",
-    "seconds_to_loss",
-    "reason",
-}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +69,6 @@ def test_records_are_counted_and_their_loss_is_predicted(quick: Settings) -> Non
     put(quick, ("counted", "a", "1"), ("counted", "b", "2"), ("counted", "c", "3"))
     commit(quick, ("counter", at("counted"), 1))
     found = row(quick, "counter")
-    assert found.as_json().keys() == KEYS
     assert (found.committed, found.end, found.records_behind) == (1, 3, 2)
     assert found.seconds_behind is not None
     assert found.seconds_to_loss is not None
@@ -209,23 +197,6 @@ def test_a_member_without_a_commit_is_listed(quick: Settings) -> None:
     member.close()
     assert (found.committed, found.records_behind, found.seconds_to_loss) == (None, None, None)
     assert "has committed no offset" in found.reason
-
-
-def test_timestamps_of_long_ago_may_go_at_once_and_nonsense_breaks_nothing(quick: Settings) -> None:
-    create(quick, {"past": KEPT | {"retention.ms": str(3 * 10**12)}, "future": KEPT})
-    writer = clients.producer(quick)
-    writer.produce("past", b"x", b"a", 0, timestamp=1)
-    writer.produce(
-        "future", b"x", b"a", 0, timestamp=int(datetime.now(UTC).timestamp() * 1000) + 3_000_000
-    )
-    assert writer.flush(30) == 0
-    commit(quick, ("past", at("past"), 0), ("future", at("future"), 0))
-    past, future = row(quick, "past"), row(quick, "future")
-    assert past.seconds_behind is not None
-    assert past.seconds_behind > 10**9
-    assert future.seconds_behind == 0
-    assert future.seconds_to_loss is not None
-    assert future.seconds_to_loss > 86_400
 
 
 def test_sizes_are_those_of_the_partitions(quick: Settings) -> None:

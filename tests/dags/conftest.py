@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,27 @@ def database() -> None:
     from airflow.utils.db import initdb
 
     initdb()
+
+
+@pytest.fixture(scope="session")
+def bag(database: None) -> Any:
+    """Give all DAGs of ours, parsed once."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(dag_folder=CHECKOUT / "dags")
+
+
+@pytest.fixture
+def dag(bag: Any, request: pytest.FixtureRequest) -> Any:
+    """Give the DAG that the file of a test is named for."""
+    return bag.dags[request.path.stem.removeprefix("test_")]
+
+
+def read_back(dag: Any) -> Any:
+    """Return a DAG as the scheduler has it: written to the database and read back."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
 
 
 def pytest_unconfigure() -> None:

@@ -4,28 +4,19 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.assets import AssetOrTimeSchedule
 
-from shardpost.checkout import CHECKOUT
 from shardpost.errors import ShardpostError
 from shardpost.run_requests import dispatch as module
 from shardpost.run_requests.model.commands import DispatchCounts
 from shardpost.settings import Settings
-
-
-@pytest.fixture
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags" / "dispatch_run_requests.py").dags[
-        "dispatch_run_requests"
-    ]
+from tests.dags.conftest import read_back
 
 
 def test_it_runs_when_a_request_waits_and_every_five_minutes(dag: Any) -> None:
-    read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    assert isinstance(read_back.timetable, AssetOrTimeSchedule)
-    assert "*/5 * * * *" in read_back.timetable.timetable.summary
+    timetable = read_back(dag).timetable
+    assert isinstance(timetable, AssetOrTimeSchedule)
+    assert "*/5 * * * *" in timetable.timetable.summary
     (asset,) = dag.timetable.asset_condition.objects
     (watcher,) = asset.watchers
     assert watcher.trigger.serialize() == ("run_request_watch.RunRequestWatch", {})
@@ -55,5 +46,5 @@ def test_what_could_not_be_started_fails_the_task(
         raise ShardpostError("1 commands are committed and not started")
 
     monkeypatch.setattr(module, "dispatch", dispatch)
-    dag.task_dict["dispatch"].retries = 0
+    monkeypatch.setattr(dag.task_dict["dispatch"], "retries", 0)
     assert dag.test().state == "failed"

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-
-from shardpost.checkout import CHECKOUT
 
 StandIn = Callable[[dict[str, list[object]]], Path]
 PLAN = {
@@ -31,11 +28,6 @@ PLAN = {
 }
 
 
-@pytest.fixture
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags" / "import_positions.py").dags["import_positions"]
-
-
 def states(run: Any) -> dict[str, str]:
     return {one.task_id: one.state for one in run.get_task_instances()}
 
@@ -43,29 +35,29 @@ def states(run: Any) -> dict[str, str]:
 def test_a_plan_is_logged_and_ends_well(dag: Any, stand_in: StandIn, tmp_path: Path) -> None:
     path = tmp_path / "list.csv"
     path.touch()
-    calls = stand_in({"--result": [0, PLAN]})
+    calls = stand_in({"": [0, PLAN]})
     run = dag.test(run_conf={"source": str(path)})
     assert states(run) == {"import": "success", "report": "success"}
-    [arguments] = map(json.loads, calls.read_text().splitlines())
-    assert arguments[:2] == [f"--source={path}", "--format=csv"]
-    assert "--apply" not in arguments
+    [request] = map(json.loads, calls.read_text().splitlines())
+    assert request.pop("who")
+    assert request == {"source": {"location": str(path), "format": "csv"}}
 
 
-def test_all_params_are_arguments_of_the_job(dag: Any, stand_in: StandIn) -> None:
-    calls = stand_in({"--result": [0, PLAN | {"applied": True, "written": 2}]})
+def test_all_params_reach_the_job(dag: Any, stand_in: StandIn) -> None:
+    calls = stand_in({"": [0, PLAN | {"applied": True, "written": 2}]})
     conf = {"source": "jdbc:postgresql://db/x", "query": "SELECT 1", "apply": True}
     conf |= {"max_closed": "20%", "import_id": "monday", "why": "a new feed", "table": ""}
     run = dag.test(run_conf=conf)
     assert states(run) == {"import": "success", "report": "success"}
-    [arguments] = map(json.loads, calls.read_text().splitlines())
-    assert [one for one in arguments if not one.startswith("--who=")][:-2] == [
-        "--source=jdbc:postgresql://db/x",
-        "--query=SELECT 1",
-        "--apply",
-        "--id=monday",
-        "--max-closed=0.2",
-        "--why=a new feed",
-    ]
+    [request] = map(json.loads, calls.read_text().splitlines())
+    assert request.pop("who")
+    assert request == {
+        "source": {"url": "jdbc:postgresql://db/x", "query": "SELECT 1"},
+        "is_applied": True,
+        "import_id": "monday",
+        "max_closed": 0.2,
+        "why": "a new feed",
+    }
 
 
 def test_a_refused_import_fails_the_run_and_is_not_repeated(
@@ -74,7 +66,7 @@ def test_a_refused_import_fails_the_run_and_is_not_repeated(
     path = tmp_path / "list.csv"
     path.touch()
     refused = PLAN | {"refused": "2 of 3 open positions would close (66.67%), more than 5%"}
-    calls = stand_in({"--result": [3, refused]})
+    calls = stand_in({"": [3, refused]})
     run = dag.test(run_conf={"source": str(path), "apply": True})
     assert states(run) == {"import": "success", "report": "failed"}
     assert len(calls.read_text().splitlines()) == 1
@@ -92,7 +84,7 @@ def test_a_refused_import_fails_the_run_and_is_not_repeated(
 def test_params_that_could_only_be_refused_start_nothing(
     dag: Any, stand_in: StandIn, conf: dict[str, str]
 ) -> None:
-    calls = stand_in({"--result": [0, PLAN]})
+    calls = stand_in({"": [0, PLAN]})
     run = dag.test(run_conf=conf)
     assert states(run)["import"] == "failed"
     assert not calls.exists()

@@ -4,20 +4,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from pendulum import DateTime, instance
 
-from shardpost.checkout import CHECKOUT
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.dags.conftest import read_back
 
 
 @pytest.fixture(scope="module")
-def dag(database: None) -> Any:
-    """Give weekly_email as the scheduler has it: written to the database and read back."""
-    parsed = DagBag(dag_folder=CHECKOUT / "dags" / "weekly_email.py").dags["weekly_email"]
-    return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(parsed))
+def dag(bag: Any) -> Any:
+    """Give weekly_email as the scheduler has it."""
+    return read_back(bag.dags["weekly_email"])
 
 
 def day(text: str) -> DateTime:

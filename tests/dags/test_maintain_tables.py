@@ -5,19 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
 
-from shardpost.checkout import CHECKOUT
 from shardpost.maintenance import maintain as module
 from shardpost.maintenance.model.plan import Plan
 from shardpost.settings import Settings
-
-
-@pytest.fixture
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags" / "maintain_tables.py").dags["maintain_tables"]
-
+from tests.dags.conftest import read_back
 
 UNKNOWN = "which ones Kafka names is not known: it does not answer"
 
@@ -42,8 +34,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, unknown: list[str]) -> list[bool]:
 
 
 def test_it_runs_once_a_week(dag: Any) -> None:
-    read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    assert read_back.timetable.summary == "0 3 * * SUN"
+    assert read_back(dag).timetable.summary == "0 3 * * SUN"
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

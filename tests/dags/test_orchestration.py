@@ -34,7 +34,7 @@ def test_the_exit_code_says_whether_a_job_is_tried_again(
     }
     assert tasks["done"].xcom_pull(task_ids="done") == {"n": 1}
     assert tasks["done"].xcom_pull(task_ids="needs_attention") == {"unknown": ["client1"]}
-    assert tasks["done"].xcom_pull(task_ids="needs_no_spark") == {"arguments": ["--week"]}
+    assert tasks["done"].xcom_pull(task_ids="needs_no_spark") == {"request": "--week"}
     assert len(calls.read_text().splitlines()) == 6
     assert list((task_environment / "results").iterdir()) == []
     alerts = (task_environment / "alerts.log").read_text()

@@ -3,20 +3,17 @@
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.exceptions import ParamValidationError
-from airflow.serialization.serialized_objects import DagSerialization
 
-from shardpost.checkout import CHECKOUT
+from tests.dags.conftest import read_back
 
 WEEK, SHARDS = "Invalid input for param week: ", "Invalid input for param shards: "
 
 
 @pytest.fixture(scope="module")
-def params(database: None) -> Any:
+def params(bag: Any) -> Any:
     """Return the params as the API server reads them back from the database."""
-    dag = DagBag(dag_folder=CHECKOUT / "dags").dags["weekly_email"]
-    return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).params
+    return read_back(bag.dags["weekly_email"]).params
 
 
 @pytest.mark.parametrize(

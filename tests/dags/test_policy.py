@@ -19,11 +19,6 @@ HEAVY = {"pyspark", "delta", "deltalake", "confluent_kafka", "pandas", "pyarrow"
 FILES = sorted(DAGS.glob("*.py"))
 
 
-@pytest.fixture(scope="module")
-def bag(database: None) -> DagBag:
-    return DagBag(dag_folder=DAGS)
-
-
 @pytest.fixture(params=[file.stem for file in FILES])
 def dag(bag: DagBag, request: pytest.FixtureRequest) -> DAG:
     return bag.dags[request.param]

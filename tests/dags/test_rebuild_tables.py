@@ -1,6 +1,5 @@
 """rebuild_tables: which way a run takes, the arguments of its jobs, and who answers for a swap."""
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,20 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.exceptions import ParamValidationError
 from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
-from airflow.serialization.serialized_objects import DagSerialization
 
-from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
-from shardpost.orchestration import ANSWER, tasks
+from shardpost.orchestration import tasks
+from shardpost.orchestration.tasks import ANSWER
 from shardpost.rebuilds import drop, sides
 from shardpost.rebuilds.model.difference import Difference, Differences
-from shardpost.rebuilds.order import Action, order_of_arguments
+from shardpost.rebuilds.order import Action, Order
 from shardpost.settings import Settings
+from shardpost.spark.job_spec import request_of
+from tests.dags.conftest import read_back
 
 AS_DECLARED = {
     "action": None,
@@ -37,11 +36,6 @@ FOUND = Difference(OLD, NEW, Differences(75, 25, 0, 0), Differences(90, 4, 3, 3)
 BUILT = {"rebuild": 2, "state": "ready"}
 SWAPPED = {"rebuild": 2, "state": "in use"}
 REFUSED = BUILT | {"refused": "30.00% differ, more than 25.00%: nothing was swapped"}
-
-
-@pytest.fixture(scope="module")
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags").dags["rebuild_tables"]
 
 
 @pytest.fixture
@@ -73,13 +67,11 @@ def context(task: Task, **params: object) -> dict[str, Any]:
 
 
 def order(dag: Any, name: str, task: Task, **params: object) -> Any:
-    arguments = dag.task_dict[name].arguments_of(context(task, **params))
-    return order_of_arguments(arguments)
+    return dag.task_dict[name].request_of(context(task, **params))
 
 
 def calls_of(file: Path) -> list[Any]:
-    calls = map(json.loads, file.read_text().splitlines())
-    return [order_of_arguments(call[: call.index("--result")]) for call in calls]
+    return [request_of(Order, call) for call in file.read_text().splitlines()]
 
 
 def states(run: Any) -> dict[str, str]:
@@ -114,8 +106,7 @@ def test_the_params_reach_the_job(dag: Any) -> None:
     ],
 )
 def test_a_wrong_param_is_refused_in_words(dag: Any, given: dict[str, object], why: str) -> None:
-    read_back: Any = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    params = read_back.params.deep_merge(given)
+    params = read_back(dag).params.deep_merge(given)
     with pytest.raises(ParamValidationError, match=why):
         params.validate()
 

@@ -6,20 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
-from shardpost.checkout import CHECKOUT
 from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import GONE, Gap, Intake, ParkedGroup, as_json
 from shardpost.kafka.coordinates import TopicPartition
 
 StandIn = Callable[[dict[str, list[object]]], Path]
 Parked = Counter[ParkedGroup]
-
-
-@pytest.fixture(scope="module")
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags").dags["sweep_dead_letters"]
 
 
 @pytest.fixture
@@ -38,7 +31,7 @@ def test_a_sweep_after_which_all_is_well_alerts_nobody(
     dag: Any, stand_in: StandIn, alerts: Path
 ) -> None:
     result = as_json(Counter({Outcome.RETRY: 2}), Parked(), [], Intake(1))
-    stand_in({"--result": [0, result]})
+    stand_in({"": [0, result]})
     run = dag.test()
     assert run.state == "success"
     assert states(run) == {"sweep": ("success", 1), "report": ("skipped", 1)}
@@ -51,7 +44,7 @@ def test_a_sweep_that_parks_ends_well_and_alerts_once(
     gap = Gap(TopicPartition("orders.DLT", 0), 5, 9, GONE)
     parked = Parked({ParkedGroup("orders", "KeyError-1"): 2})
     counts = Counter({Outcome.PARK: 2, Outcome.RETRY: 7})
-    calls = stand_in({"--result": [3, as_json(counts, parked, [], Intake(0, (gap,)))]})
+    calls = stand_in({"": [3, as_json(counts, parked, [], Intake(0, (gap,)))]})
     run = dag.test()
     assert run.state == "success"
     assert states(run) == {"sweep": ("success", 1), "report": ("success", 1)}
@@ -65,7 +58,7 @@ def test_very_many_things_make_one_alert_of_bounded_length(
     dag: Any, stand_in: StandIn, alerts: Path
 ) -> None:
     parked = Parked({ParkedGroup("orders", f"E-{n}"): 1 for n in range(500)})
-    stand_in({"--result": [3, as_json(Counter({Outcome.PARK: 500}), parked, [], Intake())]})
+    stand_in({"": [3, as_json(Counter({Outcome.PARK: 500}), parked, [], Intake())]})
     assert dag.test().state == "success"
     [line] = alerts.read_text().splitlines()
     assert line.count("parked: 1 of orders") == 20

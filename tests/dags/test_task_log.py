@@ -79,7 +79,7 @@ def failed(why: str, *, attempt: int | None = None) -> str:
     return f"WARNING attempt {attempt} of 2 failed, and Airflow tries again: {why}"
 
 
-def test_what_the_arguments_of_a_job_refuse_is_the_last_line_and_starts_nothing(
+def test_what_the_request_of_a_job_refuses_is_the_last_line_and_starts_nothing(
     stand_in: StandIn,
 ) -> None:
     calls = stand_in({})

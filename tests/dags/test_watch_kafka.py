@@ -6,29 +6,21 @@ from typing import Any
 
 import pytest
 from airflow.api_fastapi.app import create_app
-from airflow.dag_processing.dagbag import DagBag
-from airflow.serialization.serialized_objects import DagSerialization
 from fastapi.testclient import TestClient
 
 from shardpost.alerts.channels import Delivery
 from shardpost.alerts.model.alert import Alert, AlertState
-from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings, loading
 from shardpost.watch import watch as module
 from shardpost.watch.model.conditions import SNAPSHOT_AGE, Found
+from tests.dags.conftest import read_back
 from tests.support.open_metrics import metric_families
 
 PATH = "/shardpost/metrics"
 
 
-@pytest.fixture
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags" / "watch_kafka.py").dags["watch_kafka"]
-
-
 def test_it_runs_every_quarter_of_an_hour(dag: Any) -> None:
-    read_back = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    assert read_back.timetable.summary == "*/15 * * * *"
+    assert read_back(dag).timetable.summary == "*/15 * * * *"
 
 
 def test_a_run_that_finds_something_is_a_success(dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:

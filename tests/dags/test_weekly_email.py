@@ -8,11 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
+from shardpost.spark.job_spec import document_of
 
 AT = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
 MONDAY = datetime(2026, 11, 9, tzinfo=UTC)
@@ -27,61 +26,59 @@ AS_DECLARED = {
 FROZEN = {"week": "2026-W46", "shards": 8, "groups": ["0-3", "4-7"], "skipped": None}
 
 
-@pytest.fixture(scope="module")
-def dag(database: None) -> Any:
-    return DagBag(dag_folder=CHECKOUT / "dags").dags["weekly_email"]
-
-
 def run_of(
     run_type: str, start: datetime | None = None, conf: dict[str, object] | None = None
 ) -> SimpleNamespace:
     return SimpleNamespace(run_type=run_type, run_after=AT, data_interval_start=start, conf=conf)
 
 
-def asked(dag: Any, run: SimpleNamespace, **params: object) -> list[str]:
+def asked(dag: Any, run: SimpleNamespace, **params: object) -> dict[str, Any]:
+    """Return the document that the job `freeze` is given, but for its mode."""
     context = {"dag_run": run, "params": AS_DECLARED | params}
-    found: list[str] = dag.task_dict["freeze"].arguments_of(context, AT)
+    request = dag.task_dict["freeze"].request_of(context, AT)
+    found: dict[str, Any] = json.loads(document_of(request, with_now=False))
+    assert found.pop("mode") == ("list groups" if params.get("dry_run") else "freeze")
     return found
 
 
-def test_a_run_by_hand_is_of_the_week_that_it_is_given(dag: Any) -> None:
-    assert asked(dag, run_of("manual", MONDAY), week="2020-W53") == [
-        *("--freeze-only", "--week", "2020-W53")
-    ]
+def groups(dag: Any, as_of: str, **params: object) -> list[Any]:
+    """Return the documents that the jobs `send` are given."""
+    made = dag.task_dict["groups"].python_callable(
+        FROZEN | {"as_of": as_of}, params=AS_DECLARED | params
+    )
+    return [json.loads(one["request"]) for one in made]
 
 
-def test_a_run_by_hand_without_a_week_is_of_the_last_that_ended(dag: Any) -> None:
-    assert asked(dag, run_of("manual")) == ["--freeze-only", "--week", "2026-W47"]
+LAST_WEEK = datetime(2026, 11, 16, tzinfo=UTC)
+EARLY = {"week": "2026-W48", "early": True}
 
 
-def test_a_backfill_is_of_its_interval_and_never_skips(dag: Any) -> None:
-    assert asked(dag, run_of("backfill", MONDAY)) == ["--freeze-only", "--week", "2026-W46"]
-
-
-def test_only_a_scheduled_run_may_skip_its_week(dag: Any) -> None:
-    assert asked(dag, run_of("scheduled", MONDAY)) == [
-        *("--freeze-only", "--week", "2026-W46", "--scheduled-at", AT.isoformat())
-    ]
-
-
-def test_the_params_reach_the_job(dag: Any) -> None:
-    given = {"shards": "0-3", "dry_run": True, "on_unknown": "resend", "early": True}
-    given |= {"again": "FAILED"}
-    assert asked(dag, run_of("manual"), **given) == [
-        *("--freeze-only", "--week", "2026-W48", "--shards", "0-3"),
-        *("--early", "--dry-run", "--recipients", "/dev/stdout"),
-        *("--on-unknown", "resend", "--again", "FAILED"),
-    ]
-
-
-def test_an_early_run_by_hand_is_of_the_week_that_goes_on(dag: Any) -> None:
-    of_last_week = run_of("manual", datetime(2026, 11, 16, tzinfo=UTC))
-    found = asked(dag, of_last_week, early=True)
-    assert found == ["--freeze-only", "--week", "2026-W48", "--early"]
-    given = asked(dag, of_last_week, early=True, week="2026-W48")
-    assert given == ["--freeze-only", "--week", "2026-W48", "--early"]
-    of_backfill = asked(dag, run_of("backfill", datetime(2026, 11, 23, tzinfo=UTC)), early=True)
-    assert of_backfill == ["--freeze-only", "--week", "2026-W48", "--early"]
+@pytest.mark.parametrize(
+    ("run", "params", "request_"),
+    [
+        # By hand of the week that it is given, or else of the last that ended.
+        (run_of("manual", MONDAY), {"week": "2020-W53"}, {"week": "2020-W53"}),
+        (run_of("manual"), {}, {"week": "2026-W47"}),
+        # A backfill is of its interval; only a scheduled run may skip its week.
+        (run_of("backfill", MONDAY), {}, {"week": "2026-W46"}),
+        (run_of("scheduled", MONDAY), {}, {"week": "2026-W46", "is_scheduled": True}),
+        # An early run by hand is of the week still running.
+        (run_of("manual", LAST_WEEK), {"early": True}, EARLY),
+        (run_of("manual", LAST_WEEK), {"early": True, "week": "2026-W48"}, EARLY),
+        (run_of("backfill", datetime(2026, 11, 23, tzinfo=UTC)), {"early": True}, EARLY),
+        (
+            run_of("manual"),
+            {"shards": "0-3", "dry_run": True, "on_unknown": "resend", "again": "FAILED"} | EARLY,
+            {"recipients": "/dev/stdout", "shards": "0-3", "on_unknown": "resend"}
+            | {"again": "FAILED"}
+            | EARLY,
+        ),
+    ],
+)
+def test_a_run_freezes_its_own_week_by_its_params(
+    dag: Any, run: SimpleNamespace, params: dict[str, object], request_: dict[str, object]
+) -> None:
+    assert asked(dag, run, **params) == request_
 
 
 @pytest.mark.parametrize(
@@ -111,20 +108,17 @@ def test_a_param_that_there_is_not_is_refused_by_name(dag: Any) -> None:
 def test_a_run_that_is_cleared_or_waited_long_is_checked_by_the_time_it_runs(
     dag: Any, run_type: str
 ) -> None:
-    assert "--now" not in asked(dag, run_of(run_type, MONDAY), early=False)
-    made = dag.task_dict["groups"].python_callable(
-        FROZEN | {"as_of": AT.isoformat()}, params=AS_DECLARED | {"early": True}
-    )
-    assert all("--now" not in one["arguments"] for one in made)
+    assert "now" not in asked(dag, run_of(run_type, MONDAY), early=False)
+    assert all("now" not in one for one in groups(dag, AT.isoformat(), early=True))
 
 
 def test_all_shards_of_an_early_run_are_as_of_one_instant(dag: Any) -> None:
     as_of = "2026-11-25T09:15:00+00:00"
-    made = dag.task_dict["groups"].python_callable(
-        FROZEN | {"as_of": as_of}, params=AS_DECLARED | {"early": True}
-    )
-    early = ["--groups", "2", "--as-of", as_of, "--early"]
-    assert [one["arguments"][-5:] for one in made] == [early, early]
+    early = {"week": "2026-W46", "early": True, "as_of": "2026-11-25T09:15:00Z", "groups": 2}
+    assert groups(dag, as_of, early=True) == [
+        early | {"shards": "0-3"},
+        early | {"shards": "4-7"},
+    ]
 
 
 def test_names_in_a_message_cannot_steer_a_terminal(dag: Any) -> None:
@@ -135,10 +129,10 @@ def test_names_in_a_message_cannot_steer_a_terminal(dag: Any) -> None:
 
 def test_each_group_of_shards_becomes_a_task_of_its_name(dag: Any) -> None:
     made = dag.task_dict["groups"].python_callable(FROZEN, params=AS_DECLARED)
-    shared = ["--week", "2026-W46", "--groups", "2"]
+    shared = '{"week":"2026-W46","shards":"%s","groups":2}'
     assert made == [
-        {"arguments": ["--shards", "0-3", *shared], "part": "shards 0-3"},
-        {"arguments": ["--shards", "4-7", *shared], "part": "shards 4-7"},
+        {"request": shared % "0-3", "part": "shards 0-3"},
+        {"request": shared % "4-7", "part": "shards 4-7"},
     ]
 
 
@@ -212,7 +206,7 @@ def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
 ) -> None:
     calls = stand_in(
         {
-            "--freeze-only": [0, FROZEN],
+            "freeze": [0, FROZEN],
             "0-3": [2, "shards do not fit"],
             "4-7": [3, {"shards": [], "unknown": ["client7"]}],
         }
@@ -232,6 +226,6 @@ def test_a_group_that_fails_fails_the_run_and_is_named_and_the_others_go_on(
     }
     alerts = (task_environment / "alerts.log").read_text()
     assert "send (shards 0-3), attempt 1: weekly_email ended with 2: shards do not fit" in alerts
-    first, *groups = [json.loads(line)[:3] for line in calls.read_text().splitlines()]
-    assert first == ["--freeze-only", "--week", "2020-W46"]
-    assert sorted(groups) == [["--shards", "0-3", "--week"], ["--shards", "4-7", "--week"]]
+    first, *others = [json.loads(line) for line in calls.read_text().splitlines()]
+    assert first == {"week": "2020-W46", "mode": "freeze"}
+    assert sorted(one["shards"] for one in others) == ["0-3", "4-7"]

@@ -1,6 +1,7 @@
 """A whole stack of its own: broker, sink and Airflow, driven by its command line alone."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.conftest import environ
 from tests.support.command_line import CommandLine
 
 SECONDS = 1200  # of a test; the first one starts the stack
+DEADLINE_SECONDS = 300
 SERVER_ERROR, CONFLICT, TRIES = 500, 409, 4
 
 
@@ -71,6 +73,14 @@ def api(stack: CommandLine) -> Iterator[httpx.Client]:
         token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
         client.headers["Authorization"] = f"Bearer {token}"
         yield client
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 import json
 import os
 import signal
-import time
 import uuid
-from collections.abc import Callable
 from urllib.parse import quote
 
 import httpx
@@ -13,18 +11,10 @@ import psutil
 import pytest
 
 from shardpost.kafka import clients
-from tests.e2e.conftest import CONFLICT
+from tests.e2e.conftest import CONFLICT, eventually
 from tests.support.command_line import CommandLine
 
-DEADLINE_SECONDS = 300
 RUNS = "/api/v2/dags/compact_positions/dagRuns"
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 def drivers(run: str) -> set[int]:

@@ -1,8 +1,6 @@
 """Run requests in a real Airflow: each command one run, released when it ends or is deleted."""
 
 import json
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -16,22 +14,14 @@ from shardpost.locks import exclusive
 from shardpost.run_requests import request_topics
 from shardpost.run_requests.model.commands import CommandState
 from shardpost.settings import Settings
-from tests.e2e.conftest import paused
+from tests.e2e.conftest import eventually, paused
 from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.how_far import up_to
 
-DEADLINE_SECONDS = 240
 KEYS, AT_ONCE = up_to(100, 8), 8
 SHARE = KEYS * 10 // AT_ONCE  # of the requests
 ASKED = json.dumps({"Dag": "weekly_email", "Conf": {"week": "2020-W01", "dry_run": True}})
-
-
-def eventually(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 def runs(api: httpx.Client, dag: str) -> dict[str, dict[str, Any]]:

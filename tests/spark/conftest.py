@@ -43,7 +43,7 @@ def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[
         if not class_archive.read_options():
             first = settings_of_its_own(kafka, tmp_path_factory.mktemp("first"))
             apply_topics(first)
-            assert submit(first, COMPACT_POSITIONS, []) == (0, ANY)
+            assert submit(first, COMPACT_POSITIONS) == (0, ANY)
     return class_archive.read_options()
 
 

@@ -70,7 +70,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
         produce(settings, batch(number))
         fold.add(batch(number))
         where = "pause_at" if name not in WHILE_SENDING else "pause_anywhere_at"
-        job = Job(settings, COMPACT_POSITIONS, [], **{where: name})  # type: ignore[arg-type]
+        job = Job(settings, COMPACT_POSITIONS, **{where: name})  # type: ignore[arg-type]
         try:
             job.wait_until_paused()
         finally:
@@ -101,7 +101,7 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
     for number, name in enumerate(drawn(FOLDS), 1):
         produce(settings, batch(number))
         fold.add(batch(number))
-        job = Job(folding, COMPACT_POSITIONS, [], pause_at=name)
+        job = Job(folding, COMPACT_POSITIONS, pause_at=name)
         try:
             job.wait_until_paused()
         finally:
@@ -122,7 +122,7 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     produce(settings, batch(0))
     fold = Fold()
     fold.add(starter() + batch(0))
-    first = Job(settings, COMPACT_POSITIONS, [], pause_at="positions table")
+    first = Job(settings, COMPACT_POSITIONS, pause_at="positions table")
     try:
         first.wait_until_paused()
         first.stop()
@@ -144,7 +144,7 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
     apply_topics(settings)
     produce(settings, [position("1", "client1", "NASDAQ"), Raw("positions", b"bad", b"{")])
-    zombie = Job(settings, COMPACT_POSITIONS, [], pause_at="publish")
+    zombie = Job(settings, COMPACT_POSITIONS, pause_at="publish")
     try:
         zombie.wait_until_paused()
         # Nobody sees it: its lock is gone, as after a restart on another machine.

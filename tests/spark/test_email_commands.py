@@ -11,7 +11,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
-from tests.support.commands_here import CommandsHere
+from tests.support.jobs_here import CommandsHere
 from tests.support.mail_server import TAKE_AND_DROP, MailServer
 from tests.support.week_tables import World
 

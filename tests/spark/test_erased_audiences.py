@@ -18,13 +18,13 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import email_run as weekly_email_run
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.spark import audience
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
+from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
 from tests.support.week_tables import World
 
@@ -51,9 +51,8 @@ def world(settings: Settings, server: MailServer) -> World:
 
 
 def run(world: World, *arguments: str, week: IsoWeek = WEEK) -> tuple[int, dict[str, Any]]:
-    now = (week.end + timedelta(hours=8)).isoformat()
-    request = request_of(parser().parse_args(["--week", str(week), "--now", now, *arguments]))
-    return weekly_email(request, world.settings)
+    now = week.end + timedelta(hours=8)
+    return weekly_email(email_request(week, *arguments, now=now), world.settings)
 
 
 def in_files(world: World) -> str:

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from shardpost.position_import.import_job import IMPORT_POSITIONS, arguments_of, find_source
+from shardpost.position_import.import_job import IMPORT_POSITIONS, find_source
 from shardpost.position_import.model.source import ImportRequest
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
-from tests.support.commands_here import CommandsHere
 from tests.support.compacting import run
 from tests.support.how_far import drawn
 from tests.support.imports import NOW, csv_of, decided, import_ids, records, row
 from tests.support.job_process import Job
+from tests.support.jobs_here import CommandsHere
 from tests.support.postgresql import PASSWORD, USER, postgresql
 from tests.support.reference import position, produce
 
@@ -68,12 +68,10 @@ def test_killed_within_a_transaction_and_after_one_all_is_there_once(
 ) -> None:
     listed = [row(str(n), "client1") for n in range(OPEN, OPEN + MANY)]
     path = csv_of(tmp_path / "list.csv", listed)
-    arguments = arguments_of(
-        ImportRequest(find_source(str(path)), NOW, "Ann", is_applied=True, max_closed=1.0)
-    )
+    request = ImportRequest(find_source(str(path)), "Ann", is_applied=True, max_closed=1.0, now=NOW)
     there = 0
     for step, written in drawn(KILLED_AT):
-        job = Job(world, IMPORT_POSITIONS, arguments, pause_at=step)
+        job = Job(world, IMPORT_POSITIONS, request, pause_at=step)
         try:
             job.wait_until_paused()
         finally:

@@ -45,7 +45,7 @@ def test_maintenance_between_runs_and_beside_one(
     make_older(settings)
     produce(settings, batch(5))
     fold.add(batch(5))
-    job = Job(settings, COMPACT_POSITIONS, [], pause_at="share_holders")
+    job = Job(settings, COMPACT_POSITIONS, pause_at="share_holders")
     try:
         job.wait_until_paused()
         found = maintain(settings, datetime.now(UTC))

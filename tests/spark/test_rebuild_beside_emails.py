@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 from shardpost.delta import snapshots
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL, parser, request_of
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.email_run import run
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.job_process import Job, wait_for
 from tests.support.mail_server import mail_server
@@ -49,11 +50,10 @@ def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(
 
     with mail_server(slow) as server:
         mailing = settings.model_copy(update={"smtp_port": server.port, "mail_connections": 1})
-        arguments = parser().parse_args(["--week", str(WEEK), "--freeze-only"])
-        assert run(request_of(arguments), mailing)[0] == 0
+        assert run(EmailRequest(WEEK, mode=Mode.FREEZE), mailing)[0] == 0
         produce(settings, [contact("us0", subscribed=False)])
         compacted(settings)
-        job = Job(mailing, WEEKLY_EMAIL, ["--week", str(WEEK)])
+        job = Job(mailing, WEEKLY_EMAIL, EmailRequest(WEEK))
         try:
             wait_for(lambda: server.taken.total() >= 3, "3 mails", job)
             swap(settings)
@@ -64,6 +64,5 @@ def test_a_mail_run_under_way_stays_on_the_snapshot_that_it_froze(
         # Unsubscribed after the freeze, before the swap: the rebuilt table of clients knows it.
         expected = {f"{client}@x.example": 1 for client in here[1:]}
         assert dict(server.taken) == expected
-        again = parser().parse_args(["--week", str(WEEK)])
-        assert run(request_of(again), mailing)[0] == 0
+        assert run(EmailRequest(WEEK), mailing)[0] == 0
         assert dict(server.taken) == expected

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import CommandLine
-from tests.support.commands_here import CommandsHere
+from tests.support.jobs_here import CommandsHere
 from tests.support.reference import position, produce
 
 

@@ -69,7 +69,7 @@ def add(settings: Settings, fold: Fold, number: int) -> None:
 
 
 def kill_at(settings: Settings, wanted: Order, step: str) -> None:
-    job = Job(settings, REBUILD_TABLES, wanted.as_arguments(), pause_at=step)
+    job = Job(settings, REBUILD_TABLES, wanted, pause_at=step)
     try:
         job.wait_until_paused()
     finally:
@@ -117,7 +117,7 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
         produce(settings, batch(number + 10))
         fold.add(batch(number + 10))
         where = {"share_holders": 2}.get(step, 1)  # the compaction has a step of that name, too
-        job = Job(settings, COMPACT_POSITIONS, [], pause_anywhere_at=step, nth_time=where)
+        job = Job(settings, COMPACT_POSITIONS, pause_anywhere_at=step, nth_time=where)
         try:
             job.wait_until_paused()
         finally:
@@ -174,7 +174,7 @@ def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     start(settings, "GB")
     produce(settings, batch(1))
     fold.add(batch(1))
-    running = Job(settings, COMPACT_POSITIONS, [], pause_at="positions table")
+    running = Job(settings, COMPACT_POSITIONS, pause_at="positions table")
     try:
         running.wait_until_paused()
         with pytest.raises(LockedError, match="compact_positions is already running"):
@@ -185,7 +185,7 @@ def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     finally:
         running.kill()
     agree(settings, fold, "US")
-    first = Job(settings, REBUILD_TABLES, order(Action.SWAP).as_arguments(), pause_at="swapped")
+    first = Job(settings, REBUILD_TABLES, order(Action.SWAP), pause_at="swapped")
     try:
         first.wait_until_paused()
         with pytest.raises(LockedError, match="is already running"):

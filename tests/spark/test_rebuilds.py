@@ -470,7 +470,7 @@ def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> 
     then = differences(stream.fold.holders("US"), stream.fold.holders("GB"))
     assert then != expected
     by_snapshot = {at.number: expected, at.number + 1: then}
-    job = Job(settings, REBUILD_TABLES, order(Action.TOP_UP).as_arguments(), pause_at="topped up")
+    job = Job(settings, REBUILD_TABLES, order(Action.TOP_UP), pause_at="topped up")
     try:
         job.wait_until_paused()  # its tables are committed, its row is not
         assert vars(compared(settings).holders) == expected

@@ -13,7 +13,7 @@ from shardpost import tables
 from shardpost.delta import snapshots
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, CompactionRequest
 from shardpost.holders.model.compacted_topics import TombstonesLostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS
 from shardpost.holders.spark.latest import highest_read, without
@@ -24,10 +24,10 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLine
-from tests.support.commands_here import CommandsHere
 from tests.support.compacting import agree, held, run, starter
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
+from tests.support.jobs_here import CommandsHere
 from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
 from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import (
@@ -249,7 +249,7 @@ def test_a_reconciliation_killed_at_every_step_of_its_own_ends_as_an_unbroken_on
     new = [position(str(n), "client1", "NASDAQ") for n in range(4)]
     produce(settings, new)
     for name in drawn(["positions reconciliation", "positions closing", "commit"]):
-        job = Job(settings, COMPACT_POSITIONS, ["--reconcile"], pause_at=name)
+        job = Job(settings, COMPACT_POSITIONS, CompactionRequest(reconcile=True), pause_at=name)
         try:
             job.wait_until_paused()
         finally:

@@ -30,7 +30,7 @@ def test_compact_runs_on_workers_that_reach_the_driver_by_its_address(
     with spark_cluster(tmp_path, address) as cluster:
         settings = fresh().model_copy(update={"spark_master": cluster.master})
         produce(settings, records)
-        code, result = submit(settings, COMPACT_POSITIONS, [])
+        code, result = submit(settings, COMPACT_POSITIONS)
         assert (code, result["rejected"]) == (0, 1)
         logs = cluster.executor_logs()
     drivers = {host for log in logs for host in re.findall(r"Scheduler@([^:]+):", log)}

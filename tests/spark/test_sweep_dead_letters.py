@@ -266,7 +266,7 @@ def each_once(settings: Settings) -> None:
 def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Settings) -> None:
     long_ago(ready)
     for name in drawn(STEPS):
-        job = Job(ready, SWEEP_DEAD_LETTERS, [], pause_anywhere_at=name)
+        job = Job(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at=name)
         try:
             job.wait_until_paused()
         finally:
@@ -282,7 +282,7 @@ def test_killed_at_every_step_nothing_is_sent_twice_and_nothing_lost(ready: Sett
 @pytest.mark.timeout(600)
 def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Settings) -> None:
     long_ago(ready)
-    zombie = Job(ready, SWEEP_DEAD_LETTERS, [], pause_anywhere_at="publish")
+    zombie = Job(ready, SWEEP_DEAD_LETTERS, pause_anywhere_at="publish")
     try:
         zombie.wait_until_paused()
         zombie.stop()
@@ -306,7 +306,7 @@ def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
     long_ago(small)
     for _ in range(up_to(2, 1)):
         there = len(retries(small))
-        job = Job(small, SWEEP_DEAD_LETTERS, [], pause_anywhere_at="committed", nth_time=12)
+        job = Job(small, SWEEP_DEAD_LETTERS, pause_anywhere_at="committed", nth_time=12)
         try:
             job.wait_until_paused()
         finally:

@@ -16,12 +16,12 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run as weekly_email
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, counts_document
 from shardpost.weekly_email.model.week_tables import FROZEN_WEEKS
+from tests.support.email_requests import email_request
 from tests.support.mail_server import MailServer
 from tests.support.recreated_topic import recreate_topic
 from tests.support.week_tables import World, counts_by_shard
@@ -42,8 +42,7 @@ def world(settings: Settings, server: MailServer) -> World:
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
-    given = ["--week", str(WEEK), "--now", now.isoformat(), *arguments]
-    return request_of(parser().parse_args(given))
+    return email_request(WEEK, *arguments, now=now)
 
 
 def run(world: World, *arguments: str, now: datetime = NOW) -> tuple[int, dict[str, Any]]:
@@ -315,14 +314,14 @@ def test_an_empty_audience_freezes_too(world: World, server: MailServer) -> None
 
 
 def test_a_scheduled_run_skips_what_is_not_its_and_freezes_nothing(world: World) -> None:
-    assert "no snapshot" in run(world, "--scheduled-at", NOW.isoformat())[1]["skipped"]
+    assert "no snapshot" in run(world, "--scheduled")[1]["skipped"]
     world.commit(looked_at=NOW, committed_at=WEEK.end)
-    assert "no snapshot" in run(world, "--scheduled-at", NOW.isoformat())[1]["skipped"]
+    assert "no snapshot" in run(world, "--scheduled")[1]["skipped"]
     world.commit(looked_at=NOW, committed_at=WEEK.start)
     late = WEEK.end + timedelta(days=3, seconds=1)
-    assert "3 days" in run(world, "--scheduled-at", NOW.isoformat(), now=late)[1]["skipped"]
+    assert "3 days" in run(world, "--scheduled", now=late)[1]["skipped"]
     assert frozen_weeks.find(world.settings, WEEK) is None
-    code, result = run(world, "--scheduled-at", NOW.isoformat(), "--freeze-only")
+    code, result = run(world, "--scheduled", "--freeze-only")
     assert (code, result["skipped"], result["recipients"]) == (0, None, 0)
 
 
@@ -333,7 +332,7 @@ def test_a_half_mailed_week_goes_on_when_its_scheduled_run_is_cleared_days_later
         world.position(str(n), f"client{n}")
         world.client(f"client{n}")
     world.commit(looked_at=NOW, committed_at=WEEK.start)
-    scheduled = ("--scheduled-at", NOW.isoformat())
+    scheduled = ("--scheduled",)
     good = ("client0@x.example", "client1@x.example")
     server.script = lambda at, to: "550 broken" if at == "RCPT" and to not in good else None
     code, result = run(world, *scheduled)
@@ -431,11 +430,7 @@ def test_a_dry_run_names_who_is_new_and_who_left_since_the_last_week_with_an_aud
     world.position("client5", "client5", at=NOW)
     world.client("client5")
     world.commit(looked_at=next_time)
-    after = request_of(
-        parser().parse_args(
-            ["--week", str(WEEK.next.next), "--now", next_time.isoformat(), "--dry-run"]
-        )
-    )
+    after = email_request(WEEK.next.next, "--dry-run", now=next_time)
     listed = weekly_email(after, world.settings)[1]
     assert listed["compared_with"] == str(WEEK)
     assert sorted(listed["new"]) == ["client4", "client5"]

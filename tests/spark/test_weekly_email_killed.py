@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import psutil
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.email_job import WEEKLY_EMAIL, parser, request_of
+from shardpost.weekly_email.email_job import WEEKLY_EMAIL
 from shardpost.weekly_email.email_run import run
+from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
@@ -57,14 +59,12 @@ def slow_server(world: World) -> Iterator[MailServer]:
 
 
 def sender(world: World) -> Job:
-    return Job(world.settings, WEEKLY_EMAIL, ["--week", str(WEEK)])
+    return Job(world.settings, WEEKLY_EMAIL, EmailRequest(WEEK))
 
 
-def send(world: World, *more: str) -> int:
+def send(world: World, **more: Any) -> int:
     """Send in this process; return the exit code."""
-    arguments = parser().parse_args(["--week", str(WEEK), *more])
-    code, _ = run(request_of(arguments), world.settings)
-    return code
+    return run(EmailRequest(WEEK, **more), world.settings)[0]
 
 
 def wait_for_mails(server: MailServer, number: int, job: Job) -> None:
@@ -101,7 +101,7 @@ def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
         assert sum(shard.open + shard.failed for shard in status) == 0
         assert set(server.taken.values()) == {1}
         assert {c for c in CLIENTS if to(c) not in server.taken} <= unknown
-        assert send(world, "--on-unknown", "resend") == 0
+        assert send(world, on_unknown="resend") == 0
         assert set(server.taken) == set(map(to, CLIENTS))
         assert {c for c in CLIENTS if server.taken[to(c)] > 1} <= unknown
         assert all(len(ids) == 1 for ids in server.message_ids.values())

@@ -42,7 +42,7 @@ def run_import(
     """Import a list in this process, which is to end with that code."""
     where = {name: more.pop(name) for name in ("table", "query") if name in more}
     request = ImportRequest(
-        find_source(str(source), **where), NOW, "somebody", is_applied=apply, **more
+        find_source(str(source), **where), "somebody", is_applied=apply, now=NOW, **more
     )
     found, result = import_positions(settings, request)
     assert found == code, result

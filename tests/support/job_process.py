@@ -12,7 +12,7 @@ import psutil
 from shardpost.checkout import CHECKOUT
 from shardpost.settings import Settings
 from shardpost.spark import class_archive, submit
-from shardpost.spark.job_spec import JobSpec
+from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 from tests.support.interpreted_plans import plan_conf
 
 POLL_SECONDS = 0.2  # looking for a tree of processes reads all of the machine's
@@ -27,7 +27,8 @@ class Job:
         self,
         settings: Settings,
         job: JobSpec,
-        args: list[str],
+        request: object = None,
+        *,
         pause_at: str | None = None,
         pause_anywhere_at: str | None = None,
         nth_time: int = 1,
@@ -39,12 +40,13 @@ class Job:
             path = os.pathsep.join(map(str, (PAUSING_ANYWHERE, CHECKOUT)))
             more = {"PYTHONPATH": path, "PAUSE_AT": pause_anywhere_at}
             more |= {"PAUSE_AT_TIME": str(nth_time), "PAUSED": str(paused)}
+        document = BY_DEFAULT if request is None else document_of(request)
         file = str(submit.job_file(job))
         script = [file] if pause_at is None else [str(PAUSING), pause_at, file]
         self.log = settings.home / f"{job.name}-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*submit.submit_command(settings, _conf()), *script, *args],
+                [*submit.submit_command(settings, _conf()), *script, document],
                 env=submit.job_environment(settings)
                 | submit.temporary_files_in(settings.home)
                 | more,

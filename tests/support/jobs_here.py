@@ -2,6 +2,7 @@
 
 import runpy
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 
 from shardpost.checkout import SPARK_JOBS
 from shardpost.spark import driver, submit
+from tests.support.command_line import CommandLineHere
 
 
 @contextmanager
@@ -35,3 +37,12 @@ def _run(
         except SystemExit as ended:
             return int(ended.code or 0)
     raise AssertionError(f"{command[at]} did not say how it ended")
+
+
+class CommandsHere(CommandLineHere):
+    """The command in this process, and its jobs in the Spark session of the tests."""
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one command to its end."""
+        with jobs_here():
+            return super().run(*arguments)

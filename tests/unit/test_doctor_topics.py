@@ -1,6 +1,5 @@
 """What `shardpost doctor` says of topics and stores."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
 from shardpost.watch import kafka_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
@@ -23,28 +21,21 @@ def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_checks, "broker_version", lambda _settings, _seconds: "4.2")
 
 
-@pytest.fixture
-def memory(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as memory:
-        apply_topics(memory.settings)
-        yield memory
-
-
-def wrong(memory: MemoryKafka) -> list[DoctorFinding]:
-    found = kafka_checks.check_kafka(memory.settings, NOW)
+def wrong(kafka: MemoryKafka) -> list[DoctorFinding]:
+    found = kafka_checks.check_kafka(kafka.settings, NOW)
     return [one for one in found if one.state in ("warning", "error")]
 
 
-def test_topics_as_they_are_created_are_as_declared(memory: MemoryKafka) -> None:
-    assert wrong(memory) == []
-    assert not (memory.settings.home / "stores").exists()
+def test_topics_as_they_are_created_are_as_declared(kafka: MemoryKafka) -> None:
+    assert wrong(kafka) == []
+    assert not (kafka.settings.home / "stores").exists()
 
 
 def test_topics_that_were_created_with_another_number_of_partitions_are_named(
-    memory: MemoryKafka,
+    kafka: MemoryKafka,
 ) -> None:
     def said(partitions: int) -> str:
-        settings = memory.settings.model_copy(update={"partitions": partitions})
+        settings = kafka.settings.model_copy(update={"partitions": partitions})
         [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
         return found.found or ""
 
@@ -54,16 +45,16 @@ def test_topics_that_were_created_with_another_number_of_partitions_are_named(
 
 
 def test_a_missing_topic_is_named_once_with_the_command_that_creates_it(
-    memory: MemoryKafka,
+    kafka: MemoryKafka,
 ) -> None:
-    memory.broker.delete_topic("parking-lot")
-    [found] = wrong(memory)
+    kafka.broker.delete_topic("parking-lot")
+    [found] = wrong(kafka)
     assert (found.found, found.cure) == ("missing: parking-lot", "shardpost topics apply")
 
 
-def test_an_input_that_kafka_deletes_from_is_an_error_with_its_command(memory: MemoryKafka) -> None:
-    memory.broker.topics["clients"].config = {"cleanup.policy": "delete"}
-    [found] = wrong(memory)
+def test_an_input_that_kafka_deletes_from_is_an_error_with_its_command(kafka: MemoryKafka) -> None:
+    kafka.broker.topics["clients"].config = {"cleanup.policy": "delete"}
+    [found] = wrong(kafka)
     assert (found.check, found.state) == ("topic clients", "error")
     assert found.found == "cleanup.policy=delete"
     assert found.cure
@@ -71,12 +62,12 @@ def test_an_input_that_kafka_deletes_from_is_an_error_with_its_command(memory: M
 
 
 def test_what_is_at_risk_is_a_warning_and_a_mere_departure_is_not_named(
-    memory: MemoryKafka,
+    kafka: MemoryKafka,
 ) -> None:
     def of(topic: str, setting: str, value: str) -> list[str]:
-        there = memory.broker.topics[topic]
+        there = kafka.broker.topics[topic]
         before, there.config = there.config, {**there.config, setting: value}
-        found = [f"{one.check} {one.state}: {one.found}" for one in wrong(memory)]
+        found = [f"{one.check} {one.state}: {one.found}" for one in wrong(kafka)]
         there.config = before
         return found
 
@@ -90,19 +81,19 @@ def test_what_is_at_risk_is_a_warning_and_a_mere_departure_is_not_named(
     ]
 
 
-def test_a_file_of_topics_that_is_wrong_is_an_error(memory: MemoryKafka, tmp_path: Path) -> None:
+def test_a_file_of_topics_that_is_wrong_is_an_error(kafka: MemoryKafka, tmp_path: Path) -> None:
     file = tmp_path / "topics.yaml"
     file.write_text("topics: {position: {}}")
-    settings = memory.settings.model_copy(update={"topics_file": file})
+    settings = kafka.settings.model_copy(update={"topics_file": file})
     [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
     assert found.state == "error"
     assert "topics.position" in found.found
 
 
-def test_run_topics_of_different_sizes_are_an_error(memory: MemoryKafka) -> None:
-    logs = memory.broker.topics["run-requests"].logs
+def test_run_topics_of_different_sizes_are_an_error(kafka: MemoryKafka) -> None:
+    logs = kafka.broker.topics["run-requests"].logs
     logs.append(type(logs[0])())
-    [found] = wrong(memory)
+    [found] = wrong(kafka)
     assert (found.check, found.found, found.expected) == (
         "topic run-commands",
         "partitions=2",
@@ -110,55 +101,53 @@ def test_run_topics_of_different_sizes_are_an_error(memory: MemoryKafka) -> None
     )
 
 
-def test_a_store_that_was_recreated_is_an_error_and_stays_one(memory: MemoryKafka) -> None:
-    require_stores(memory.settings, "dead-letters")
-    config = memory.broker.topics["dead-letters"].config
-    memory.broker.delete_topic("dead-letters")
-    memory.broker.create_topic("dead-letters", 2, config)
+def test_a_store_that_was_recreated_is_an_error_and_stays_one(kafka: MemoryKafka) -> None:
+    require_stores(kafka.settings, "dead-letters")
+    config = kafka.broker.topics["dead-letters"].config
+    kafka.broker.delete_topic("dead-letters")
+    kafka.broker.create_topic("dead-letters", 2, config)
     for _ in range(2):
-        [found] = wrong(memory)
+        [found] = wrong(kafka)
         assert found.check == "store dead-letters"
         assert "it was deleted and created again" in found.found
 
 
-def test_what_a_compaction_would_refuse_is_said_before(memory: MemoryKafka) -> None:
+def test_what_a_compaction_would_refuse_is_said_before(kafka: MemoryKafka) -> None:
     assert (
-        kafka_checks.check_inputs(memory.settings, NOW).found == "15 offsets not yet in a snapshot"
+        kafka_checks.check_inputs(kafka.settings, NOW).found == "15 offsets not yet in a snapshot"
     )
-    memory.broker.log(TopicPartition("exchanges", 0)).delete_before(1)
+    kafka.broker.log(TopicPartition("exchanges", 0)).delete_before(1)
     assert (
-        kafka_checks.check_inputs(memory.settings, NOW).state == "ok"
+        kafka_checks.check_inputs(kafka.settings, NOW).state == "ok"
     )  # nothing was read of it before
-    memory.broker.delete_topic("exchanges")
-    assert "has no topic exchanges" in kafka_checks.check_inputs(memory.settings, NOW).found
+    kafka.broker.delete_topic("exchanges")
+    assert "has no topic exchanges" in kafka_checks.check_inputs(kafka.settings, NOW).found
 
 
 def test_without_tables_the_cure_is_a_compaction(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path) as memory:
-        assert snapshots.newest(memory.settings) is None
-        [found] = table_checks.check_snapshot(memory.settings, NOW)
+    with memory_kafka(home=tmp_path) as kafka:
+        assert snapshots.newest(kafka.settings) is None
+        [found] = table_checks.check_snapshot(kafka.settings, NOW)
     assert (found.state, found.cure) == ("warning", "shardpost compact")
 
 
 def test_tables_that_are_damaged_are_an_error_with_the_way_back(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path) as memory:
+    with memory_kafka(home=tmp_path) as kafka:
         log = tmp_path / "tables" / "snapshots" / "_delta_log"
         log.mkdir(parents=True)
         (log / f"{0:020d}.json").write_text("{")
-        [found] = table_checks.check_snapshot(memory.settings, NOW)
+        [found] = table_checks.check_snapshot(kafka.settings, NOW)
     assert found.state == "error"
     assert found.cure
     assert "docs/what-next.md" in found.cure
 
 
 def test_a_topic_whose_settings_may_not_be_read_is_unknown(
-    memory: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, "describe_configs", "retries")
     [found] = [
-        one
-        for one in kafka_checks.check_kafka(memory.settings, NOW)
-        if one.check == "topic retries"
+        one for one in kafka_checks.check_kafka(kafka.settings, NOW) if one.check == "topic retries"
     ]
     assert found.state == "unknown"
     assert "not authorized: requires permission DescribeConfigs on the topic" in found.found

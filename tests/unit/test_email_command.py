@@ -14,9 +14,9 @@ from shardpost.spark import submit
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.checks import check
-from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.conftest import environ
+from tests.support.email_requests import email_request
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import freeze
@@ -109,8 +109,7 @@ def test_a_week_is_mailed_whose_history_is_whole_or_that_was_frozen_before(
     kafka: MemoryKafka, mode: str
 ) -> None:
     apply_topics(kafka.settings)
-    now = datetime.now(UTC).isoformat()
-    request = request_of(parser().parse_args(["--week", LAST, "--now", now, mode]))
+    request = email_request(WEEK, mode, now=datetime.now(UTC))
     pruned(kafka.settings, WEEK.end)
     assert check(request, kafka.settings).week.frozen is None
     newest = snapshots.current(kafka.settings)

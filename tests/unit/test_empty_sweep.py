@@ -31,7 +31,7 @@ def test_without_letters_no_spark_is_started(
         raise AssertionError(f"submitted: {command}")
 
     monkeypatch.setattr(subprocess, "run", refuse)
-    code, result = submit(kafka.settings, SWEEP_DEAD_LETTERS, [])
+    code, result = submit(kafka.settings, SWEEP_DEAD_LETTERS)
     assert code == 0
     assert (result["retried"], result["parked"], result["waiting"]) == (0, 0, 0)
 
@@ -51,10 +51,10 @@ def test_topics_of_others_need_spark(kafka: MemoryKafka) -> None:
 
 def test_beside_another_sweep_it_ends(kafka: MemoryKafka) -> None:
     with exclusive(kafka.settings, NAME, NAME), pytest.raises(LockedError):
-        submit(kafka.settings, SWEEP_DEAD_LETTERS, [])
+        submit(kafka.settings, SWEEP_DEAD_LETTERS)
 
 
 def test_a_store_that_is_no_store_is_refused_without_letters_too(kafka: MemoryKafka) -> None:
     kafka.broker.topics["dead-letters"].config = {"cleanup.policy": "delete"}
     with pytest.raises(ShardpostError, match="dead-letters"):
-        submit(kafka.settings, SWEEP_DEAD_LETTERS, [])
+        submit(kafka.settings, SWEEP_DEAD_LETTERS)

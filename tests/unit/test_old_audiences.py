@@ -17,7 +17,6 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import audience_files, frozen_weeks, week_retention
 from shardpost.weekly_email.checks import check
-from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.ledger import DeliveryState
@@ -25,6 +24,7 @@ from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
@@ -55,9 +55,7 @@ def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
 
 
 def request(week: IsoWeek, *arguments: str) -> Any:
-    return request_of(
-        parser().parse_args(["--week", str(week), "--now", NOW.isoformat(), *arguments])
-    )
+    return email_request(week, *arguments, now=NOW)
 
 
 def is_complete(settings: Settings, week: IsoWeek) -> bool:
@@ -196,7 +194,7 @@ def test_sending_a_dry_run_and_a_resend_refuse_the_week_in_words(at: Settings) -
 
 def test_the_runs_of_a_dag_skip_the_week_and_say_why(at: Settings) -> None:
     erase_old_audiences(at, NOW)
-    for more in ((), ("--dry-run",), ("--shards", "0"), ("--scheduled-at", NOW.isoformat())):
+    for more in ((), ("--dry-run",), ("--shards", "0"), ("--scheduled",)):
         code, document = run(request(OLD, "--freeze-only", *more), at)
         assert code == 0
         assert "was erased on 2026-11-23" in document["skipped"]

@@ -22,7 +22,6 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import closed_weeks, ledger_topic, week_retention
 from shardpost.weekly_email.checks import check
-from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.ledger_guard import is_whole
 from shardpost.weekly_email.ledger_topic import Ledger
@@ -37,6 +36,7 @@ from shardpost.weekly_email.model.week_tables import (
 )
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -73,8 +73,7 @@ def at(kafka: MemoryKafka) -> Settings:
 
 
 def request(*arguments: str) -> EmailRequest:
-    given = ["--week", str(OLD), "--now", NOW.isoformat(), *arguments]
-    return request_of(parser().parse_args(given))
+    return email_request(OLD, *arguments, now=NOW)
 
 
 def mailed_again(settings: Settings, week: IsoWeek = OLD) -> list[str]:
@@ -202,7 +201,7 @@ def test_every_way_to_mail_the_week_is_refused_in_words(at: Settings) -> None:
     for more in ((), ("--dry-run",), ("--on-unknown", "resend"), ("--shards", "1")):
         with pytest.raises(WeekClosedError, match=CLOSED):
             check(request(*more), at)
-    for more in ((), ("--dry-run",), ("--scheduled-at", NOW.isoformat())):
+    for more in ((), ("--dry-run",), ("--scheduled",)):
         _, document = run(request("--freeze-only", *more), at)
         assert CLOSED in document["skipped"]
 

@@ -44,7 +44,7 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_java")
 def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> None:
     before = commit_snapshot(kafka)
-    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    code, result = submit(kafka.settings, COMPACT_POSITIONS)
     assert (code, result["changed"], result["published"], result["letters"]) == (0, False, 1, 1)
     assert result["rejected"] == 0
     after = snapshots.newest(kafka.settings)
@@ -66,7 +66,7 @@ def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     writer.begin_transaction()
     writer.produce("clients", b"{}", b"1", 1)
     clients.producer(kafka.settings).produce("clients", None, b"2", 1)
-    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    code, result = submit(kafka.settings, COMPACT_POSITIONS)
     assert (code, result["changed"]) == (NEEDS_ATTENTION, False)
     [hidden] = result["open_transactions"]
     assert (hidden["topic"], hidden["partition"], hidden["offset"]) == ("clients", 1, 0)
@@ -87,13 +87,13 @@ def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
 ) -> None:
     ahead = datetime.now(UTC) + timedelta(days=8)
     snapshots.update_looked_at(kafka.settings, commit_snapshot(kafka).with_looked_at(ahead))
-    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
     after = snapshots.newest(kafka.settings)
     assert after is not None
     assert timedelta(0) <= datetime.now(UTC) - after.looked_at < timedelta(minutes=1)
     assert f"looked at at {ahead:%Y-%m-%d %H:%M} UTC" in caplog.text
     caplog.clear()
-    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
     assert "by a clock that was ahead" not in caplog.text
 
 
@@ -105,9 +105,9 @@ def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
     moved = view.with_looked_at(view.looked_at)
     read = {**view.end_offsets, "former": {0: 5}}
     snapshots.update_looked_at(kafka.settings, replace(moved, end_offsets=read))
-    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
     assert caplog.text.count("retry topic former was read before and is not there any more") == 1
-    assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
+    assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
     assert caplog.text.count("retry topic former") == 1
 
 
@@ -142,7 +142,7 @@ def test_beside_a_running_compaction_one_that_may_not_wait_ends(kafka: MemoryKaf
     settings = kafka.settings.model_copy(update={"lock_wait": 0.0})
     name = COMPACT_POSITIONS.name
     with exclusive(settings, name, name), pytest.raises(LockedError, match="already running"):
-        submit(settings, COMPACT_POSITIONS, [])
+        submit(settings, COMPACT_POSITIONS)
 
 
 @pytest.mark.usefixtures("without_java")
@@ -155,7 +155,7 @@ def test_tables_that_cannot_be_written_are_one_line(
     commit_snapshot(kafka)
     monkeypatch.setattr(snapshots, "update_looked_at", full)
     with pytest.raises(ShardpostError, match=r"could not be read or written: .*No space left"):
-        submit(kafka.settings, COMPACT_POSITIONS, [])
+        submit(kafka.settings, COMPACT_POSITIONS)
 
 
 def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
@@ -193,9 +193,9 @@ def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
 ) -> None:
     limit(kafka, 2_000)
     commit_snapshot(kafka, many=[str(n) for n in range(1000)])
-    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    code, result = submit(kafka.settings, COMPACT_POSITIONS)
     assert (code, result["too_large"], result["letters"]) == (NEEDS_ATTENTION, 1, 1)
-    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    code, result = submit(kafka.settings, COMPACT_POSITIONS)
     assert (code, result["too_large"], result["published"]) == (0, 0, 0)
 
 
@@ -206,7 +206,7 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
     configure(kafka, {"cleanup.policy": "compact,delete"})
     commit_snapshot(kafka)
     for done in (1, 0):  # also with nothing new
-        code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+        code, result = submit(kafka.settings, COMPACT_POSITIONS)
         assert (code, result["published"]) == (NEEDS_ATTENTION, done)
         assert result["share_holders_compacted"] is False
     configure(kafka, {"cleanup.policy": "compact"})
@@ -215,7 +215,7 @@ def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_rig
         log = kafka.broker.log(TopicPartition(topic, shard))
         log.delete_before(log.end)
     assert published(kafka) == {}
-    code, result = submit(kafka.settings, COMPACT_POSITIONS, [])
+    code, result = submit(kafka.settings, COMPACT_POSITIONS)
     assert (code, result["published"], result["share_holders_compacted"]) == (0, 1, True)
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 

@@ -1,8 +1,6 @@
 """What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +11,12 @@ from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks, ledger_guard
-from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import frozen_result, prepare, run
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.email_requests import email_request
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import look
 
 WEEK = IsoWeek(2026, 47)
@@ -26,13 +24,6 @@ NOW = WEEK.end + timedelta(hours=8)
 EARLY = WEEK.start + timedelta(days=1)
 EVERY_MODE = [(), ("--dry-run",), ("--freeze-only",), ("--freeze-only", "--dry-run")]
 REAL_MODES = [(), ("--freeze-only",)]
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka
 
 
 @pytest.fixture
@@ -46,8 +37,7 @@ def freeze(settings: Settings) -> None:
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
-    given = ["--week", str(WEEK), "--now", now.isoformat(), *arguments]
-    return request_of(parser().parse_args(given))
+    return email_request(WEEK, *arguments, now=now)
 
 
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
@@ -220,7 +210,7 @@ def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_cli
 def test_a_scheduled_run_that_comes_too_late_says_why_it_skips_its_week(at: Settings) -> None:
     look(at, NOW)
     late = NOW + timedelta(days=30)
-    asked = request("--freeze-only", "--scheduled-at", late.isoformat(), now=late)
+    asked = request("--freeze-only", "--scheduled", now=late)
     assert "3 days" in run(asked, at)[1]["skipped"]
 
 

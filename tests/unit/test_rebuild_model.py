@@ -19,7 +19,7 @@ from shardpost.rebuilds.model.rebuild import (
     new_folders,
     with_dependents,
 )
-from shardpost.rebuilds.order import Action, Order, order_of_arguments, tables_of
+from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.shares import parse_share
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
@@ -147,16 +147,6 @@ def test_the_share_that_differs_is_the_larger_of_positions_and_holders() -> None
     assert not found.is_none
     assert Difference({}, {}, Differences(9), Differences()).is_none
     assert Differences().share == 0
-
-
-def test_an_order_comes_through_the_arguments_of_its_job() -> None:
-    for order in (
-        Order(Action.START, "me & you", "", Source.KAFKA, "GB", tables_of("client_events")),
-        Order(Action.START, "me", "", Source.HISTORY, None, ALL),
-        Order(Action.SWAP, "me", "--why=not", tables=ALL, max_changed=0.01, number=12),
-        Order(Action.ROLLBACK, "-x", "", tables=ALL),
-    ):
-        assert order_of_arguments(order.as_arguments()) == order
 
 
 @pytest.mark.parametrize("names", ["positions", "share_holders", "clients"])

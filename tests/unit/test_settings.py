@@ -28,6 +28,15 @@ def test_env_example_has_every_setting_with_its_default() -> None:
     assert written == defaults()
 
 
+def test_env_example_explains_every_setting_but_the_names_of_topics() -> None:
+    is_explained = False
+    for line in (CHECKOUT / ".env.example").read_text().splitlines():
+        if line.startswith("#") or not line:
+            is_explained = bool(line)
+        else:
+            assert is_explained or line.startswith("SHARDPOST_TOPIC_"), line
+
+
 def test_env_example_is_accepted_as_it_is() -> None:
     given = dotenv_values(CHECKOUT / ".env.example", interpolate=False)
     read = load({name: value or "" for name, value in given.items()})
@@ -139,9 +148,11 @@ def test_two_services_of_the_embedded_stack_need_two_ports() -> None:
 
 def test_a_password_without_its_user_and_a_user_without_a_password_are_refused() -> None:
     host = {"SHARDPOST_SMTP_HOST": "mail.bank.com"}
-    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: expected one for the user of"):
+    with pytest.raises(
+        UsageError, match="SHARDPOST_SMTP_PASSWORD: expected a password for the user of"
+    ):
         load(host | {"SHARDPOST_SMTP_USER": "anna"})
-    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: expected SHARDPOST_SMTP_USER"):
+    with pytest.raises(UsageError, match="SHARDPOST_SMTP_PASSWORD: requires SHARDPOST_SMTP_USER"):
         load(host | {"SHARDPOST_SMTP_PASSWORD": "secret"})
 
 
@@ -280,7 +291,7 @@ def test_retries_that_never_end_are_refused() -> None:
 def test_a_password_is_not_shown() -> None:
     login = {"SHARDPOST_SMTP_HOST": "localhost", "SHARDPOST_SMTP_USER": "anna"}
     assert "secret" not in repr(load(login | {"SHARDPOST_SMTP_PASSWORD": "secret"}))
-    with pytest.raises(UsageError, match="expected SHARDPOST_SMTP_USER with it") as found:
+    with pytest.raises(UsageError, match="requires SHARDPOST_SMTP_USER") as found:
         load({"SHARDPOST_SMTP_PASSWORD": "secret"})
     assert "secret" not in str(found.value)
 

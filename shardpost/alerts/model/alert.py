@@ -1,7 +1,7 @@
-"""What needs a person, what people are told of it, and when.
+"""Conditions that need a person, the alerts about them, and when these are sent.
 
-They are told on a change of state, and once a day while it lasts. Pure: what was known, and
-what is found now, to what is to be told and what is known then.
+On a change of state, and once a day while it lasts. Pure: from what was known and what is found
+now it derives what to send, and what is known afterwards.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ NEEDS_A_PERSON = "needs-attention"
 
 
 class AlertState(StrEnum):
-    """Why an alert is told now."""
+    """Why an alert is sent now."""
 
     FIRING = "firing"
     STILL_FIRING = "still firing"
@@ -51,32 +51,32 @@ class Condition:
         return self.rule, self.subject
 
     def line(self) -> str:
-        """Return it as one line."""
+        """Return title and text on one line."""
         return one_line(f"{self.title()}: {self.text}")
 
     def title(self) -> str:
-        """Return what it is of, in a few words."""
+        """Return severity, rule and subject."""
         return f"({self.severity}) {self.rule}{f' of {self.subject}' if self.subject else ''}"
 
 
 @dataclass(frozen=True)
 class Alert:
-    """What people are told of a condition that is there, or was, since then."""
+    """A notification about a condition, and since when it has been firing, or was."""
 
     state: AlertState
     condition: Condition
     since: datetime
 
     def title(self) -> str:
-        """Return it in a few words."""
+        """Return its state, and the condition's title."""
         return one_line(f"{self.state} {self.condition.title()}")
 
     def body(self, runbook: str) -> str:
-        """Return it in a few lines; `runbook` is what the page's name is put behind."""
+        """Return its text of a few lines; `runbook` comes before the name of the rule's page."""
         since = f"since {self.since:%Y-%m-%d %H:%M:%S} UTC"
         text = one_line(self.condition.text)
         if self.state is AlertState.RESOLVED:
-            return "\n".join([self.title(), f"it was, {since}: {text}"])
+            return "\n".join([self.title(), f"it was firing {since}: {text}"])
         lines = [
             self.title(),
             text,
@@ -89,9 +89,9 @@ class Alert:
 
 @dataclass(frozen=True)
 class Message:
-    """What a channel is given; `is_good` if nothing in it needs a person.
+    """What is sent through a channel; `is_good` if nothing in it needs a person.
 
-    `in_log` is what alerts.log has of it, the body unless it says otherwise.
+    `in_log` is the text for alerts.log, by default the body.
     """
 
     title: str
@@ -108,11 +108,11 @@ def message_of(alerts: Sequence[Alert], runbook: str) -> Message:
     counts = [
         f"{number} {state}"
         for state in AlertState
-        if (number := sum(one.state is state for one in alerts))
+        if (number := sum(alert.state is state for alert in alerts))
     ]
     title = ordered[0].title() if len(ordered) == 1 else ", ".join(counts)
-    body = "\n\n".join(one.body(runbook) for one in ordered)
-    is_good = all(one.state is AlertState.RESOLVED for one in alerts)
+    body = "\n\n".join(alert.body(runbook) for alert in ordered)
+    is_good = all(alert.state is AlertState.RESOLVED for alert in alerts)
     return Message(f"Shardpost: {title}", body, is_good)
 
 
@@ -122,15 +122,15 @@ def _urgency(alert: Alert) -> tuple[int, int, Key]:
 
 
 TOLD_AGAIN_AFTER = timedelta(days=1)
-# What was told by a clock that was ahead by more than this is told again.
+# What was sent by a clock that was ahead by more than this is sent again.
 MOST_AHEAD = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class Firing:
-    """A condition that is there since then, and when people were last told of it; None: not yet.
+    """A firing condition: since when, and when it was last sent; None: not yet.
 
-    `ended_at`: it is there no more, and nobody could be told of that.
+    `ended_at`: when it ended, if that could not be sent yet.
     """
 
     condition: Condition
@@ -145,10 +145,10 @@ class Firing:
 
 @dataclass(frozen=True)
 class Advance:
-    """What is to be told, and what is known after that.
+    """What to send, and what is known afterwards.
 
     `if_told` is known if at least one channel took the message, `if_not` if none did: then the same
-    is told again the next time.
+    is sent again the next time.
     """
 
     alerts: list[Alert] = field(default_factory=list)
@@ -156,32 +156,32 @@ class Advance:
     if_not: list[Firing] = field(default_factory=list)
 
     def tell(self, state: AlertState, told: Firing | None, not_told: Firing | None) -> None:
-        """Add an alert, of the first that there is."""
-        one = told or not_told
-        assert one is not None  # noqa: S101 - an alert is of something
-        self.alerts.append(one.alert(state))
+        """Add an alert; what is known afterwards depends on whether it could be sent."""
+        firing = told or not_told
+        assert firing is not None  # noqa: S101 - an alert is of something
+        self.alerts.append(firing.alert(state))
         self.if_told.extend([told] if told else [])
         self.if_not.extend([not_told] if not_told else [])
 
     def keep(self, firing: Firing) -> None:
-        """Add what nobody has to be told of."""
+        """Add a condition about which nothing is sent."""
         self.if_told.append(firing)
         self.if_not.append(firing)
 
 
 def advance(
     known: Iterable[Firing],
-    found: Iterable[Condition],
+    conditions: Iterable[Condition],
     now: datetime,
     unmeasured: Collection[str] = (),
 ) -> Advance:
-    """Return what is to be told at that time.
+    """Return what to send at that time.
 
-    What is not found any more is resolved, unless its source is one of `unmeasured`: then nothing
-    is known of it, and it stays as it was. A condition that is worse than before is told at once.
+    A condition that is no longer found is resolved, unless its source is one of `unmeasured`: then
+    it stays as it was. One that is worse than before is sent at once.
     """
-    before: Mapping[Key, Firing] = {one.condition.key: one for one in known}
-    current = {one.key: one for one in found}
+    before: Mapping[Key, Firing] = {firing.condition.key: firing for firing in known}
+    current = {condition.key: condition for condition in conditions}
     result = Advance()
     for key, condition in current.items():
         _advance_found(result, before.get(key), condition, now)
@@ -191,7 +191,7 @@ def advance(
         if firing.condition.source in unmeasured and firing.ended_at is None:
             _advance_found(result, firing, firing.condition, now)
         elif firing.told_at is None:
-            continue  # nobody was told that it was there
+            continue  # that it was firing was never sent
         else:
             ended = replace(firing, ended_at=firing.ended_at or now)
             result.tell(AlertState.RESOLVED, None, ended)
@@ -208,7 +208,7 @@ def _advance_found(
     told = replace(firing, told_at=now)
     if before.told_at is None:
         return result.tell(AlertState.FIRING, told, firing)
-    if _is_worse_than(condition, before.condition):
+    if condition.severity.rank < before.condition.severity.rank:
         as_told = replace(condition, severity=before.condition.severity)
         return result.tell(AlertState.FIRING, told, replace(firing, condition=as_told))
     if before.told_at + TOLD_AGAIN_AFTER <= now or before.told_at > now + MOST_AHEAD:
@@ -216,12 +216,8 @@ def _advance_found(
     return result.keep(firing)
 
 
-def _is_worse_than(now: Condition, before: Condition) -> bool:
-    return now.severity.rank < before.severity.rank
-
-
-# What needed a person when it was looked at last, by the `run` that wrote it, in seconds since
-# 1970. The other columns are those of Firing and its Condition (alerting.py).
+# The conditions that were firing at the last look, by the `run` that wrote them, in seconds since
+# 1970. The other columns are those of Firing and its Condition.
 ALERTS = Table(
     "alerts",
     "run BIGINT, rule STRING, subject STRING, severity STRING, text STRING, meaning STRING,"

@@ -1,10 +1,8 @@
-"""When unread records will be deleted: lower bounds, each with its cause.
+"""When unread records will be deleted, as lower bounds with their causes; and the rows of `lag`.
 
 Sources: Kafka's UnifiedLog (deletion by time and size takes whole segments from the beginning, the
 one that is written to as well) and LogCleaner (KIP-534: a tombstone leaves `delete.retention.ms`
 after it was first cleaned, and it is not cleaned before `min.compaction.lag.ms`).
-
-The row of one reader and one partition.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,4 @@
-"""What Kafka deletes of a topic, by its effective configuration.
-
-What was read of a partition: some offsets, and the records at them.
-
-A partition as it was found, and what a reader at some offset has before it.
-"""
+"""A partition as it was found, what Kafka deletes of it, and what is unread from an offset on."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping

@@ -4,8 +4,8 @@ What an import is asked to do.
 """
 
 import re
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import PurePosixPath
 
@@ -120,9 +120,9 @@ class ImportRequest:
     """
 
     source: Source
-    now: datetime
     who: str
     is_applied: bool = False
     import_id: str | None = None
     max_closed: float | None = None
     why: str | None = None
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))

@@ -33,11 +33,8 @@ def few_brokers(view: View) -> Iterator[Finding]:
         replicas = min((found.replicas for _, found in view.there), default=count)
         yield Finding(
             rule="few-brokers",
-            severity=Severity.RISK,
-            topic=None,
             setting="replication.factor",
             found=f"{replicas}, on {count} broker{'s' if count != 1 else ''}",
-            source="cluster",
             expected=f"{REPLICAS}, on three brokers or more",
             why="with the disk of a broker, what only that one has is lost",
             fix="run three brokers, set SHARDPOST_REPLICATION_FACTOR=3 for new topics, and add"
@@ -54,7 +51,6 @@ def internal_topics(view: View) -> Iterator[Finding]:
         if _number(low) < least:
             yield Finding(
                 rule="internal-topics",
-                severity=Severity.RISK,
                 topic=topic,
                 setting=setting,
                 found=str(low.value),
@@ -73,8 +69,6 @@ def offsets_retention(view: View) -> Iterator[Finding]:
     if low and _number(low) < least:
         yield Finding(
             rule="offsets-retention",
-            severity=Severity.RISK,
-            topic=None,
             setting=OFFSETS_RETENTION,
             found=str(low.value),
             source=low.source,
@@ -91,8 +85,6 @@ def log_cleaner(view: View) -> Iterator[Finding]:
         if found and found.value == "false":
             yield Finding(
                 rule="log-cleaner",
-                severity=Severity.RISK,
-                topic=None,
                 setting=CLEANER,
                 found=f"false, on broker {broker}",
                 source=found.source,
@@ -109,11 +101,8 @@ def kafka_version(view: View) -> Iterator[Finding]:
         if loss:
             yield Finding(
                 rule="kafka-version",
-                severity=Severity.RISK,
-                topic=None,
                 setting="version",
                 found=f"Kafka {release}, on broker {broker}",
-                source="cluster",
                 expected=WITHOUT_LOSS,
                 why=f"it {loss}",
                 fix=f"run such a release: {WHICH_RELEASE}",
@@ -129,7 +118,6 @@ def producer_settings(view: View) -> Iterator[Finding]:
             yield Finding(
                 rule="producer-settings",
                 severity=Severity.DRIFT,
-                topic=None,
                 setting=variable,
                 found=value,
                 source="shardpost",
@@ -144,11 +132,9 @@ def unknown(view: View) -> Iterator[Finding]:
     for one in view.cluster.unknown:
         yield Finding(
             rule="unknown",
-            severity=Severity.RISK,
             topic=one.topic,
             setting=one.what,
             found="unknown",
-            source="cluster",
             expected="an answer",
             why=f"whether it is in order is not known: {one.why}",
             fix="see that all brokers are up, and allow what was refused to this user",

@@ -1,11 +1,4 @@
-"""What a cluster should be, and what it was found to be, as plain values.
-
-A topic as it should be.
-
-What a cluster was found to be: plain values that the plan and the rules look at.
-
-What the rules of the audit look at, all of it.
-"""
+"""A cluster as it should be and as it was found, as plain values for the plan and the audit."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""A finding of the audit: what is there, what should be, why it matters, and its fix.
-
-Also the commands that fix what Shardpost leaves to a person, in Kafka's own tools.
-"""
+"""A finding of the audit, and the commands in Kafka's own tools that fix what a person decides."""
 
 import json
 from collections.abc import Iterable
@@ -30,7 +27,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One departure; `topic` is None where it concerns the cluster.
 
@@ -38,11 +35,11 @@ class Finding:
     """
 
     rule: str
-    severity: Severity
-    topic: str | None
+    severity: Severity = Severity.RISK
+    topic: str | None = None
     setting: str
     found: str
-    source: Source
+    source: Source = "cluster"
     expected: str
     why: str
     fix: str
@@ -83,14 +80,6 @@ def set_on_topic(bootstrap: str, topic: str, setting: str, value: str) -> str:
     return (
         f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics"
         f" --entity-name {topic} --add-config {setting}={given}"
-    )
-
-
-def add_partitions(bootstrap: str, topic: str, count: int) -> str:
-    """Return the command that adds partitions."""
-    return (
-        f"kafka-topics.sh --bootstrap-server {bootstrap} --alter --topic {topic}"
-        f" --partitions {count}"
     )
 
 

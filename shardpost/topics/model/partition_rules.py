@@ -59,7 +59,6 @@ def run_topics(view: View) -> Iterator[Finding]:
         return
     yield Finding(
         rule="run-topics",
-        severity=Severity.RISK,
         topic=issued_in,
         setting="partitions",
         found=str(len(issued.partitions)),
@@ -102,12 +101,10 @@ def hanging_transaction(view: View) -> Iterator[Finding]:
             continue
         yield Finding(
             rule="hanging-transaction",
-            severity=Severity.RISK,
             topic=one.topic,
             setting="last stable offset",
             found=f"partition {one.partition}: {one.stable}, {one.high - one.stable} before the"
             f" end, since {one.since:%Y-%m-%d %H:%M:%S} UTC",
-            source="cluster",
             expected=f"a transaction that ends within {limit}",
             why="who reads committed records reads nothing behind it, and nothing there is"
             " compacted; where Kafka deletes by age, it is deleted unread",
@@ -135,7 +132,6 @@ def _of_state(
                 topic=one.name,
                 setting="replicas",
                 found=f"so are partitions {_named(numbers)} of {len(found.partitions)}",
-                source="cluster",
                 expected=expected,
                 why=why,
                 fix=f"start {brokers}" if away else f"see {brokers}",

@@ -1,8 +1,6 @@
-"""Which values of a topic's settings are as declared, and which changes can lose nothing.
+"""What `topics apply` does: from declared topics and existing ones to changes and refusals.
 
 More than declared is as declared: a topic may keep more, for longer, and larger records.
-
-What `topics apply` does: what is declared and what exists in, actions and refusals out.
 """
 
 import re

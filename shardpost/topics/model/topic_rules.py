@@ -34,44 +34,38 @@ LARGEST = "max.message.bytes"
 
 class _Rule(NamedTuple):
     rule: str
-    severity: Severity
     why: str
+    severity: Severity = Severity.RISK
 
 
 # Of settings that are not as declared; all others are `other-setting`.
 _RULES = {
     POLICY: _Rule(
         "cleanup-policy",
-        Severity.LOSS,
         "Kafka removes records by another rule than the one that this topic is used by",
+        Severity.LOSS,
     ),
     "retention.ms": _Rule(
-        "retention", Severity.RISK, "records are deleted before the time for which they are needed"
+        "retention", "records are deleted before the time for which they are needed"
     ),
-    "retention.bytes": _Rule(
-        "retention", Severity.RISK, "a burst of records deletes those not yet read"
-    ),
+    "retention.bytes": _Rule("retention", "a burst of records deletes those not yet read"),
     "delete.retention.ms": _Rule(
         "tombstone-retention",
-        Severity.RISK,
         "a reader that is behind for longer misses tombstones: what was closed stays open",
     ),
     "min.compaction.lag.ms": _Rule(
-        "compaction-lag", Severity.RISK, "changes in between are gone before they are read"
+        "compaction-lag", "changes in between are gone before they are read"
     ),
-    LARGEST: _Rule("message-size", Severity.RISK, "records that are larger are refused"),
+    LARGEST: _Rule("message-size", "records that are larger are refused"),
     TIMESTAMPS: _Rule(
-        "timestamp-type",
-        Severity.RISK,
-        "its times are those of another clock than they are read by",
+        "timestamp-type", "its times are those of another clock than they are read by"
     ),
     UNCLEAN: _Rule(
         "unclean-election",
-        Severity.RISK,
         "a replica that is behind may become leader: what it did not have is lost",
     ),
 }
-_OTHER = _Rule("other-setting", Severity.DRIFT, "it was declared otherwise")
+_OTHER = _Rule("other-setting", "it was declared otherwise", Severity.DRIFT)
 
 
 def missing_topic(view: View) -> Iterator[Finding]:
@@ -94,7 +88,6 @@ def missing_topic(view: View) -> Iterator[Finding]:
                 topic=one.name,
                 setting="topic",
                 found="missing",
-                source="cluster",
                 expected="a topic",
                 why=why,
                 fix=finding.APPLY,
@@ -136,7 +129,6 @@ def letter_sizes(view: View) -> Iterator[Finding]:
         if int(value) < least:
             yield Finding(
                 rule="letter-sizes",
-                severity=Severity.RISK,
                 topic=one.name,
                 setting=LARGEST,
                 found=value,
@@ -214,7 +206,6 @@ def min_insync_replicas(view: View) -> Iterator[Finding]:
             continue
         yield Finding(
             rule="min-insync-replicas",
-            severity=Severity.RISK,
             topic=one.name,
             setting=IN_SYNC,
             found=value,

@@ -1,8 +1,4 @@
-"""What one look found: values, and what needs a person by a rule.
-
-Each rule has its page in the runbook. How long a disk lasts is told by the rate at which its
-free space has gone.
-"""
+"""What a look found: values of metrics, and conditions by rules, which have runbook pages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -57,8 +53,8 @@ class Rule:
     """A rule: the name of its page in the runbook, how bad it is, and what it means for whom."""
 
     name: str
-    severity: Severity
     meaning: str
+    severity: Severity = Severity.RISK
 
     def broken(self, subject: str, text: str) -> Condition:
         """Return that it does not hold, of what, and what was found."""
@@ -67,58 +63,39 @@ class Rule:
 
 DATA_LOST = Rule(
     "data-lost",
-    Severity.LOSS,
     "records were deleted before this reader read them, or may be at any moment: what it makes of"
     " them is wrong from then on",
+    Severity.LOSS,
 )
 TIME_TO_LOSS = Rule(
-    "time-to-loss",
-    Severity.RISK,
-    "records will be deleted before this reader has read them, unless it reads on",
+    "time-to-loss", "records will be deleted before this reader has read them, unless it reads on"
 )
 SNAPSHOT_AGE = Rule(
     "snapshot-age",
-    Severity.RISK,
     "the holders are as of that time, and the weekly e-mail is not sent before a week's last"
     " records are compacted",
 )
 LETTERS_OVERDUE = Rule(
-    "letters-overdue",
-    Severity.RISK,
-    "records that failed are not retried: their consumers go without them",
+    "letters-overdue", "records that failed are not retried: their consumers go without them"
 )
 LETTERS_HELD = Rule(
-    "letters-held",
-    Severity.RISK,
-    "letters with the same error are not retried until a person has looked at them",
+    "letters-held", "letters with the same error are not retried until a person has looked at them"
 )
 LETTERS_PARKED = Rule(
     "letters-parked",
-    Severity.RISK,
     "records failed for good: nobody retries them before a person redrives or discards them",
 )
 EMAILS_UNKNOWN = Rule(
     "emails-unknown",
-    Severity.RISK,
     "it is not known whether clients got the e-mail of a week: they are not mailed again before a"
     " person says so",
 )
 EMAILS_FAILED = Rule(
-    "emails-failed", Severity.RISK, "more clients got no e-mail of a week than the settings allow"
+    "emails-failed", "more clients got no e-mail of a week than the settings allow"
 )
-RUN_AGE = Rule(
-    "run-age",
-    Severity.RISK,
-    "requests for the same key are refused as long as its run does not end",
-)
-DISK_FULL = Rule(
-    "disk-full", Severity.RISK, "nothing can be compacted any more once the disk is full"
-)
-NOT_MEASURED = Rule(
-    "not-measured",
-    Severity.RISK,
-    "problems there raise no alert, and earlier ones may persist",
-)
+RUN_AGE = Rule("run-age", "requests for the same key are refused as long as its run does not end")
+DISK_FULL = Rule("disk-full", "nothing can be compacted any more once the disk is full")
+NOT_MEASURED = Rule("not-measured", "problems there raise no alert, and earlier ones may persist")
 
 
 GIB = 1 << 30

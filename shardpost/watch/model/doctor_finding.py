@@ -1,4 +1,8 @@
-"""What a check found: a value that says what is there, what should be, and how to get there."""
+"""A line of `shardpost doctor`: what is there, what should be, and how to get there.
+
+Unlike a `Finding` of the audit or a `Condition` of the watch, it also says what is in order and
+what could not be checked; both can be made of a finding of the audit (audit.py, sources.py).
+"""
 
 import re
 from collections.abc import Iterable

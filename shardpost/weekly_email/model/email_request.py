@@ -7,12 +7,15 @@ pandas and no templates.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from email.utils import parseaddr
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Literal
 from urllib.parse import quote
+
+from pydantic import PlainSerializer, PlainValidator
 
 from shardpost.addresses import UnusableAddress, check_address
 from shardpost.delta.snapshot import Snapshot
@@ -142,23 +145,22 @@ class Mode(StrEnum):
 class EmailRequest:
     """One run: of which week and shards, when, in which mode.
 
-    `shards` as `0-3` or `0,2,5-7`, None for all. `early`: a week that has not ended, as of `as_of`
-    at the latest, None for `now`.
-    `again_failed`: mail those again that had failed. `again_suppressed`: mail those that were not
-    subscribed, and are now. `on_unknown`: `hold` or `resend`, None for the setting's. `groups`: how
-    many jobs share the rate limit. `is_scheduled`: the run may skip its week. `recipients`:
-    the folder or file that a dry run writes its lists to, None for into the result.
+    `now` is by default the clock's time. `shards` as `0-3` or `0,2,5-7`, None for all. `early`: a
+    week that has not ended, as of `as_of` at the latest, None for `now`. `again`: FAILED mails
+    those again that had failed, SUPPRESSED those that were not subscribed, and are now.
+    `on_unknown` None is the setting's. `groups`: how many jobs share the rate limit.
+    `is_scheduled`: the run may skip its week. `recipients`: the folder (for JSON lines) or file
+    (for text) that a dry run writes its lists to, None for into the result.
     """
 
-    week: IsoWeek
-    now: datetime
-    mode: Mode
+    week: Annotated[IsoWeek, PlainValidator(IsoWeek.parse), PlainSerializer(str)]
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    mode: Mode = Mode.SEND
     shards: str | None = None
     early: bool = False
     as_of: datetime | None = None
-    again_failed: bool = False
-    again_suppressed: bool = False
-    on_unknown: str | None = None
+    again: Literal["FAILED", "SUPPRESSED"] | None = None
+    on_unknown: Literal["hold", "resend"] | None = None
     groups: int = 1
     is_scheduled: bool = False
     recipients: Path | None = None
@@ -176,7 +178,7 @@ class EmailRequest:
     def resend_policy(self, on_unknown: str) -> ResendPolicy:
         """Return which clients this run mails again; `on_unknown` is the setting's value."""
         is_resent = (self.on_unknown or on_unknown) == "resend"
-        return ResendPolicy(is_resent, self.again_failed, self.again_suppressed)
+        return ResendPolicy(is_resent, self.again == "FAILED", self.again == "SUPPRESSED")
 
 
 @dataclass(frozen=True)

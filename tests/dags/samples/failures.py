@@ -6,13 +6,14 @@ from airflow.sdk import Context, dag, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from shardpost.errors import ShardpostError, UsageError
-from shardpost.orchestration import DEFAULTS, SparkJob, task_errors
+from shardpost.orchestration.spark_job import SparkJob
+from shardpost.orchestration.tasks import DEFAULTS, task_errors
 from shardpost.spark.job_spec import JobSpec
 
 SOON = {"retries": 1, "retry_delay": timedelta(seconds=0)}
 
 
-def refused_arguments(_context: Context) -> list[str]:
+def refused_request(_context: Context) -> object:
     """Refuse the params of the run."""
     raise UsageError("week 2026-W99: there is no such week in 2026")
 
@@ -56,8 +57,8 @@ def takes_too_long() -> None:
 @dag(schedule=None, default_args=DEFAULTS | SOON)
 def failures() -> None:
     """Run them all, none after another."""
-    SparkJob(task_id="refused", job=JobSpec("stand_in"), arguments=refused_arguments)
-    SparkJob(task_id="bad_job", job=JobSpec("stand_in"), arguments=["bad_job"])
+    SparkJob(task_id="refused", job=JobSpec("stand_in"), request=refused_request)
+    SparkJob(task_id="bad_job", job=JobSpec("stand_in"), request="bad_job")
     could_not()
     needs_a_person()
     left_out()

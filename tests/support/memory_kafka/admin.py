@@ -51,14 +51,19 @@ class MemoryAdmin:
     def _broker(self) -> MemoryBroker:
         return broker_at(self._address)
 
-    def list_topics(self, timeout: float = -1) -> ClusterMetadata:
-        """Return all topics with their partitions, and whether each of these has a leader."""
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """Return all topics with their partitions, and whether each of these has a leader.
+
+        Of one that is named, only that.
+        """
         del timeout
         found = ClusterMetadata()
         found.brokers = {1: BrokerMetadata()}
         with self._broker.changed:
             found.topics = {
-                name: _metadata(name, topic) for name, topic in self._broker.topics.items()
+                name: _metadata(name, found_topic)
+                for name, found_topic in self._broker.topics.items()
+                if topic in {None, name}
             }
         return found
 

@@ -1,13 +1,20 @@
-"""Asking for watermarks while a partition's leader moves; the broker's answers are made up."""
+"""Asking and reading while a partition's leader moves; the broker's refusals are made up."""
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from shardpost.kafka import clients, offsets, topic_metadata
+from shardpost.kafka.coordinates import TopicPartition as Partition
+from shardpost.kafka.reading import read_to_end
+from shardpost.kafka.records import Outgoing
+from shardpost.kafka.transactions import produce
 from shardpost.settings import Settings
+from tests.support.memory_kafka import memory_kafka
+from tests.support.memory_kafka.consumer import MemoryConsumer
 
 
 class Answer(NamedTuple):
@@ -22,7 +29,7 @@ class Client:
         self._refusals = list(refusals)
         self._answers = 0
 
-    def list_topics(self, timeout: float) -> None:
+    def list_topics(self, topic: str, timeout: float) -> None:
         """Know the leaders."""
 
     def list_offsets(
@@ -52,6 +59,7 @@ def test_a_partition_whose_leader_moves_is_asked_again(monkeypatch: pytest.Monke
     client = Client(
         *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT),
         *(KafkaError._DESTROY_BROKER, KafkaError._NOENT),
+        *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
     )
     assert asked(monkeypatch, client, 30) == {"positions": {0: (0, 10), 1: (1, 10)}}
 
@@ -66,3 +74,35 @@ def test_any_other_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(clients.KafkaUnreachableError, match="uthoriz"):
         asked(monkeypatch, client, 30)
+
+
+READ = Partition("positions", 0)
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError._TRANSPORT]
+)
+def test_a_reader_waits_for_the_leader_of_its_partition(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    consume, refusals = MemoryConsumer.consume, [code]
+
+    def refused_first(reader: MemoryConsumer, most: int = 1, timeout: float = -1) -> list[Message]:
+        if refusals:
+            return [Message(*READ, 0, error=KafkaError(refusals.pop()))]
+        return consume(reader, most, timeout)
+
+    monkeypatch.setattr(MemoryConsumer, "consume", refused_first)
+    with memory_kafka(kafka_timeout=5) as kafka:
+        kafka.broker.create_topic(READ.topic, 1, {})
+        produce(kafka.settings, Outgoing(READ.topic, b"1", None, []))
+        assert [message.key() for message in read_to_end(kafka.settings, READ)] == [b"1"]
+    assert refusals == []
+
+
+def test_asking_for_a_topic_by_name_does_not_create_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, object]] = []
+    monkeypatch.setattr(clients, "_factories", lambda _: SimpleNamespace(admin=made.append))
+    monkeypatch.setattr(clients, "require_listening", lambda _: None)
+    clients.admin(Settings())
+    assert made[0]["allow.auto.create.topics"] is False

@@ -1,0 +1,40 @@
+"""Requests of the weekly e-mail, in the words of its command and its DAG."""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from shardpost.instants import parse_instant
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode
+from shardpost.weekly_email.model.week import IsoWeek
+
+MODES = {
+    frozenset[str](): Mode.SEND,
+    frozenset({"--dry-run"}): Mode.DRY_RUN,
+    frozenset({"--freeze-only"}): Mode.FREEZE,
+    frozenset({"--freeze-only", "--dry-run"}): Mode.LIST_GROUPS,
+}
+FLAGS = {"--early": "early", "--scheduled": "is_scheduled"}
+OPTIONS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "--shards": ("shards", str),
+    "--again": ("again", str),
+    "--on-unknown": ("on_unknown", str),
+    "--as-of": ("as_of", parse_instant),
+    "--recipients": ("recipients", Path),
+}
+
+
+def email_request(week: IsoWeek, *given: str, now: datetime) -> EmailRequest:
+    """Return a request of that week by flags such as `--freeze-only` and `--again FAILED`."""
+    words, modes = iter(given), set[str]()
+    fields: dict[str, Any] = {}
+    for word in words:
+        if word in OPTIONS:
+            name, convert = OPTIONS[word]
+            fields[name] = convert(next(words))
+        elif word in FLAGS:
+            fields[FLAGS[word]] = True
+        else:
+            modes.add(word)
+    return EmailRequest(week, now, MODES[frozenset(modes)], **fields)
