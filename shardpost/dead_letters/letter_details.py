@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.letters_table import life
-from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import (
     BASE64,
     ID,
@@ -79,7 +79,7 @@ def describe(settings: Settings, letter_id: str) -> LetterDetails:
     """Return what is known of a letter; ShardpostError if nothing is."""
     steps = life(settings, letter_id)
     record = newest_record(settings, letter_id)
-    newest = newest_steps(steps, read_progress(settings).generations).get(letter_id)
+    newest = newest_steps(steps, current_progress(settings).generations).get(letter_id)
     is_known = not all(step.is_by_hand for step in steps)
     if not is_known and record is None:
         raise ShardpostError(

@@ -30,8 +30,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from shardpost.dead_letters import letters_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters import letter_topics, letters_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
 from shardpost.dead_letters.model.letter_history import (
     Generations,
@@ -73,9 +72,8 @@ def erase_contact(settings: Settings, topics: Collection[str], client: str) -> i
         return 0
     name = SWEEP_DEAD_LETTERS.name
     with exclusive(settings, name, name, wait=settings.lock_wait):
-        opened = letters_table.open_table(settings)
         step("read letters")
-        letters_table.append(settings, opened, read_progress(settings, opened))
+        letters_table.catch_up(settings, letter_topics.partitions(settings))
         version = letters_table.open_table(settings).version()
         found = _find(settings, version, topics, client)
         if found:

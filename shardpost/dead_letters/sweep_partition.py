@@ -6,12 +6,11 @@ The order matters. Fencing first ends what an older sweep left open and keeps it
 so what is read then is all that was ever done, and nothing is sent twice.
 """
 
-import gc
 import logging
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -70,9 +69,6 @@ def _stored(disk: Connection, one: DelayedLetter) -> Iterator[SelectedRecord]:
 
 
 log = logging.getLogger(__name__)
-
-# Objects that Python allocates before it looks for cycles among them: some twenty batches.
-GC_THRESHOLD = 500_000
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,7 @@ def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
     """Sweep one partition; never raises: what stopped it is in the report."""
     progress = _Progress()
     try:
-        with _rare_garbage_collection(), disk_errors_explained(partition):
+        with disk_errors_explained(partition):
             found = _sweep(sweep, partition, progress)
     except ShardpostError as error:
         return progress.report(partition, progress.done, str(error))
@@ -164,22 +160,10 @@ def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
 
 def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
     """Return how many letters of each fingerprint are due in a partition; changes nothing."""
-    explained = disk_errors_explained(partition)
-    with _rare_garbage_collection(), explained, closing(sweep.index()) as index:
+    with disk_errors_explained(partition), closing(sweep.index()) as index:
         for message in read_to_end(sweep.settings, partition):
             index.add(record_of(message))
         return index.due_by_fingerprint()
-
-
-@contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
-    """Let Python seldom look for cycles: letters make none, and looking is a quarter of a sweep."""
-    before = gc.get_threshold()
-    gc.set_threshold(GC_THRESHOLD, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _sweep(sweep: Sweep, partition: TopicPartition, progress: _Progress) -> Counter[Outcome]:

@@ -17,8 +17,6 @@ from shardpost.dead_letters import redrive
 from shardpost.dead_letters.foreign_intake import GROUP, take_in
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.letters_table import append, current_letters, open_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letter_parser import parse
 from shardpost.dead_letters.model.letters import letter_id
@@ -48,6 +46,7 @@ from tests.support.letter_world import (
     put,
     retries,
     seen,
+    states,
     sweep,
     total,
 )
@@ -75,15 +74,6 @@ def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object
     headers = more.get("headers", [])
     assert isinstance(headers, list)
     return Outgoing(settings.topic("dead-letters"), key, value, headers, 0)
-
-
-def states(settings: Settings) -> dict[str, str]:
-    """Return the state of each letter; the same from the table, and from the topics alone."""
-    found = {name: str(step.state) for name, step in current_letters(settings).items()}
-    table = open_table(settings)
-    append(settings, table, read_progress(settings, table))
-    assert {name: str(step.state) for name, step in current_letters(settings).items()} == found
-    return found
 
 
 def limit(settings: Settings, topic: str, size: int) -> None:

@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
-import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
@@ -23,7 +21,6 @@ from shardpost.dead_letters.model.letter_format import ATTEMPT, DEAD_LETTERS, ID
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.removal import remove_old
-from shardpost.dead_letters.spark import letter_steps
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
@@ -128,7 +125,7 @@ def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(ready: Setting
 def test_old_letters_leave_the_table_while_spark_appends_to_it(
     ready: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letter_steps, "FEW", 0)
+    monkeypatch.setattr(letters_table, "FEW_OFFSETS", 0)
     put(ready, [failed(ready, original(number)) for number in range(3)])
     assert run(ready, 0) == {"waiting": 3}
     ancient = datetime(2020, 1, 1, tzinfo=UTC)
@@ -136,7 +133,7 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
         Step("orders-0-1", LetterState.WAITING, 0, ancient, "dead-letters", 0, 1),
         Step("orders-0-1", LetterState.RETRIED, 0, ancient, "dead-letters", 0, 2),
     ]
-    made = pa.Table.from_pylist([asdict(one) for one in life_of_one], letters_table.SCHEMA)
+    made = letters_table.as_rows(life_of_one)
     file = parquet_files.write(ready, DEAD_LETTERS, made, "00000000-ancient/steps.parquet")
     version = newest_version(ready, DEAD_LETTERS) or 0
     table_log.commit(ready, DEAD_LETTERS, version, [file])
@@ -236,11 +233,11 @@ def test_a_store_with_times_of_producers_is_named_as_long_as_it_has_them(
 def test_the_table_has_the_times_of_the_broker_however_many_letters_there_are(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Python and as the JVM computes them: a clock that is a day slow makes no letter due."""
+    """Read here and in tasks of Spark: a clock that is a day slow makes no letter due."""
     stamped = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
     apply_topics(stamped)
-    for number, few in enumerate((letter_steps.FEW, 0)):
-        monkeypatch.setattr(letter_steps, "FEW", few)
+    for number, few in enumerate((letters_table.FEW_OFFSETS, 0)):
+        monkeypatch.setattr(letters_table, "FEW_OFFSETS", few)
         since = datetime.now(UTC)
         slow = since - timedelta(days=1)
         put(stamped, [failed(stamped, original(number), when=slow)])

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
+from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letter_topics import routes_of
+from shardpost.dead_letters.letters_table import catch_up, current_letters
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
@@ -135,6 +137,19 @@ def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionRepor
         sweep_partition(job, TopicPartition(routes.store, number))
         for number in range(counts[routes.store])
     ]
+
+
+def append(settings: Settings) -> int:
+    """Append to the table what it does not have; return how many offsets."""
+    return catch_up(settings, letter_topics.partitions(settings))
+
+
+def states(settings: Settings) -> dict[str, str]:
+    """Return the state of each letter; the same from the topics alone, and from the table."""
+    before = {name: str(step.state) for name, step in current_letters(settings).items()}
+    append(settings)
+    assert {name: str(step.state) for name, step in current_letters(settings).items()} == before
+    return before
 
 
 def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool = True) -> int:

@@ -12,8 +12,6 @@ import pytest
 from shardpost import erasure
 from shardpost.cli import run as shardpost
 from shardpost.commands import tables as command
-from shardpost.dead_letters import letters_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
@@ -52,7 +50,7 @@ from tests.support.contact_tables import (
     write,
 )
 from tests.support.how_far import some
-from tests.support.letter_world import failed, original
+from tests.support.letter_world import append, failed, original
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 STEPS = (
@@ -91,8 +89,7 @@ def fail(settings: Settings) -> None:
     send(settings, failed(settings, of_who, told))
     send(settings, failed(settings, original(2, OTHER.encode(), topic=topic), "ValueError: bob"))
     send(settings, failed(settings, original(3, WHO.encode()), "ValueError: bob"))
-    table = letters_table.open_table(settings)
-    letters_table.append(settings, table, read_progress(settings, table))
+    append(settings)
     send(settings, failed(settings, original(4, WHO.encode(), topic=topic), told))
 
 

@@ -3,22 +3,19 @@
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from shardpost.dead_letters import letters_table, removal
-from shardpost.dead_letters.letters_table import append, current_letters, life, open_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters.letters_table import current_letters, life, open_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
-from shardpost.dead_letters.spark import letter_steps
 from shardpost.delta import parquet_files, query, table_log
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
@@ -31,6 +28,7 @@ from shardpost.topics.stores import require_stores
 from tests.support.how_far import some
 from tests.support.letter_world import (
     START,
+    append,
     decide,
     failed,
     live,
@@ -89,8 +87,7 @@ class World:
 
     def append(self) -> None:
         for settings in (self.pruned, self.whole):
-            table = open_table(settings)
-            append(settings, table, read_progress(settings, table))
+            append(settings)
 
     def wait(self, **time: float) -> None:
         self.now[0] += timedelta(**time)
@@ -300,7 +297,7 @@ def test_a_letter_of_an_older_version_is_closed_by_its_later_name(world: World) 
     ]
     for settings in (world.pruned, world.whole):
         version = open_table(settings).version()
-        made = pa.Table.from_pylist([asdict(row) for row in rows], letters_table.SCHEMA)
+        made = letters_table.as_rows(rows)
         file = parquet_files.write(settings, DEAD_LETTERS, made, "00000001-older/rows.parquet")
         table_log.commit(settings, DEAD_LETTERS, version, [file])
     world.put(Outgoing(STORE, b"7", b"malformed", []))
@@ -463,16 +460,16 @@ def test_a_sweep_that_is_second_appends_again(
 ) -> None:
     with_old_ones(world)
     world.fail(5)
-    appended = letters_table.append
+    appending = letters_table.append
     done: list[removal.OldLetters] = []
 
     def beside(*arguments: object) -> None:
         if not done:
             done.append(world.prune())
-        appended(*arguments)  # type: ignore[arg-type]
+        appending(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(letters_table, "append", beside)
-    assert letter_steps.catch_up(world.pruned) == 1
+    assert append(world.pruned) == 1
     assert done[0].letters == 3
     assert str(current_letters(world.pruned)["positions-0-5"].state) == "waiting"
     world.append()

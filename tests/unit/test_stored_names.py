@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.letters_table import append, current_letters, open_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malformed
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letters import first_failure, parking_key
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive, plan_redrive
-from shardpost.dead_letters.spark import letter_steps
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
@@ -37,6 +35,7 @@ from tests.support.letter_world import (
     original,
     retries,
     seen,
+    states,
     sweep,
     total,
 )
@@ -69,15 +68,6 @@ def junk(key: bytes, value: bytes | None, partition: int = 0) -> Outgoing:
 
 def place(partition: int, offset: int) -> str:
     return f"{STORE}-{partition}-{offset}@{AT_MS}"
-
-
-def states(settings: Settings) -> dict[str, str]:
-    """Return the state of each letter; the same from the topics alone, and from the table."""
-    found = {name: str(step.state) for name, step in current_letters(settings).items()}
-    table = open_table(settings)
-    append(settings, table, read_progress(settings, table))
-    assert {name: str(step.state) for name, step in current_letters(settings).items()} == found
-    return found
 
 
 def parked(settings: Settings) -> dict[str, bytes | None]:
@@ -221,11 +211,8 @@ def test_letters_in_a_wrong_partition_are_named_once_a_sweep(
         assert callable(body)
         return [body(partition) for partition in partitions]
 
-    def add_nothing(_: Settings) -> int:
-        return 0
-
-    monkeypatch.setattr(sweep_job, "_per_partition", in_this_process)
-    monkeypatch.setattr(letter_steps, "catch_up", add_nothing)
+    monkeypatch.setattr(sweep_job, "_in_tasks", in_this_process)
+    monkeypatch.setattr(letters_table, "catch_up", lambda *_: 0)
     put(ready, *(failed(ready, original(n))._replace(partition=ELSEWHERE) for n in range(3)))
     put(ready, failed(ready, original(9)))
     with caplog.at_level(logging.WARNING):

@@ -1,21 +1,13 @@
-"""The format of a dead letter: headers, limits, state and name.
-
-The format of a dead letter: the names of its headers, their limits, and the letter as a value.
+"""The format of a dead letter: headers, limits, states, names, and the table that has them all.
 
 The headers are those of docs/dead-letters.md (What a letter is). The id of a letter is
 `topic-partition-offset@timestamp` of the record whose processing failed first, so the same failure
 makes the same letter however often it is reported, and a retry that fails is that letter again,
 with the retry's attempt. The timestamp tells the record from the one at that offset of a topic of
-that name that was deleted. Whoever reads an id takes it as it is.
+that name that was deleted. A reader of an id does not parse it.
 
-Where a letter is in its life.
-
-The names of letters: their keys, in a form that a person can read and type.
-
-A key that is no letter id may be any bytes. spark/letters_table_rows.py computes the same in the
-JVM; a test holds one against the other.
-
-The table of dead letters.
+The name of a letter is its key in a form that a person can read and type: a key that is no letter
+id may be any bytes.
 """
 
 import base64
@@ -119,10 +111,8 @@ OPEN = (LetterState.WAITING, LetterState.PARKED)
 # An id of ours is far shorter: the name of a topic has at most 249 characters.
 MAX_KEY_BYTES = 1_000
 # Control characters, and those that change the direction of a line.
-UNPRINTABLE = r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 BASE64, SHA256 = "base64 ", "sha256 "
-
-_UNPRINTABLE = re.compile(UNPRINTABLE)
 
 
 def name_of(key: bytes | None) -> str:

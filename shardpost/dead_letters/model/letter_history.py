@@ -1,11 +1,6 @@
-"""The life of a letter: its steps from state to state, and which one is the newest.
+"""The life of a letter: the step that a record is, and which step of a letter is the newest.
 
-The table `dead_letters` has the steps as rows; record_steps.py makes them of records.
-
-The step in a letter's life that a record of dead-letters or parking-lot is.
-
-spark/letters_table_rows.py makes the same of records in the JVM; a test holds one against the
-other.
+The table `dead_letters` has the steps of all records of dead-letters and parking-lot as rows.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -40,6 +35,9 @@ _STAGES = {
     LetterState.REDRIVEN: 2,
     LetterState.DISCARDED: 2,
 }
+
+# What a step has of a letter only if that is well-formed.
+_FACTS = ("origin_partition", "origin_offset", "origin_key", "failed_at")
 
 # {topic: which one of that name it is now}: 0 is the first that is known, and one that was deleted
 # and recreated is the next.
@@ -235,7 +233,11 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
     name = key = name_of(record.key)
     if store_partitions is not None:
         name = name_of(parking_key(letter, record, store_partitions))
-    step = Step(
+    facts: dict[str, Any] = {}
+    if isinstance(letter, Letter):
+        facts = {fact: getattr(letter, fact) for fact in _FACTS}
+        facts["due"] = due(rules.of(letter.origin_topic), letter) if is_store else None
+    return Step(
         name,
         LetterState.WAITING if is_store else LetterState.PARKED,
         attempt_of(record.headers, require_id=False),
@@ -246,16 +248,7 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
         fingerprint=None if error is None else fingerprint(error),
         size=len(record.value),
         key=None if key == name else key,
-    )
-    if not isinstance(letter, Letter):
-        return step
-    return replace(
-        step,
-        origin_partition=letter.origin_partition,
-        origin_offset=letter.origin_offset,
-        origin_key=letter.origin_key,
-        failed_at=letter.failed_at,
-        due=due(rules.of(letter.origin_topic), letter) if is_store else None,
+        **facts,
     )
 
 

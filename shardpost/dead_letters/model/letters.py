@@ -1,24 +1,22 @@
-"""Making dead letters of records that failed, and the records that hold them.
+"""Dead letters of records that failed: how they are made, written to the store, and named.
 
 This is the one module of dead letters that other features import; the format is in
 letter_format.py.
 
-The names of letters: of each in the store, which is its key in the parking lot too.
-
-A letter lies in the partition of its original key, and its name is its id. Letters of one id in one
-partition are one letter. So that no two others have one name, two kinds have names of their own:
+A letter lies in the partition of its original key. Its name, which is also its key in the parking
+lot, is its id: letters of one id in one partition are one letter. So that no two others share a
+name, two kinds have names of their own:
 
 - a **malformed** letter has no id, and its key may be anybody's, such as the number of an account:
   its name is its place, `topic-partition-offset@timestamp`;
 - a **misplaced** letter lies in another partition, where no other sweep sees that there are two of
   its id: its name is the id with that partition, `id~partition`.
-
-spark/letters_table_rows.py computes the same in the JVM; a test holds one against the other.
 """
 
 import re
 from collections.abc import Collection
 from datetime import datetime
+from functools import cache
 
 from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
@@ -234,9 +232,14 @@ def is_misplaced(letter: Letter, record: Record, partitions: int) -> bool:
 
 def looks_named(letter_id: str, store: str) -> bool:
     """Tell whether an id has the form of one of the other names, and so cannot be one itself."""
-    return re.fullmatch(named_pattern(store), letter_id) is not None
+    return _named(store).fullmatch(letter_id) is not None
+
+
+@cache
+def _named(store: str) -> re.Pattern[str]:
+    return re.compile(named_pattern(store))
 
 
 def named_pattern(store: str) -> str:
-    """Return the regular expression, of Python and of Java, of those forms, all of the text."""
+    """Return the regular expression of those forms, for Python and for SQL, of the whole text."""
     return rf"(?s)(?:.*~[0-9]+|{re.escape(store)}-[0-9]+-[0-9]+(?:@[0-9]+)?)"
