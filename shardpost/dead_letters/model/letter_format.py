@@ -120,11 +120,13 @@ def name_of(key: bytes | None) -> str:
     key = key or b""
     if not 0 < len(key) <= MAX_KEY_BYTES:
         return SHA256 + sha256(key).hexdigest()
-    with suppress(UnicodeDecodeError):
+    try:
         text = key.decode()
-        if not _UNPRINTABLE.search(text):
-            return text
-    return BASE64 + base64.b64encode(key).decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None or _UNPRINTABLE.search(text):
+        return BASE64 + base64.b64encode(key).decode()
+    return text
 
 
 def keys_of(name: str) -> set[bytes]:

@@ -4,7 +4,6 @@ The table `dead_letters` has the steps of all records of dead-letters and parkin
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -35,9 +34,6 @@ _STAGES = {
     LetterState.REDRIVEN: 2,
     LetterState.DISCARDED: 2,
 }
-
-# What a step has of a letter only if that is well-formed.
-_FACTS = ("origin_partition", "origin_offset", "origin_key", "failed_at")
 
 # {topic: which one of that name it is now}: 0 is the first that is known, and one that was deleted
 # and recreated is the next.
@@ -232,23 +228,25 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
     error = _utf8(headers.get(ERROR))
     name = key = name_of(record.key)
     if store_partitions is not None:
-        name = name_of(parking_key(letter, record, store_partitions))
-    facts: dict[str, Any] = {}
-    if isinstance(letter, Letter):
-        facts = {fact: getattr(letter, fact) for fact in _FACTS}
-        facts["due"] = due(rules.of(letter.origin_topic), letter) if is_store else None
+        own_key = parking_key(letter, record, store_partitions)
+        name = key if own_key == record.key else name_of(own_key)
+    origin = letter if isinstance(letter, Letter) else None
     return Step(
         name,
         LetterState.WAITING if is_store else LetterState.PARKED,
-        attempt_of(record.headers, require_id=False),
+        origin.attempt if origin else attempt_of(record.headers, require_id=False),
         instant_of(record.timestamp),
         *record.coordinates,
         origin_topic=_utf8(headers.get(ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
+        due=due(rules.of(origin.origin_topic), origin) if origin and is_store else None,
+        origin_partition=origin.origin_partition if origin else None,
+        origin_offset=origin.origin_offset if origin else None,
+        origin_key=origin.origin_key if origin else None,
         size=len(record.value),
+        failed_at=origin.failed_at if origin else None,
         key=None if key == name else key,
-        **facts,
     )
 
 
@@ -272,6 +270,7 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
 
 def _utf8(raw: str | bytes | None) -> str | None:
     """Return a header as text; None where it is not UTF-8."""
-    with suppress(UnicodeDecodeError):
+    try:
         return raw.decode() if isinstance(raw, bytes) else raw
-    return None
+    except UnicodeDecodeError:
+        return None
