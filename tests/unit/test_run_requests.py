@@ -19,10 +19,8 @@ from shardpost.run_requests.model.commands import (
     Command,
     CommandEntry,
     CommandState,
-    Keep,
-    NoteStarted,
+    NextStep,
     Release,
-    Start,
     decode,
     fold,
     next_action,
@@ -242,7 +240,7 @@ def test_a_command_that_cannot_be_read_holds_its_key(value: bytes) -> None:
     assert entry is not None
     assert entry.command is not None
     assert entry.command.state is CommandState.UNREADABLE
-    assert next_action(entry.command, None) == Keep()
+    assert next_action(entry.command, None) is NextStep.KEEP
 
 
 def test_a_tombstone_frees_its_key_and_no_other() -> None:
@@ -254,9 +252,9 @@ def test_a_tombstone_frees_its_key_and_no_other() -> None:
 def test_the_next_action_for_a_command_depends_on_its_run_in_airflow() -> None:
     issued, started = command(state=CommandState.ISSUED), command()
     ended = AirflowRun("failed", NOW.replace(microsecond=1999))
-    assert next_action(issued, None) == Start()
-    assert next_action(issued, AirflowRun("queued")) == NoteStarted()
-    assert next_action(started, AirflowRun("running")) == Keep()
+    assert next_action(issued, None) is NextStep.START
+    assert next_action(issued, AirflowRun("queued")) is NextStep.NOTE_STARTED
+    assert next_action(started, AirflowRun("running")) is NextStep.KEEP
     deleted = next_action(started, None)
     assert isinstance(deleted, Release)
     assert (deleted.at, deleted.deleted) == (LONG_AGO, True)
