@@ -1,17 +1,14 @@
-"""The error of a sweep that fails after it has found what no later sweep finds again.
-
-Letters that were parked and offsets that are gone are committed by then, so its error names them.
-With offsets that are gone, which nothing else shows afterwards, it ends with 3: Airflow then does
-not repeat it before anybody is told, and the next sweep goes on.
-
-Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
+"""Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
 
 One transaction holds the letters and the offsets up to which they were taken, in the group
 `shardpost-intake`, with the id of the topic as metadata. A producer for each partition fences older
 ones before the offset is read.
 
-A foreign topic is not ours: it is missing until its first failure, it is cut off by its retention,
-it is deleted and recreated. None of that stops a sweep; what is missing is reported as a gap.
+A foreign topic may be missing until its first failure, be truncated by its retention, or be deleted
+and recreated. None of that stops a sweep; what is missing is reported as a gap.
+
+An error after the intake names its gaps and the letters that were parked: these are committed by
+then, and no later sweep finds them again.
 """
 
 import logging
@@ -58,7 +55,11 @@ MOST_NAMED = 20
 
 
 class LostLettersError(ShardpostError):
-    """A sweep failed after it had found that letters are gone unread."""
+    """A sweep failed after it had found that letters were deleted unread.
+
+    Nothing else shows that afterwards. By exit code 3, Airflow does not repeat the sweep before
+    somebody is alerted; the next sweep goes on.
+    """
 
     exit_code = NEEDS_ATTENTION
 
@@ -69,17 +70,17 @@ def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = result()
-        lines = sorted(for_a_person(found), key=lambda line: line.endswith(SEE_PARKED))
+        so_far = result()
+        lines = sorted(for_a_person(so_far), key=lambda line: line.endswith(SEE_PARKED))
         if not lines:
             raise
         more = len(lines) - MOST_NAMED
         named = [*lines[:MOST_NAMED], *([f"and {more} more: see its log"] if more > 0 else [])]
-        kind = LostLettersError if found["gaps"] else ShardpostError
-        raise kind("; ".join([_said(error), *named])) from error
+        kind = LostLettersError if so_far["gaps"] else ShardpostError
+        raise kind("; ".join([_error_text(error), *named])) from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, ShardpostError):
         return str(error)
     log.error("the sweep failed", exc_info=error)
@@ -185,8 +186,8 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
 
 def _taken(settings: Settings, reader: "Consumer", source: TopicPartition) -> Taken | None:
     """Return what was committed, which nobody changes: older writers are fenced."""
-    found = offsets.committed_offsets(settings, reader, [source]).get(source)
-    return found and Taken(found.offset, found.metadata)
+    committed = offsets.committed_offsets(settings, reader, [source]).get(source)
+    return committed and Taken(*committed)
 
 
 def _writer(settings: Settings, source: TopicPartition) -> Transactions:

@@ -91,11 +91,11 @@ def current_letters(settings: Settings, *, closed_since: datetime | None = None)
     Of letters that are neither waiting nor parked, those that were closed since then; None: all.
     """
     steps, generations = steps_since(settings, closed_since)
-    found = newest_steps(steps, generations)
+    newest = newest_steps(steps, generations)
     if closed_since is None:
-        return found
+        return newest
     return {
-        name: step for name, step in found.items() if step.is_in_topic or step.at >= closed_since
+        name: step for name, step in newest.items() if step.is_in_topic or step.at >= closed_since
     }
 
 
@@ -143,7 +143,7 @@ def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
 
     By the table and what its topics have after it.
     """
-    found = set()
+    places = set()
     if exists(settings, DEAD_LETTERS):
         sql = (
             "SELECT DISTINCT origin_partition, origin_offset FROM dead_letters"  # noqa: S608
@@ -151,12 +151,12 @@ def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
             " AND origin_partition IS NOT NULL AND origin_offset IS NOT NULL"
         )
         table = rows(settings, sql, {DEAD_LETTERS: None})
-        found = {(row["origin_partition"], row["origin_offset"]) for row in table}
+        places = {(row["origin_partition"], row["origin_offset"]) for row in table}
     for step in _not_in_table(settings, current_progress(settings)):
         partition, offset = step.origin_partition, step.origin_offset
         if step.origin_topic == topic and partition is not None and offset is not None:
-            found.add((partition, offset))
-    return found
+            places.add((partition, offset))
+    return places
 
 
 def life(settings: Settings, letter_id: str) -> list[Step]:
@@ -172,11 +172,11 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
         sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(name)}{more}"  # noqa: S608
         return [*_query(settings, sql), *(step for step in new if step.id == name)]
 
-    found = of(letter_id)
-    for key in {step.key for step in found if step.key}:
+    steps = of(letter_id)
+    for key in {step.key for step in steps if step.key}:
         by_hand = (step for step in of(key, " AND attempt IS NULL") if step.is_by_hand)
-        found += [step for step in by_hand if any(map(step.removes, found))]
-    return [*in_order(found)]
+        steps += [step for step in by_hand if any(map(step.removes, steps))]
+    return [*in_order(steps)]
 
 
 def open_table(settings: Settings) -> DeltaTable:

@@ -1,19 +1,11 @@
 """Applying a redrive request to parked letters: select, plan, redrive, edit or discard.
 
-Letters that a sweep parks again while a redrive request is applied to them.
-
-A tombstone removes all that lies before it under its key, so also a letter that was parked again
-after its older record was read. That is checked when the tombstone has its offset and is not
-committed yet: what comes later lies above it, and stays.
-
-The letters of the parking lot that a redrive request selects.
-
-Applying a redrive request to parked letters: they are redriven, edited or discarded.
-
 As in a sweep, each partition of the parking lot is fenced first, then read, then written. One
 transaction holds the retry, the tombstone of the parked letter, and the record of the decision.
 
-The plan of a redrive: which letters would move, and which are refused.
+A tombstone removes all that lies before it under its key, so also a letter that a sweep parked
+again after its older record was read. That is checked when the tombstone has its offset and is not
+committed yet: what comes later lies above it, and stays.
 """
 
 import time
@@ -27,8 +19,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from shardpost.dead_letters.model import transition_records
-from shardpost.dead_letters.model.letter_format import Letter, LetterState, name_of
-from shardpost.dead_letters.model.letter_parser import attempt_of
+from shardpost.dead_letters.model.letter_format import Letter, LetterState, attempt_of, name_of
 from shardpost.dead_letters.model.redrive_request import (
     RedriveLimits,
     RedriveRequest,
@@ -106,8 +97,8 @@ def selected_letters(
 ) -> Iterator[ParkedLetter]:
     """Read a partition of the parking lot to its end; yield what is selected, by offset."""
     rules = settings.retry_rules
-    messages = read_to_end(settings, partition)
-    rows = (_row(record_of(message), rules, request) for message in messages)
+    records = map(record_of, read_to_end(settings, partition))
+    rows = (_row(record, rules, request) for record in records)
     with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
         disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?)", rows)
         yield from map(ParkedLetter._make, disk.execute(_LAST))
@@ -170,9 +161,9 @@ def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: Redr
         writer.open()
         newly_parked = NewlyParked(settings, partition)
         selected = selected_letters(settings, partition, redrive.request)
-        moving = islice((one for one in selected if one.refusal is None), left)
-        found = read_selected(settings, partition, moving, attrgetter("offset"))
-        for batch in batches((record for record, _ in found), redrive.batch_size, itself):
+        moving = islice((letter for letter in selected if letter.refusal is None), left)
+        records = read_selected(settings, partition, moving, attrgetter("offset"))
+        for batch in batches((record for record, _ in records), redrive.batch_size, itself):
             _move(redrive, writer, newly_parked, batch, result)
             if limits.rate is not None:
                 time.sleep(len(batch) / limits.rate)
@@ -263,18 +254,18 @@ class RedrivePlan:
 
 def plan_redrive(redrive: Redrive) -> RedrivePlan:
     """Return what a redrive would do now; an id that is not parked is refused."""
-    found = RedrivePlan(redrive.limits.canary)
+    plan = RedrivePlan(redrive.limits.canary)
     missing = set(redrive.request.selection.ids)
     for partition in redrive.partitions:
         for letter in selected_letters(redrive.settings, partition, redrive.request):
             missing.discard(letter.id)
             if letter.refusal is not None:
-                found.refuse(letter.id, letter.refusal)
+                plan.refuse(letter.id, letter.refusal)
                 continue
             group = letter.origin, letter.error
-            found.groups[group] += 1
-            found.samples.setdefault(group, letter.id)
+            plan.groups[group] += 1
+            plan.samples.setdefault(group, letter.id)
     for letter_id in sorted(missing):
         show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
-        found.refuse(letter_id, f"expected a parked letter, found none; {show}")
-    return found
+        plan.refuse(letter_id, f"expected a parked letter, found none; {show}")
+    return plan

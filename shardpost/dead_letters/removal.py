@@ -1,20 +1,14 @@
-"""What leaves the table `dead_letters`: letters dealt with long ago, and a client's contact.
+"""What is removed from the table `dead_letters`: letters resolved long ago, a client's contact.
 
-What the table `dead_letters` says of a client's letters, and how its contact leaves it; no JVM.
+A letter is old if every step of it is, and Kafka has no record of it any more, not even a
+tombstone. One that waits or is parked has one: `dead-letters` and `parking-lot` are compacted. If
+its failure is reported again, sweeps take it for a new one, as the table then does.
 
-Those are the letters of some topics under the client's key. Their steps stay; what the errors say
-is gone. The letters themselves are in Kafka as they were.
+All rows of old letters are removed in one version, so that no reader ever finds a letter without
+the step that closed it. Sweeps go on meanwhile: the second writer tries again.
 
-Which letters the table may forget: those that no list of open letters depends on.
-
-The table `dead_letters` forgets letters that were dealt with long ago.
-
-That is a letter of which every step is old, and of which Kafka has no record any more, so not even
-a tombstone. One that waits or is parked has one: `dead-letters` and `parking-lot` are compacted.
-And if its failure is reported again, sweeps take it for a new one, as the table then does.
-
-All rows of such letters go in one version, so that no reader ever finds a letter without the step
-that closed it. Sweeps go on meanwhile: whoever is second writes again.
+The contact of a client is in the letters of some topics under the client's key. Their steps stay,
+without what the errors say. The letters themselves stay in Kafka as they are.
 """
 
 import logging
@@ -46,9 +40,8 @@ from shardpost.delta.rewritten_files import commit_files, files_with_contact, wi
 from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.instants import old_before
-from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.reading import record_of
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.locks import exclusive
 from shardpost.logs import step
@@ -75,12 +68,12 @@ def erase_contact(settings: Settings, topics: Collection[str], client: str) -> i
         step("read letters")
         letters_table.catch_up(settings, letter_topics.partitions(settings))
         version = letters_table.open_table(settings).version()
-        found = _find(settings, version, topics, client)
-        if found:
+        counts = _find(settings, version, topics, client)
+        if counts:
             change = without_contact(DEAD_LETTERS, partial(_own, topics, client.encode()))
-            files = dict.fromkeys(found, change)
+            files = dict.fromkeys(counts, change)
             commit_files(settings, DEAD_LETTERS, version, files, str(uuid.uuid4()))
-    return sum(found.values())
+    return sum(counts.values())
 
 
 def _find(settings: Settings, version: int, topics: Collection[str], client: str) -> dict[str, int]:
@@ -103,11 +96,11 @@ def may_be_forgotten(
     `steps` are all of the letters that may be open, and of those of which others depend.
     """
     is_open = _open(steps, generations)
-    found = set(names) - is_open
-    without = [step for step in steps if step.id not in found]
+    closed = set(names) - is_open
+    without = [step for step in steps if step.id not in closed]
     # A letter that was renamed is open only if its later name is unknown.
     opened = _open(without, generations) - is_open
-    return found - {name for step in without if step.id in opened for name in own_names(step)}
+    return closed - {name for step in without if step.id in opened for name in own_names(step)}
 
 
 def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
@@ -155,10 +148,10 @@ class _Gone:
     letters: pa.StringArray
     by_hand: pa.StringArray
 
-    def mask(self, found: pa.Table) -> Any:
-        """Tell of each row, of which there are `id` and `attempt`, whether it goes."""
-        is_by_hand = pc.is_null(found["attempt"])
-        of_none, of_letter = (pc.is_in(found["id"], ids) for ids in (self.by_hand, self.letters))
+    def mask(self, part: pa.Table) -> Any:
+        """Tell of each row, of which there are `id` and `attempt`, whether it is removed."""
+        is_by_hand = pc.is_null(part["attempt"])
+        of_none, of_letter = (pc.is_in(part["id"], ids) for ids in (self.by_hand, self.letters))
         return pc.if_else(is_by_hand, of_none, of_letter)
 
 
@@ -215,8 +208,8 @@ def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None
     By the table's steps, of which the last one of each day is enough, and not by the clock alone.
     """
     sql = "SELECT max(at) AS at FROM dead_letters GROUP BY date_trunc('day', at)"
-    found = (row["at"] for row in rows(settings, sql, {DEAD_LETTERS: version}))
-    return old_before(found, now, timedelta(days=settings.letter_days), LONGEST_QUIET)
+    times = (row["at"] for row in rows(settings, sql, {DEAD_LETTERS: version}))
+    return old_before(times, now, timedelta(days=settings.letter_days), LONGEST_QUIET)
 
 
 def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone | None:
@@ -252,18 +245,16 @@ def _keys_of_kept(
       SELECT id AS key_by_hand FROM dead_letters WHERE attempt IS NULL AND at < {before}
     ) AS by_hand ON coalesce(key, id) = key_by_hand
     WHERE attempt IS NOT NULL"""  # noqa: S608 - a time
-    found = rows(settings, sql, {DEAD_LETTERS: version})
-    return {row["letter_key"] for row in found if row["id"] not in letters}
+    closed_by_hand = rows(settings, sql, {DEAD_LETTERS: version})
+    return {row["letter_key"] for row in closed_by_hand if row["id"] not in letters}
 
 
 def _names_in_kafka(settings: Settings) -> Iterator[str]:
     """Yield the names of all letters of which Kafka has a record, be it a tombstone."""
-    store, lot = settings.topic("dead-letters"), settings.topic("parking-lot")
-    counts = topic_metadata.partition_counts(settings, [store, lot])
-    for topic, count in counts.items():
+    store = settings.topic("dead-letters")
+    for topic, count in letter_topics.partitions(settings).items():
         for number in range(count):
-            for message in reading.read_to_end(settings, TopicPartition(topic, number)):
-                record = record_of(message)
+            for record in map(record_of, read_to_end(settings, TopicPartition(topic, number))):
                 yield from _names(settings, record, count if topic == store else None)
 
 
@@ -271,9 +262,9 @@ def _names(settings: Settings, record: Record, store_partitions: int | None) -> 
     yield name_of(record.key)
     # A tombstone of a dropped letter does not say that it was misplaced.
     yield name_of(b"%s~%d" % (record.key or b"", record.partition))
-    found = step_of(record, settings.retry_rules, store_partitions=store_partitions)
-    if found is not None:
-        yield found.id
+    record_step = step_of(record, settings.retry_rules, store_partitions=store_partitions)
+    if record_step is not None:
+        yield record_step.id
 
 
 def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
@@ -298,7 +289,6 @@ def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:
 
 
 def _rewritten(settings: Settings, path: str, target: str, gone: _Gone) -> AddAction | None:
-    def keep(found: pa.Table) -> pa.Table:
-        return found.filter(pc.invert(gone.mask(found)))
-
-    return parquet_files.rewrite(settings, DEAD_LETTERS, path, target, keep)
+    return parquet_files.rewrite(
+        settings, DEAD_LETTERS, path, target, lambda part: part.filter(pc.invert(gone.mask(part)))
+    )

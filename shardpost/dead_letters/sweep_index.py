@@ -1,10 +1,8 @@
-"""The fold of the records of one key: which of them is the live letter, and its outcome.
-
-An index of a partition of dead letters: a few numbers for each of its records, on disk.
+"""An index of a partition of dead letters: a few numbers for each of its records, on disk.
 
 Values and headers stay in Kafka: the index knows where each letter is, whether it is due, and which
-attempt of it was resolved, as the tombstones say while Kafka keeps them. What the records of a key
-come to is computed when all are read: nearly every key has one record only.
+attempt of it was resolved, as the tombstones say while Kafka keeps them. Which record of a key is
+the live letter, and its outcome, is computed when all are read: nearly every key has one record.
 """
 
 import sqlite3
@@ -18,8 +16,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from shardpost.dead_letters.model.letter_format import Malformed
-from shardpost.dead_letters.model.letter_parser import parse_record
+from shardpost.dead_letters.model.letter_format import Malformed, parse_record
 from shardpost.dead_letters.model.retry_policy import (
     LEFT_IN_STORE,
     Outcome,
@@ -235,8 +232,8 @@ class SweepIndex:
         database = self._database
         database.execute(_FIND_SEVERAL)
         keys = groupby(database.execute(_BY_KEY), itemgetter(0))
-        found = chain.from_iterable(_fold(records) for _, records in keys)
-        database.executemany("INSERT INTO folded VALUES (?, ?, ?)", found)
+        outcomes = chain.from_iterable(_fold(records) for _, records in keys)
+        database.executemany("INSERT INTO folded VALUES (?, ?, ?)", outcomes)
         if self._has_malformed:
             database.execute(_FIND_BY_HAND)
             for remove in (_REMOVE_MALFORMED, _REMOVE_MALFORMED_BY_HAND):

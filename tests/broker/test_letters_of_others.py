@@ -17,8 +17,7 @@ from shardpost.dead_letters import redrive
 from shardpost.dead_letters.foreign_intake import GROUP, take_in
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.model.letter_format import Letter, Malformed
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.dead_letters.model.letters import letter_id
 from shardpost.dead_letters.model.sweep_result import RECREATED, Gap, Intake
 from shardpost.dead_letters.model.transition_records import parked_record

@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.dead_letters.model import letter_format, letter_parser, letters, transition_records
+from shardpost.dead_letters.model import letter_format, letters, transition_records
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
-from shardpost.dead_letters.model.letter_format import Letter, Malformed
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.retry_policy import (
     Outcome,
@@ -155,14 +154,14 @@ def test_the_fast_parser_reads_as_the_strict_one_does(
 ) -> None:
     well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
     headers = [*(header for header in well_formed if header[0] != left_out), *spoilt]
-    assert parse(key, headers, timestamp) == letter_parser._parse_strictly(
+    assert parse(key, headers, timestamp) == letter_format._parse_strictly(
         dict(headers), key, timestamp
     )
 
 
 def test_a_well_formed_letter_is_read_by_the_fast_parser() -> None:
     well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
-    assert letter_parser._parse_fast(dict(well_formed), ID.encode(), NOW_MS) == read(stored())
+    assert letter_format._parse_fast(dict(well_formed), ID.encode(), NOW_MS) == read(stored())
 
 
 def test_a_letter_is_delayed_from_when_the_broker_took_it_whatever_its_consumer_says() -> None:
@@ -208,7 +207,7 @@ def test_a_letter_that_is_written_again_and_again_keeps_the_time_of_the_first() 
         later = NOW_MS + hours * 3_600_000
         record = as_read(transition_records.restored(record))
         record = record._replace(timestamp=later, is_append_time=True)
-        letter = letter_parser.parse_record(record)
+        letter = letter_format.parse_record(record)
         assert isinstance(letter, Letter)
         assert letter.delayed_from == NOW
     assert [name for name, _ in record.headers].count(letter_format.STORED_AT) == 1
@@ -218,7 +217,7 @@ def test_when_it_was_stored_goes_no_further_than_the_store() -> None:
     record = as_read(stored())
     headers = [*record.headers, (letter_format.STORED_AT, b"7")]
     record = record._replace(headers=headers)
-    letter = letter_parser.parse_record(record)
+    letter = letter_format.parse_record(record)
     assert isinstance(letter, Letter)
     retry = transition_records.retry_record(letter, record, "retries", ROUTES)
     again = as_record(letter, record, "dead-letters", 8)

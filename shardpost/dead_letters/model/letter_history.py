@@ -14,10 +14,12 @@ from shardpost.dead_letters.model.letter_format import (
     ORIGIN_TOPIC,
     Letter,
     LetterState,
+    attempt_of,
+    header_bytes,
     header_text,
     name_of,
+    parse_record,
 )
-from shardpost.dead_letters.model.letter_parser import attempt_of, header_bytes, parse_record
 from shardpost.dead_letters.model.letters import letter_id, parking_key
 from shardpost.dead_letters.model.retry_policy import due, fingerprint
 from shardpost.dead_letters.model.transition_records import NAME, STATE
@@ -134,11 +136,11 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
         else:
             is_past = step.is_past(generations)
             _add(past if is_past else current, step, by_generation=is_past)
-    for newest in (current, past):
-        _remove_by_hand(newest, by_hand)
+    _remove_by_hand(current, by_hand)
+    _remove_by_hand(past, by_hand)
     names = current | past
-    found = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
-    return {n: step for n, step in found.items() if step and not _was_renamed(step, names)}
+    newest = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
+    return {n: step for n, step in newest.items() if step and not _was_renamed(step, names)}
 
 
 def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
@@ -203,11 +205,11 @@ def in_order(steps: Iterable[Step]) -> Sequence[Step]:
 
     Where some are of a topic that was recreated, all are in the order of their times.
     """
-    found = sorted(steps, key=lambda step: (step.is_by_hand, step.order, step.at))
-    if len({step.generation for step in found}) > 1:
-        return sorted(found, key=lambda step: step.at)
-    life = [step for step in found if not step.is_by_hand]
-    for step in found[len(life) :]:
+    ordered = sorted(steps, key=lambda step: (step.is_by_hand, step.order, step.at))
+    if len({step.generation for step in ordered}) > 1:
+        return sorted(ordered, key=lambda step: step.at)
+    life = [step for step in ordered if not step.is_by_hand]
+    for step in ordered[len(life) :]:
         later = (n for n, other in enumerate(life) if other.at > step.at)
         life.insert(next(later, len(life)), step)
     return life

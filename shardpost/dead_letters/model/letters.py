@@ -35,10 +35,11 @@ from shardpost.dead_letters.model.letter_format import (
     RESERVED,
     Letter,
     Malformed,
+    header_bytes,
     header_text,
     name_of,
+    parse,
 )
-from shardpost.dead_letters.model.letter_parser import header_bytes, parse
 from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of

@@ -1,9 +1,4 @@
-"""The result of a sweep and of its intake: counts, gaps, and what a person has to see.
-
-Where the intake of a foreign partition goes on, and what it finds missing there.
-
-The result of a sweep: counts, and what of it a person has to see.
-"""
+"""The result of a sweep and of its intake: counts, gaps, and what needs a person."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
