@@ -114,6 +114,14 @@ def put(settings: Settings, records: Iterable[Outgoing]) -> None:
     assert producer.flush(60) == 0
 
 
+def produce(settings: Settings, *records: Outgoing) -> None:
+    """Write records by the client of these settings: to Kafka in memory, if they say so."""
+    producer = clients.producer(settings)
+    for record in records:
+        producer.produce(**record._asdict())
+    assert producer.flush(1) == 0
+
+
 def open_transaction_behind(settings: Settings, letter: Record) -> Producer:
     """Open a stranger's transaction on a letter's partition, for the test to end."""
     stranger = clients.transactional_producer(settings, f"stranger-{letter.topic}")

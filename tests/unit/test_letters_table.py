@@ -16,7 +16,6 @@ from shardpost.dead_letters.letters_table import current_letters, life, open_tab
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import query
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
@@ -30,6 +29,7 @@ from tests.support.letter_world import (
     failed,
     milliseconds,
     original,
+    produce,
     states,
     sweep,
 )
@@ -55,10 +55,7 @@ class Letters:
         self.put(*(failed(self.settings, recorded(n, seconds)) for n in offsets))
 
     def put(self, *records: Outgoing) -> None:
-        producer = clients.producer(self.settings)
-        for record in records:
-            producer.produce(**record._asdict())
-        assert producer.flush(1) == 0
+        produce(self.settings, *records)
 
     def park(self) -> None:
         sweep(self.settings.model_copy(update=PARKING), START)

@@ -18,7 +18,6 @@ from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
 from shardpost.delta import parquet_files, query, table_log
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
@@ -34,6 +33,7 @@ from tests.support.letter_world import (
     live,
     milliseconds,
     original,
+    produce,
     retries,
     sweep,
 )
@@ -68,10 +68,7 @@ class World:
         return self.kafka.settings.model_copy(update={"home": self.home / "whole"})
 
     def put(self, *records: Outgoing) -> None:
-        producer = clients.producer(self.pruned)
-        for record in records:
-            producer.produce(**record._asdict())
-        assert producer.flush(1) == 0
+        produce(self.pruned, *records)
 
     def fail(self, number: int) -> None:
         record = original(number, KEYS[number % len(KEYS)])
