@@ -31,7 +31,6 @@ from shardpost.dead_letters.model.letter_history import (
     newest_steps,
     step_of,
 )
-from shardpost.dead_letters.model.letters import named_pattern
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
@@ -90,22 +89,6 @@ def current_letters(settings: Settings, *, closed_since: datetime | None = None)
 
     Of letters that are neither waiting nor parked, those that were closed since then; None: all.
     """
-    steps, generations = steps_since(settings, closed_since)
-    newest = newest_steps(steps, generations)
-    if closed_since is None:
-        return newest
-    return {
-        name: step for name, step in newest.items() if step.is_in_topic or step.at >= closed_since
-    }
-
-
-def steps_since(
-    settings: Settings, closed_since: datetime | None
-) -> tuple[Sequence[Step], Generations]:
-    """Return all steps of the letters that are open, or were closed since then, and of some others.
-
-    Also those of no letter; None: all that there are.
-    """
     progress = current_progress(settings)
     new = [*_not_in_table(settings, progress)]
     names = {step.id for step in new}
@@ -113,7 +96,12 @@ def steps_since(
         in_table = _query(settings, f"SELECT {_STEP} FROM dead_letters")  # noqa: S608 - constants
     else:
         in_table = _chosen(settings, progress.generations, closed_since, names)
-    return [*in_table, *new], progress.generations
+    newest = newest_steps([*in_table, *new], progress.generations)
+    if closed_since is None:
+        return newest
+    return {
+        name: step for name, step in newest.items() if step.is_in_topic or step.at >= closed_since
+    }
 
 
 def _chosen(
@@ -121,15 +109,14 @@ def _chosen(
 ) -> list[Step]:
     """Return all steps of letters that may be open, were closed since then, or have these names.
 
-    Also of those whose name tells whether another letter was renamed, and of no letter's.
+    Also those of no letter.
     """
-    pattern = text_literal(rf"\A{named_pattern(settings.topic('dead-letters'))}\z")
     named = ", ".join(map(text_literal, sorted(names))) or "''"
     since = time_literal(max(MIN_TIME, min(closed_since, MAX_TIME - RESOLUTION)))
     chosen = f"""
     WITH chosen AS (
       SELECT id AS chosen_id FROM dead_letters
-      WHERE at >= {since} OR id IN ({named}) OR regexp_like(id, {pattern})
+      WHERE at >= {since} OR id IN ({named})
       UNION {_MAY_BE_OPEN.format(is_past=_is_past(generations))}
     )
     SELECT {_STEP} FROM dead_letters LEFT SEMI JOIN chosen ON id = chosen_id"""  # noqa: S608 - literals

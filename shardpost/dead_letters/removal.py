@@ -13,7 +13,7 @@ without what the errors say. The letters themselves stay in Kafka as they are.
 
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,10 +27,6 @@ from deltalake.transaction import AddAction
 from shardpost.dead_letters import letter_topics, letters_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
 from shardpost.dead_letters.model.letter_history import (
-    Generations,
-    Step,
-    newest_steps,
-    own_names,
     step_of,
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
@@ -86,26 +82,6 @@ def _own(topics: Collection[str], key: bytes, rows: pa.Table) -> pa.Array:
     return pc.and_(
         pc.equal(rows["origin_key"], key), pc.is_in(rows["origin_topic"], pa.array([*topics]))
     )
-
-
-def may_be_forgotten(
-    names: Collection[str], steps: Sequence[Step], generations: Generations
-) -> set[str]:
-    """Return the names of these letters that can go: without them the same letters are open.
-
-    `steps` are all of the letters that may be open, and of those of which others depend.
-    """
-    is_open = _open(steps, generations)
-    closed = set(names) - is_open
-    without = [step for step in steps if step.id not in closed]
-    # A letter that was renamed is open only if its later name is unknown.
-    opened = _open(without, generations) - is_open
-    return closed - {name for step in without if step.id in opened for name in own_names(step)}
-
-
-def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
-    newest = newest_steps(steps, generations)
-    return {name for name, step in newest.items() if step.is_in_topic}
 
 
 # A sweep appends every five minutes, and this takes seconds.
@@ -226,7 +202,7 @@ def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) ->
     inspect_stores(settings, "dead-letters", "parking-lot")
     for name in _names_in_kafka(settings):
         old.discard(name)
-    letters = may_be_forgotten(old, *letters_table.steps_since(settings, now))
+    letters = old - letters_table.current_letters(settings, closed_since=now).keys()
     # Without its tombstone, one that was removed by hand would be open.
     kept = _keys_of_kept(settings, version, before, letters) if old_by_hand else set()
     return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))

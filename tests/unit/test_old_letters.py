@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from shardpost.dead_letters import letters_table, removal
-from shardpost.dead_letters.letters_table import current_letters, life, open_table
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
+from shardpost.dead_letters.letters_table import current_letters, life
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.letter_history import Step, step_of
-from shardpost.dead_letters.removal import may_be_forgotten, remove_old
-from shardpost.delta import parquet_files, query, table_log
+from shardpost.dead_letters.removal import remove_old
+from shardpost.delta import query
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
@@ -209,12 +209,6 @@ def test_letters_are_listed_since_any_time(world: World, year: int) -> None:
     assert len(found) == (6 if year == 1 else 3)
 
 
-def test_a_letter_that_is_open_is_never_one_that_may_go() -> None:
-    waiting = Step("a", LetterState.WAITING, 1, START, STORE, 0, 5)
-    retried = Step("a", LetterState.RETRIED, 0, START, STORE, 0, 3)
-    assert may_be_forgotten({"a", "b"}, [waiting, retried], {}) == {"b"}
-
-
 def test_what_was_dealt_with_goes_and_what_is_open_stays(world: World) -> None:
     with_old_ones(world)
     before = world.rows(world.pruned)
@@ -281,34 +275,6 @@ def test_what_kafka_has_only_a_report_of_that_was_dropped_stays(world: World) ->
     world.check()
     [name] = {row[0] for row in world.rows(world.pruned)} - {"positions-0-1"}
     assert str(current_letters(world.pruned)[str(name)].state) == "retried"
-
-
-def test_a_letter_of_an_older_version_is_closed_by_its_later_name(world: World) -> None:
-    """Which named malformed letters for their keys: `7` is the letter of the second row."""
-    own = f"dead-letters-0-5@{milliseconds(START)}"
-    rows = [
-        Step("7", LetterState.WAITING, 0, START, STORE, 0, 5),
-        Step(own, LetterState.PARKED, 0, START, LOT, 0, 5),
-        Step(own, LetterState.DISCARDED, 0, START, LOT, 0, 6),
-        Step("8", LetterState.WAITING, 0, START + timedelta(days=30), STORE, 0, 9),
-    ]
-    for settings in (world.pruned, world.whole):
-        version = open_table(settings).version()
-        made = letters_table.as_rows(rows)
-        file = parquet_files.write(settings, DEAD_LETTERS, made, "00000001-older/rows.parquet")
-        table_log.commit(settings, DEAD_LETTERS, version, [file])
-    world.put(Outgoing(STORE, b"7", b"malformed", []))
-    world.wait(days=30)
-    [new] = {*world.open(world.pruned)} - {"8"}
-    assert new.startswith("dead-letters-")
-    assert world.prune().letters == 0  # Kafka has a record under that key
-    world.sweep()
-    world.clean()
-    world.fail(9)
-    world.sweep()
-    world.clean()
-    world.prune()
-    assert "7" not in world.open(world.pruned)
 
 
 def test_a_tombstone_by_hand_stays_as_long_as_a_letter_that_it_closed(world: World) -> None:

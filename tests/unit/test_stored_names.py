@@ -14,8 +14,7 @@ from shardpost.dead_letters import letters_table
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malformed
-from shardpost.dead_letters.model.letter_history import Step, newest_steps
+from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.dead_letters.model.letters import first_failure, parking_key
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive, plan_redrive
@@ -187,14 +186,6 @@ def test_no_id_is_taken_for_another_name(letter_id: str, partition: int, key: st
     record = Record(letter_id.encode(), b"v", [], AT_MS, STORE, partition, 9)
     assert parking_key(letter, record, 2) == key.encode()
     assert parking_key(Malformed("no id"), record, 2) == place(partition, 9).encode()
-
-
-def test_a_letter_that_an_older_version_named_for_its_key_is_listed_once() -> None:
-    waiting, lot = (LetterState.WAITING, 0, START, STORE, 1, 5), (LetterState.PARKED, 0, START, LOT)
-    for name in (place(1, 5), "x~1"):
-        found = newest_steps([Step("x", *waiting), Step(name, *lot, 0, 0)])
-        assert {one: str(step.state) for one, step in found.items()} == {name: "parked"}
-    assert set(newest_steps([Step("x", *waiting), Step("x~0", *lot, 0, 0)])) == {"x", "x~0"}
 
 
 def test_letters_in_a_wrong_partition_are_named_once_a_sweep(

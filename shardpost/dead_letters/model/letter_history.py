@@ -3,7 +3,7 @@
 The table `dead_letters` has the steps of all records of dead-letters and parking-lot as rows.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,11 +20,11 @@ from shardpost.dead_letters.model.letter_format import (
     name_of,
     parse_record,
 )
-from shardpost.dead_letters.model.letters import letter_id, parking_key
+from shardpost.dead_letters.model.letters import parking_key
 from shardpost.dead_letters.model.retry_policy import due, fingerprint
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import Coordinates, TopicPartition
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
 
@@ -140,7 +140,7 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
     _remove_by_hand(past, by_hand)
     names = current | past
     newest = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
-    return {n: step for n, step in newest.items() if step and not _was_renamed(step, names)}
+    return {name: step for name, step in newest.items() if step}
 
 
 def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
@@ -166,23 +166,6 @@ def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
         for last in filter(step.removes, of_key.get(step.id, ())):
             gone = replace(step, id=last.id, key=last.key, attempt=last.attempt)
             newest[last.id] = gone.with_facts_of(last)
-
-
-def _was_renamed(step: Step, names: Collection[str]) -> bool:
-    """Tell whether a later step of the same letter has the letter's own name."""
-    return any(name in names for name in own_names(step))
-
-
-def own_names(step: Step) -> tuple[str, ...]:
-    """Return the names that a later step of the same letter may have.
-
-    Older versions named each letter for its key.
-    """
-    if step.state is not LetterState.WAITING or step.key is not None:
-        return ()
-    place = Coordinates(step.topic, step.partition, step.offset)
-    own = letter_id(place, round(step.at.timestamp() * 1000))
-    return own, f"{step.id}~{step.partition}"
 
 
 def _of_both(current: Step | None, past: Step | None, generations: Generations) -> Step | None:

@@ -238,9 +238,4 @@ def looks_named(letter_id: str, store: str) -> bool:
 
 @cache
 def _named(store: str) -> re.Pattern[str]:
-    return re.compile(named_pattern(store))
-
-
-def named_pattern(store: str) -> str:
-    """Return the regular expression of those forms, for Python and for SQL, of the whole text."""
-    return rf"(?s)(?:.*~[0-9]+|{re.escape(store)}-[0-9]+-[0-9]+(?:@[0-9]+)?)"
+    return re.compile(rf"(?s)(?:.*~[0-9]+|{re.escape(store)}-[0-9]+-[0-9]+(?:@[0-9]+)?)")
