@@ -143,21 +143,6 @@ def test_letters_under_any_key_are_listed_from_their_first_step_to_their_last(
     assert [one["why"] for one in shown["decisions"]] == ["junk"]
 
 
-def test_a_malformed_letter_that_comes_again_after_it_was_discarded_is_parked_again(
-    ready: Settings,
-) -> None:
-    junk = in_store(ready, b"junk", b"v", headers=[("attempt", b"7")])
-    before: dict[str, str] = {}
-    for _ in range(2):
-        put(ready, [junk])
-        assert total(sweep(ready, START)) == {"parked": 1}
-        name = places(ready)[-1]
-        assert states(ready) == before | {name: "parked"}
-        assert decide(ready, is_redrive=False) == 1
-        before[name] = "discarded"
-        assert states(ready) == before
-
-
 def test_what_is_too_large_to_be_retried_is_parked_and_the_others_go_on(ready: Settings) -> None:
     error = ("error", b"\xff" * LARGE)
     wide = failed(ready, original(3))

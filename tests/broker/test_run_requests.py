@@ -9,7 +9,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, producer
-from shardpost.run_requests.dispatch import release
 from shardpost.run_requests.model.commands import DispatchCounts
 from shardpost.run_requests.request_client import commands_in_force, list_runs
 from shardpost.settings import Settings
@@ -99,17 +98,6 @@ def test_with_airflow_down_commands_are_committed_and_started_later(
     assert len(airflow.started) == 1
 
 
-def test_an_airflow_that_breaks_leaves_the_command_for_the_next_dispatch(
-    askable: Settings, airflow: AirflowServer
-) -> None:
-    ask(askable, KEY, request())
-    airflow.breaks = True
-    with pytest.raises(ShardpostError, match="database is locked"):
-        run(askable)
-    airflow.breaks = False
-    assert run(askable).started == 1
-
-
 REFUSED = {
     "unknown": (request(dag="no_such_dag"), "may not be requested, only compact_positions"),
     "path": (request(dag="../variables"), "may not be requested"),
@@ -180,20 +168,6 @@ def test_a_request_in_the_wrong_partition_goes_to_its_own_and_is_asked_once(
     counts = run(wider)
     assert (counts.forwarded, counts.issued, counts.already_running) == (1, 1, 1)
     assert len(airflow.runs) == 1
-
-
-def test_a_key_is_released_by_hand_on_record(askable: Settings, airflow: AirflowServer) -> None:
-    ask(askable, KEY, request())
-    run(askable)
-    freed = release(askable, KEY, "ben", "it hangs", datetime.now(UTC))
-    assert freed.run_id == airflow.started[0]
-    assert commands_in_force(askable) == []
-    [(decision, _)] = decisions.list_all(askable)
-    assert (decision.kind, decision.who, decision.why) == ("released", "ben", "it hangs")
-    with pytest.raises(ShardpostError, match="no run command is in force under key"):
-        release(askable, KEY, "ben", "again", datetime.now(UTC))
-    ask(askable, KEY, request())
-    assert run(askable).started == 1
 
 
 def test_topics_that_part_keys_and_commands_are_refused(askable: Settings) -> None:

@@ -136,13 +136,8 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     now = [START]
-    given: dict[str, Any] = {
-        "partitions": 2,
-        "retry_jitter": 0.0,
-        "kafka_timeout": 1,
-        "letter_days": DAYS,
-    }
-    given |= {"retry_attempts": 2, "home": tmp_path}
+    given: dict[str, Any] = {"partitions": 2, "kafka_timeout": 1, "home": tmp_path}
+    given |= {"retry_jitter": 0.0, "retry_attempts": 2, "letter_days": DAYS}
     with memory_kafka(lambda: milliseconds(now[0]), **given) as kafka:
         apply_topics(kafka.settings)
         yield World(kafka, tmp_path, now)

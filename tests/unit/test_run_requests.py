@@ -273,54 +273,43 @@ def at_offset(offset: int, state: CommandState) -> CommandEntry:
     return CommandEntry("k", Command("k", state, "a", {}, "anna", offset, f"run-{offset}"), NOW)
 
 
+def issued(offset: int) -> CommandEntry:
+    return at_offset(offset, CommandState.ISSUED)
+
+
+def started(offset: int) -> CommandEntry:
+    return at_offset(offset, CommandState.STARTED)
+
+
 FREE = CommandEntry("k", None, NOW)
 REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
 
 
 @pytest.mark.parametrize(
-    ("entries", "decided", "is_processed", "kind", "settled", "run"),
+    ("entries", "decided", "kind", "settled", "run"),
     [
-        ([], [], True, "already running", True, None),
-        ([at_offset(5, CommandState.ISSUED)], [], True, "won", False, "run-5"),
-        ([at_offset(5, CommandState.STARTED)], [], True, "won", True, "run-5"),
-        ([at_offset(5, CommandState.ISSUED), FREE], [], True, "won", True, "run-5"),
-        ([at_offset(5, CommandState.ISSUED), FREE], [REFUSED], True, "refused", True, "run-5"),
-        ([at_offset(2, CommandState.STARTED)], [], True, "already running", True, "run-2"),
-        ([at_offset(2, CommandState.STARTED), FREE], [], True, "already running", True, "run-2"),
-        (
-            [at_offset(1, CommandState.STARTED), FREE, at_offset(2, CommandState.ISSUED)],
-            [],
-            True,
-            "already running",
-            True,
-            "run-2",
-        ),
-        (
-            [at_offset(2, CommandState.STARTED), FREE, at_offset(6, CommandState.ISSUED)],
-            [],
-            True,
-            "already running",
-            True,
-            "run-2",
-        ),
+        ([], [], "already running", True, None),
+        ([issued(5)], [], "won", False, "run-5"),
+        ([started(5)], [], "won", True, "run-5"),
+        ([issued(5), FREE], [], "won", True, "run-5"),
+        ([issued(5), FREE], [REFUSED], "refused", True, "run-5"),
+        ([started(2)], [], "already running", True, "run-2"),
+        ([started(2), FREE], [], "already running", True, "run-2"),
+        ([started(1), FREE, issued(2)], [], "already running", True, "run-2"),
+        ([started(2), FREE, issued(6)], [], "already running", True, "run-2"),
     ],
 )
 def test_the_status_of_a_request_is_read_from_the_topics(
-    entries: list[CommandEntry],
-    decided: list[Decision],
-    is_processed: bool,
-    kind: str,
-    settled: bool,
-    run: str | None,
+    entries: list[CommandEntry], decided: list[Decision], kind: str, settled: bool, run: str | None
 ) -> None:
-    status = status_of(5, entries, decided, is_processed=is_processed)
+    status = status_of(5, entries, decided, is_processed=True)
     assert isinstance(status, RequestStatus)
     run_id = status.command and status.command.run_id
     assert (status.kind, status.settled, run_id) == (kind, settled, run)
 
 
 def test_a_request_that_is_not_processed_has_no_status_yet() -> None:
-    assert status_of(5, [at_offset(2, CommandState.STARTED)], [], is_processed=False) is None
+    assert status_of(5, [started(2)], [], is_processed=False) is None
 
 
 def test_a_decision_reads_back_and_is_the_contracts() -> None:
