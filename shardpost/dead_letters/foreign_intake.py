@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.sweep_result import (
@@ -45,9 +45,6 @@ from shardpost.retry_settings import split_names
 from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
 
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-
 log = logging.getLogger(__name__)
 
 # Lines of what needs a person in one error; the log has them all.
@@ -66,7 +63,7 @@ class LostLettersError(ShardpostError):
 
 @contextmanager
 def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Name in an error what the result, as far as it goes, has for a person; gaps come first."""
+    """Add to an error what the result so far has that needs a person; gaps come first."""
     try:
         yield
     except Exception as error:
@@ -93,7 +90,7 @@ GROUP = "shardpost-intake"
 
 @dataclass
 class _Run:
-    """One intake, and what it has come to so far."""
+    """One intake, and its result so far."""
 
     settings: Settings
     routes: Routes
@@ -104,17 +101,17 @@ class _Run:
 
     @cached_property
     def known(self) -> KnownTopics:
-        """What is known of topics; the foreign ones are those of the setting."""
+        """The retry rules and the foreign topics of the settings."""
         foreign = split_names(self.settings.foreign_dead_letters or "")
         return KnownTopics(self.settings.retry_rules, foreign)
 
     @property
     def intake(self) -> Intake:
-        """What it has come to, as a result."""
+        """The result so far."""
         return Intake(self.count, tuple(self.gaps), tuple(self.not_read))
 
     def letter(self, record: Record) -> Outgoing:
-        """Return the letter of a foreign one."""
+        """Return the letter that a foreign dead letter becomes."""
         store = self.routes.store
         return from_foreign(record, self.now, store, self.routes.partitions[store], self.known)
 
@@ -143,7 +140,7 @@ def take_in(settings: Settings, routes: Routes, now: datetime) -> Intake:
 
 
 def _readable(run: _Run) -> Iterator[TopicPartition]:
-    """Yield the partitions that have a leader."""
+    """Yield the partitions of foreign topics that have a leader; report the others."""
     leaders = partition_leaders(run.settings, run.known.foreign)
     for topic in sorted(run.known.foreign):
         if topic not in leaders:
@@ -164,30 +161,25 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
     writer = _writer(settings, source)
     with closing(writer), closing(clients.consumer(settings, GROUP)) as reader:
         writer.open()
-        taken = _taken(settings, reader, source)
+        # Nobody else changes it: older writers are fenced.
+        committed = offsets.committed_offsets(settings, reader, [source]).get(source)
         # After what was taken: nobody can have taken more than there is.
         there = There(topic_id, *offsets.watermarks_of(settings, source, committed=True))
-        start, gaps = next_offset(source, taken, there)
+        start, gaps = next_offset(source, committed and Taken(*committed), there)
         for gap in gaps:
             run.lost(gap)
-        before, committed = run.count, None
+        before, until = run.count, None
         messages = reading.read_to_end(settings, source, start=start, committed=True)
         for batch in batches(map(record_of, messages), settings.retry_batch, itself):
             ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
             _write(run, writer, [run.letter(record) for record in batch], ends)
-            committed = ends[-1].offset
-        if committed is None or committed < there.end:
+            until = ends[-1].offset
+        if until is None or until < there.end:
             # Kafka forgets offsets that are not committed again. Markers of transactions may lie
             # behind the last record: were they deleted, that would look like a gap.
             writer.write([], Consumed(reader, source, there.end, topic_id))
     if run.count > before:
         log.info("%s: %d letters taken in", source, run.count - before)
-
-
-def _taken(settings: Settings, reader: "Consumer", source: TopicPartition) -> Taken | None:
-    """Return what was committed, which nobody changes: older writers are fenced."""
-    committed = offsets.committed_offsets(settings, reader, [source]).get(source)
-    return committed and Taken(*committed)
 
 
 def _writer(settings: Settings, source: TopicPartition) -> Transactions:
@@ -202,7 +194,7 @@ def _writer(settings: Settings, source: TopicPartition) -> Transactions:
 
 
 def _write(run: _Run, writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> None:
-    """Write letters with their offsets, without those that are too large."""
+    """Write letters with their offsets; report those that are too large as gaps."""
     try:
         writer.write(letters, ends[-1])
     except TooLargeError:

@@ -77,7 +77,7 @@ class LetterDetails:
 
 
 def describe(settings: Settings, letter_id: str) -> LetterDetails:
-    """Return what is known of a letter; ShardpostError if nothing is."""
+    """Return the details of a letter; ShardpostError if it is unknown."""
     steps = life(settings, letter_id)
     record = newest_record(settings, letter_id)
     newest = newest_steps(steps, letter_topics.current_progress(settings).generations).get(
@@ -120,7 +120,7 @@ def newest_record(settings: Settings, letter_id: str) -> Record | None:
 
 
 def _is_of(record: Record, letter_id: str, store_partitions: int | None) -> bool:
-    """Tell whether a record is of a letter; in the store it may have another name than its key."""
+    """Tell whether a record is of a letter, whose name in the store may differ from its key."""
     key = name_of(record.key)
     if store_partitions is None:
         return key == letter_id

@@ -41,10 +41,10 @@ Marks = tuple[int, int]  # low watermark, end
 
 @dataclass(frozen=True)
 class TableProgress:
-    """How far the table has read the topics as they are now.
+    """How far the table has read the current topics.
 
-    `generations` is that of each topic, `next_offsets` where the table goes on in each partition;
-    `transactions` are what to commit with all that is unread, also where that is nothing.
+    `generations` is that of each topic, `next_offsets` are where the table continues in each
+    partition, `transactions` are to be committed with all that is unread, even if that is nothing.
     """
 
     store: str
@@ -80,7 +80,7 @@ class TableProgress:
 def read_progress(
     settings: Settings, table: DeltaTable | None, counts: Mapping[str, int]
 ) -> TableProgress:
-    """Return what a table has read, as it was opened, and which committed offsets it has not.
+    """Return what the opened version of a table has read, and which committed offsets it has not.
 
     What is appended to that version is then appended once. `counts` has the partitions of both
     topics.
@@ -158,7 +158,7 @@ def _topics(settings: Settings) -> list[str]:
 def _generation(
     table: DeltaTable | None, topic: str, topic_id: str, marks: Mapping[int, Marks]
 ) -> int:
-    """Return the generation of a topic as it is now.
+    """Return the generation of the current topic.
 
     A broker that gives no ids recreates no topic, as far as can be known.
     """

@@ -85,9 +85,25 @@ log = logging.getLogger(__name__)
 
 
 def current_letters(settings: Settings, *, closed_since: datetime | None = None) -> dict[str, Step]:
-    """Return the newest step of each letter in the table or the topics, by its id.
+    """Return the newest step of each letter in the table or the topics, by the letter's name.
 
     Of letters that are neither waiting nor parked, those that were closed since then; None: all.
+    """
+    steps, generations = steps_since(settings, closed_since)
+    newest = newest_steps(steps, generations)
+    if closed_since is None:
+        return newest
+    return {
+        name: step for name, step in newest.items() if step.is_in_topic or step.at >= closed_since
+    }
+
+
+def steps_since(
+    settings: Settings, closed_since: datetime | None
+) -> tuple[Sequence[Step], Generations]:
+    """Return all steps of the letters that are open, or were closed since then, and of some others.
+
+    Also those of no letter; None: all that there are.
     """
     progress = current_progress(settings)
     new = [*_not_in_table(settings, progress)]
@@ -96,12 +112,7 @@ def current_letters(settings: Settings, *, closed_since: datetime | None = None)
         in_table = _query(settings, f"SELECT {_STEP} FROM dead_letters")  # noqa: S608 - constants
     else:
         in_table = _chosen(settings, progress.generations, closed_since, names)
-    newest = newest_steps([*in_table, *new], progress.generations)
-    if closed_since is None:
-        return newest
-    return {
-        name: step for name, step in newest.items() if step.is_in_topic or step.at >= closed_since
-    }
+    return [*in_table, *new], progress.generations
 
 
 def _chosen(
@@ -109,14 +120,15 @@ def _chosen(
 ) -> list[Step]:
     """Return all steps of letters that may be open, were closed since then, or have these names.
 
-    Also those of no letter.
+    Also those of letters named for their partition, which may have waited under another name, and
+    those of no letter.
     """
     named = ", ".join(map(text_literal, sorted(names))) or "''"
     since = time_literal(max(MIN_TIME, min(closed_since, MAX_TIME - RESOLUTION)))
     chosen = f"""
     WITH chosen AS (
       SELECT id AS chosen_id FROM dead_letters
-      WHERE at >= {since} OR id IN ({named})
+      WHERE at >= {since} OR id IN ({named}) OR regexp_like(id, '~[0-9]+$')
       UNION {_MAY_BE_OPEN.format(is_past=_is_past(generations))}
     )
     SELECT {_STEP} FROM dead_letters LEFT SEMI JOIN chosen ON id = chosen_id"""  # noqa: S608 - literals
@@ -126,9 +138,9 @@ def _chosen(
 
 
 def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
-    """Return (partition, offset) of the records of a topic of which there ever was a letter.
+    """Return (partition, offset) of all records of a topic that ever became a letter.
 
-    By the table and what its topics have after it.
+    From the table, and from what it has not read yet.
     """
     places = set()
     if exists(settings, DEAD_LETTERS):
@@ -259,7 +271,7 @@ def _steps_of(
 
 
 def _is_past(generations: Generations) -> str:
-    """Return the SQL that tells whether the topic of a step is no more."""
+    """Return an SQL condition: the topic of a step was deleted since."""
     return " OR ".join(
         f"(topic = {text_literal(topic)} AND generation < {generation})"
         for topic, generation in generations.items()

@@ -40,7 +40,7 @@ def size_of(record: Record) -> int:
 
 
 def itself(record: Record) -> Record:
-    """Return the record: where the items are records."""
+    """Return the record itself, for items that are records."""
     return record
 
 

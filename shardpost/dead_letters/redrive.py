@@ -3,7 +3,7 @@
 As in a sweep, each partition of the parking lot is fenced first, then read, then written. One
 transaction holds the retry, the tombstone of the parked letter, and the record of the decision.
 
-A tombstone removes all that lies before it under its key, so also a letter that a sweep parked
+A tombstone removes all that lies before it under its key, including a letter that a sweep parked
 again after its older record was read. That is checked when the tombstone has its offset and is not
 committed yet: what comes later lies above it, and stays.
 """
@@ -73,7 +73,7 @@ class NewlyParked:
 
 
 class ParkedLetter(NamedTuple):
-    """A parked letter that is selected; `refusal` is why it does not move, None if it does."""
+    """A selected parked letter; `refusal` is why it stays parked, None if it does not."""
 
     id: str
     origin: str
@@ -140,14 +140,14 @@ class Redrive:
 
 @dataclass
 class RedriveResult:
-    """How many letters have moved so far, and which did not, with the reasons."""
+    """How many letters were redriven or discarded, and which were refused, with the reasons."""
 
     count: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
 
 def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
-    """Move the letters that are selected; `result` is kept up to date."""
+    """Redrive or discard the selected letters; `result` is kept up to date."""
     for partition in redrive.partitions:
         if result.count == redrive.limits.canary:
             break
@@ -187,7 +187,7 @@ def _move(
     batch: Sequence[Record],
     result: RedriveResult,
 ) -> None:
-    """Write one batch; a letter that was parked again, or is too large, is left and refused."""
+    """Write one batch; refuse letters that were parked again or are too large."""
     newest = [record for record in batch if not newly_parked.has(record)]
     result.refused |= {name_of(r.key): PARKED_AGAIN for r in batch if newly_parked.has(r)}
     try:
@@ -228,9 +228,9 @@ REFUSED_SHOWN = 100
 
 @dataclass
 class RedrivePlan:
-    """What is selected, by (origin, fingerprint): how many and one of them; what is refused.
+    """The selected letters by (origin, fingerprint): how many, and a sample; and the refused ones.
 
-    Of what is selected, at most `canary` letters move.
+    Of the selected letters at most `canary` are redriven or discarded.
     """
 
     canary: int | None = None
@@ -241,19 +241,19 @@ class RedrivePlan:
 
     @property
     def count(self) -> int:
-        """How many letters would move."""
+        """How many letters would be redriven or discarded."""
         selected = self.groups.total()
         return selected if self.canary is None else min(selected, self.canary)
 
     def refuse(self, letter_id: str, reason: str) -> None:
-        """Count a letter that does not move; the first of them are kept with their reasons."""
+        """Count a refused letter; the first of them are kept with their reasons."""
         self.refused_count += 1
         if len(self.refused) < REFUSED_SHOWN:
             self.refused[letter_id] = reason
 
 
 def plan_redrive(redrive: Redrive) -> RedrivePlan:
-    """Return what a redrive would do now; an id that is not parked is refused."""
+    """Return what the redrive would do now; an id that is not parked is refused."""
     plan = RedrivePlan(redrive.limits.canary)
     missing = set(redrive.request.selection.ids)
     for partition in redrive.partitions:

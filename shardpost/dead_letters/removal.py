@@ -13,7 +13,7 @@ without what the errors say. The letters themselves stay in Kafka as they are.
 
 import logging
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,6 +27,10 @@ from deltalake.transaction import AddAction
 from shardpost.dead_letters import letter_topics, letters_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
 from shardpost.dead_letters.model.letter_history import (
+    Generations,
+    Step,
+    later_name,
+    newest_steps,
     step_of,
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
@@ -46,7 +50,7 @@ from shardpost.topics.stores import inspect_stores
 
 
 def rows_with_contact(settings: Settings, topics: Collection[str], client: str) -> int:
-    """Return how many rows have something of the client's letters of those topics."""
+    """Return how many rows have the client's contact, in letters of those topics."""
     version = table_log.newest_version(settings, DEAD_LETTERS)
     return 0 if version is None else sum(_find(settings, version, topics, client).values())
 
@@ -84,6 +88,26 @@ def _own(topics: Collection[str], key: bytes, rows: pa.Table) -> pa.Array:
     )
 
 
+def may_be_forgotten(
+    names: Collection[str], steps: Sequence[Step], generations: Generations
+) -> set[str]:
+    """Return the names of these letters that can go: without them the same letters are open.
+
+    `steps` are all of the letters that may be open, and of those of which others depend.
+    """
+    is_open = _open(steps, generations)
+    closed = set(names) - is_open
+    without = [step for step in steps if step.id not in closed]
+    # A letter that was renamed is open only if its later name is unknown.
+    opened = _open(without, generations) - is_open
+    return closed - {later_name(step) for step in without if step.id in opened}
+
+
+def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
+    newest = newest_steps(steps, generations)
+    return {name for name, step in newest.items() if step.is_in_topic}
+
+
 # A sweep appends every five minutes, and this takes seconds.
 MOST_CONFLICTS = 5
 # What counts of a time without any step: weeks may pass without a letter.
@@ -108,10 +132,10 @@ class OldLetters:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Return it in words."""
+        """Return it as lines of text."""
         verb = "would be removed" if self.dry_run else "removed"
         return [
-            f"dead_letters: {self.letters} letters {verb} that were dealt with: {self.rows} rows"
+            f"dead_letters: {self.letters} resolved letters {verb}: {self.rows} rows"
             f" of {self.files} files",
             *(f"{what}: {why}" for what, why in self.postponed.items()),
         ]
@@ -119,7 +143,7 @@ class OldLetters:
 
 @dataclass(frozen=True)
 class _Gone:
-    """The letters that go, and the keys of tombstones written by hand that go."""
+    """The letters to remove, and the keys of tombstones written by hand to remove."""
 
     letters: pa.StringArray
     by_hand: pa.StringArray
@@ -132,7 +156,7 @@ class _Gone:
 
 
 def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> OldLetters:
-    """Remove the letters from the table that were dealt with SHARDPOST_LETTER_DAYS ago.
+    """Remove the letters from the table that were resolved SHARDPOST_LETTER_DAYS ago.
 
     ShardpostError if Kafka cannot be read, or its topics of letters are not what they were.
     """
@@ -179,7 +203,7 @@ def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters
 
 
 def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None:
-    """Return before when a letter is old; None of a table without a step up to now.
+    """Return the time before which a letter is old; None if the table has no step up to now.
 
     By the table's steps, of which the last one of each day is enough, and not by the clock alone.
     """
@@ -202,7 +226,7 @@ def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) ->
     inspect_stores(settings, "dead-letters", "parking-lot")
     for name in _names_in_kafka(settings):
         old.discard(name)
-    letters = old - letters_table.current_letters(settings, closed_since=now).keys()
+    letters = may_be_forgotten(old, *letters_table.steps_since(settings, now))
     # Without its tombstone, one that was removed by hand would be open.
     kept = _keys_of_kept(settings, version, before, letters) if old_by_hand else set()
     return _Gone(*(pa.array(sorted(ids), pa.string()) for ids in (letters, old_by_hand - kept)))
@@ -215,7 +239,7 @@ def _ids(settings: Settings, version: int, sql: str) -> set[str]:
 def _keys_of_kept(
     settings: Settings, version: int, before: str, letters: Collection[str]
 ) -> set[str]:
-    """Return the keys of letters that stay, of those that old tombstones by hand are of."""
+    """Return the keys of remaining letters that have an old tombstone written by hand."""
     sql = f"""
     SELECT DISTINCT id, coalesce(key, id) AS letter_key FROM dead_letters LEFT SEMI JOIN (
       SELECT id AS key_by_hand FROM dead_letters WHERE attempt IS NULL AND at < {before}
@@ -226,7 +250,7 @@ def _keys_of_kept(
 
 
 def _names_in_kafka(settings: Settings) -> Iterator[str]:
-    """Yield the names of all letters of which Kafka has a record, be it a tombstone."""
+    """Yield the names of all letters of which Kafka has a record, even if only a tombstone."""
     store = settings.topic("dead-letters")
     for topic, count in letter_topics.partitions(settings).items():
         for number in range(count):
@@ -256,7 +280,7 @@ def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
 
 
 def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:
-    """Return how many rows a file has, and how many of them go."""
+    """Return how many rows a file has, and how many of them are to be removed."""
     there = going = 0
     for part in parquet_files.parts(settings, DEAD_LETTERS, path, ("id", "attempt")):
         there += part.num_rows

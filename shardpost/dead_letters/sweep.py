@@ -73,7 +73,7 @@ def _sweep(settings: Settings, now: datetime) -> JobResult:
 
 
 def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
-    """Sweep what is in the store, and put into the result what came of it, also if it fails."""
+    """Sweep the store and update the result, also if a partition fails."""
     step("sweep")
     store = sweep.routes.store
     partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
@@ -121,7 +121,7 @@ def _warn_of_misplaced(store: str, reports: Sequence[PartitionReport]) -> None:
 
 
 def _held(sweep: Sweep, partitions: Sequence[TopicPartition]) -> frozenset[str]:
-    """Return the fingerprints of which too many letters are due; read before anything is sent."""
+    """Return the fingerprints of which too many letters are due, before anything is sent."""
     most = sweep.settings.retry_flood
     if most is None:
         return frozenset()
@@ -133,7 +133,7 @@ def _held(sweep: Sweep, partitions: Sequence[TopicPartition]) -> frozenset[str]:
 
 
 def _in_tasks(body: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Call it for each item, in one Spark task each; return the results in that order."""
+    """Call a function for each item, in one Spark task each; return the results in order."""
     if not items:
         return []
     spark = driver.start_session(SWEEP_DEAD_LETTERS.name)

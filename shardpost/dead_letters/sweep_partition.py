@@ -81,7 +81,7 @@ class Sweep:
 
     @cached_property
     def rules(self) -> RetryRules:
-        """When letters of which origin are retried."""
+        """The retry rules of the settings."""
         return self.settings.retry_rules
 
     def index(self) -> SweepIndex:
@@ -179,7 +179,7 @@ def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
 
 
 def _read(sweep: Sweep, index: SweepIndex, report: PartitionReport) -> dict[int, Record] | None:
-    """Fill the index; return what is due, by offset, where it is no more than one batch."""
+    """Fill the index; return the due letters by offset if they fit into one batch, else None."""
     kept: dict[int, Record] | None = {}
     size = 0
     for record in map(record_of, read_to_end(sweep.settings, report.partition)):
@@ -196,7 +196,7 @@ def _read(sweep: Sweep, index: SweepIndex, report: PartitionReport) -> dict[int,
 def _selected_records(
     sweep: Sweep, partition: TopicPartition, index: SweepIndex, kept: dict[int, Record] | None
 ) -> Iterator[SelectedRecord]:
-    """Return the selected letters in the order of the store: as kept, or read a second time."""
+    """Return the selected letters in the order of the store, kept ones or read a second time."""
     if kept is not None and all(letter.offset in kept for letter in index.selected()):
         return ((kept[letter.offset], letter) for letter in index.selected())
     return read_selected(sweep.settings, partition, index.selected(), attrgetter("offset"))
@@ -220,7 +220,7 @@ def _publish(
 def _publish_one(
     sweep: Sweep, writer: Transactions, record: Record, selected: SelectedLetter
 ) -> tuple[Outcome, Sequence[Outgoing]]:
-    """Write one letter of a batch of which some record is too large; return what became of it.
+    """Write one letter of a batch with a record that is too large; return the outcome and records.
 
     What cannot be retried is parked; what cannot be parked either is held.
     """

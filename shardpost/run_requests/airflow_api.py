@@ -140,7 +140,7 @@ class AirflowApi:
 def log_in(
     address: str, user: str, password: str, timeout: float = TIMEOUT_SECONDS
 ) -> Iterator[AirflowApi]:
-    """Give a client for the Airflow at that address; `timeout` of each request, seconds."""
+    """Yield a client for the Airflow at that address; `timeout` of each request in seconds."""
     with httpx.Client(base_url=address, timeout=timeout) as client:
         form = {"username": user, "password": password}
         try:
@@ -200,7 +200,7 @@ class Api(Protocol):
 
 
 class NoAnswerError(ShardpostError):
-    """Airflow gave no usable answer; nothing is done about this command now."""
+    """Airflow gave no usable answer; this command is left to the next dispatch."""
 
 
 class AirflowRuns:
@@ -252,7 +252,7 @@ class AirflowRuns:
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[AirflowRuns]:
-    """Log in to Airflow and give its runs, also where it does not answer: they hold the reason.
+    """Log in to Airflow and yield its runs; where it does not answer, they hold the reason.
 
     UsageError if user or password is not set.
     """

@@ -76,7 +76,7 @@ def _encoded(settings: Settings, key: str, value: dict[str, Any]) -> bytes:
 
 
 def _end_of_decisions(settings: Settings, key: str) -> Coordinates:
-    """Return the end of the partition of `decisions` that those on a key are in."""
+    """Return the end of the partition of `decisions` that has the decisions on a key."""
     topic = settings.topic("decisions")
     count = partition_counts(settings, [topic])[topic]
     partition = TopicPartition(topic, partition_of(key, count))

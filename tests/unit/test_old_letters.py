@@ -13,9 +13,9 @@ import pytest
 
 from shardpost.dead_letters import letters_table, removal
 from shardpost.dead_letters.letters_table import current_letters, life
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step, step_of
-from shardpost.dead_letters.removal import remove_old
+from shardpost.dead_letters.removal import may_be_forgotten, remove_old
 from shardpost.delta import query
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
@@ -204,6 +204,19 @@ def test_letters_are_listed_since_any_time(world: World, year: int) -> None:
     assert len(found) == (6 if year == 1 else 3)
 
 
+def test_a_letter_that_is_open_is_never_one_that_may_go() -> None:
+    waiting = Step("a", LetterState.WAITING, 1, START, STORE, 0, 5)
+    retried = Step("a", LetterState.RETRIED, 0, START, STORE, 0, 3)
+    assert may_be_forgotten({"a", "b"}, [waiting, retried], {}) == {"b"}
+
+
+def test_a_later_name_stays_as_long_as_the_letter_that_it_closes() -> None:
+    waiting = Step("a", LetterState.WAITING, 0, START, STORE, 0, 5)
+    parked = Step("a~0", LetterState.DISCARDED, 0, START, LOT, 0, 5)
+    assert may_be_forgotten({"a~0"}, [waiting, parked], {}) == set()
+    assert may_be_forgotten({"a", "a~0"}, [waiting, parked], {}) == {"a", "a~0"}
+
+
 def test_what_was_dealt_with_goes_and_what_is_open_stays(world: World) -> None:
     with_old_ones(world)
     before = world.rows(world.pruned)
@@ -221,9 +234,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(world: World) -> None:
     with_old_ones(world)
     before = world.rows(world.pruned)
     done = remove_old(world.pruned, world.now[0], dry_run=True)
-    assert done.lines() == [
-        "dead_letters: 3 letters would be removed that were dealt with: 6 rows of 2 files"
-    ]
+    assert done.lines() == ["dead_letters: 3 resolved letters would be removed: 6 rows of 2 files"]
     assert world.rows(world.pruned) == before
 
 

@@ -5,6 +5,7 @@ They are put, swept, listed, shown, redriven and discarded.
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from shardpost.dead_letters import letters_table
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.model.letter_format import Letter, Malformed
+from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malformed
+from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letters import first_failure, parking_key
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive, plan_redrive
@@ -186,6 +188,14 @@ def test_no_id_is_taken_for_another_name(letter_id: str, partition: int, key: st
     record = Record(letter_id.encode(), b"v", [], AT_MS, STORE, partition, 9)
     assert parking_key(letter, record, 2) == key.encode()
     assert parking_key(Malformed("no id"), record, 2) == place(partition, 9).encode()
+
+
+def test_a_letter_that_waited_when_the_store_was_given_more_partitions_is_listed_once() -> None:
+    waiting = Step("x", LetterState.WAITING, 0, START, STORE, 1, 5)
+    parked = Step("x~1", LetterState.PARKED, 0, START, LOT, 0, 0)
+    assert newest_steps([waiting, parked]) == {"x~1": parked}
+    other = replace(parked, id="x~0")
+    assert set(newest_steps([waiting, other])) == {"x", "x~0"}
 
 
 def test_letters_in_a_wrong_partition_are_named_once_a_sweep(

@@ -48,7 +48,7 @@ _INT_BYTES, _LONG_BYTES = 4, 8
 
 
 class KnownTopics(NamedTuple):
-    """What is known of topics: where retries go, and which have foreign dead letters."""
+    """Where retries are sent, and which topics have foreign dead letters."""
 
     rules: RetryRules
     foreign: Collection[str]
@@ -59,7 +59,7 @@ class KnownTopics(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Which record one set of such headers is about, and why the last one failed.
+    """The record that one set of such headers describes, and the error of the last failure.
 
     `timestamp` is that record's; None where the record that was made of it has the same.
     """

@@ -172,7 +172,7 @@ class _BadHeaderError(Exception):
 def parse(
     key: bytes | None, headers: Headers, timestamp: int, *, is_append_time: bool = False
 ) -> Letter | Malformed:
-    """Parse a letter; `timestamp` in milliseconds, the broker's if so told. Never raises."""
+    """Parse a letter; `timestamp` in milliseconds, `is_append_time`: the broker's. Never raises."""
     by_name: dict[str, Any] = dict(headers)
     stored_at = instant_of(stored_milliseconds(by_name, timestamp)) if is_append_time else None
     return _parse_fast(by_name, key, timestamp, stored_at) or _parse_strictly(
@@ -187,7 +187,7 @@ def parse_record(record: Record) -> Letter | Malformed:
 
 
 def stored_milliseconds(headers: HeaderMap, timestamp: int) -> int:
-    """Return when the store took a letter: before its timestamp, if it was written again."""
+    """Return when the store took a letter: before its timestamp, if a sweep wrote it again."""
     if STORED_AT not in headers:
         return timestamp
     try:
@@ -208,7 +208,7 @@ def attempt_of(headers: Headers, *, require_id: bool = True) -> int:
 def _parse_fast(
     headers: dict[str, Any], key: bytes | None, timestamp: int, stored_at: datetime | None = None
 ) -> Letter | None:
-    """Parse a letter without any fault; None for any other.
+    """Parse a well-formed letter; None for any other.
 
     Headers that were read are bytes: of anything else these methods of bytes raise TypeError.
     """

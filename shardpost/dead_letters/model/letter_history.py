@@ -45,7 +45,7 @@ _FIRST: Generations = {}
 
 @dataclass(frozen=True)
 class Step:
-    """One step, and what its record says of the letter; None where it does not say it.
+    """One step, with the facts of the letter that its record has; others are None.
 
     `topic`, `partition` and `offset` are where the record is. Without an attempt it is a tombstone
     that was written by hand, which may be of no letter at all. `generation` tells which topic of
@@ -97,11 +97,11 @@ class Step:
         return self.state in OPEN
 
     def is_past(self, generations: Generations) -> bool:
-        """Tell whether its topic is no more: another one of that name is there now."""
+        """Tell whether its topic was deleted: another one has that name now."""
         return self.generation < generations.get(self.topic, 0)
 
     def with_facts_of(self, earlier: "Step") -> "Step":
-        """Return this step with what only an earlier one says of the letter."""
+        """Return this step, with facts that only an earlier one has."""
         return replace(
             self,
             origin_topic=self.origin_topic or earlier.origin_topic,
@@ -140,7 +140,7 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
     _remove_by_hand(past, by_hand)
     names = current | past
     newest = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
-    return {name: step for name, step in newest.items() if step}
+    return {name: step for name, step in newest.items() if step and later_name(step) not in names}
 
 
 def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
@@ -168,8 +168,14 @@ def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
             newest[last.id] = gone.with_facts_of(last)
 
 
+def later_name(step: Step) -> str | None:
+    """Return the name that a waiting letter has if its store was given more partitions since."""
+    is_own = step.state is LetterState.WAITING and step.key is None
+    return f"{step.id}~{step.partition}" if is_own else None
+
+
 def _of_both(current: Step | None, past: Step | None, generations: Generations) -> Step | None:
-    """Return the newest step of a letter, of which some may be of topics that are no more.
+    """Return the newest step of a letter, of which some may be of deleted topics.
 
     Where only one of both topics was recreated, the order of a letter's life still holds between
     the old one and the other.
@@ -184,7 +190,7 @@ def _of_both(current: Step | None, past: Step | None, generations: Generations) 
 
 
 def in_order(steps: Iterable[Step]) -> Sequence[Step]:
-    """Return the steps of one letter in the order of its life, those by hand by their time.
+    """Return the steps of one letter in the order of its life; those by hand by their time.
 
     Where some are of a topic that was recreated, all are in the order of their times.
     """

@@ -94,7 +94,7 @@ def failure(
     failed_at: datetime,
     retry_topics: Collection[str],
 ) -> Letter:
-    """Return the letter of a record that failed; only one of a retry topic is taken for a retry."""
+    """Return the letter of a failed record; only a record of a retry topic counts as a retry."""
     again = failed_again(record, error, failed_at) if record.topic in retry_topics else None
     return again or first_failure(record, error, failed_at)
 
@@ -127,7 +127,7 @@ def failed_again(retry: Record, error: BaseException | str, failed_at: datetime)
 
 
 def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> Outgoing:
-    """Return the record of the store that holds a letter, the original value untouched."""
+    """Return the record of the store that holds a letter, with the original value."""
     placing_key = letter.id.encode() if letter.origin_key is None else letter.origin_key
     kept, left_out = _bounded(own_headers(original.headers))
     headers = [*kept, *letter_headers(letter), (ERROR, letter.error)]

@@ -98,7 +98,7 @@ _REPORTED = {
 
 
 class SelectedLetter(NamedTuple):
-    """A letter that a sweep moves now.
+    """A letter that a sweep retries, parks, drops or restores now.
 
     `release_offset` is the offset up to which the store has to be read before it may go, so that
     letters of one original key go in the order of the origin. `resolved_attempt` is, of one that is
@@ -130,7 +130,7 @@ RETRY = RetryDecision(Outcome.RETRY)
 
 
 def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> RetryDecision:
-    """Decide what becomes of a letter now; never RETRY before it is due."""
+    """Decide the outcome of a letter now; never RETRY before it is due."""
     if isinstance(letter, Malformed):
         return park(MALFORMED + letter.reason)
     retries = rules.of(letter.origin_topic)
@@ -150,7 +150,7 @@ def park(reason: str) -> RetryDecision:
 
 
 def unknown_origin(letter: Letter) -> str:
-    """Return why a letter of a retry topic is not retried: no consumer knows it for its own."""
+    """Return why a letter of a retry topic is not retried: its original topic is unknown."""
     return (
         "unknown origin: expected the topic of the original record, found the retry topic"
         f" {letter.origin_topic}"

@@ -12,13 +12,13 @@ from shardpost.errors import one_line
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
 
-GONE = "gone unread: Kafka deleted them first, so sweep more often or keep that topic for longer"
+GONE = "deleted unread by Kafka: sweep more often, or keep that topic for longer"
 RECREATED = (
-    "gone unread, if there were any: the topic was deleted and recreated, and the new one is read"
-    " from its start"
+    "deleted unread, if there were any: the topic was deleted and recreated, and the new one is"
+    " read from its start"
 )
 CUT_OFF = (
-    "were read and are gone: the topic was cut off or recreated, so it is read again from its start"
+    "read and now missing: the topic was truncated or recreated, so it is read again from its start"
 )
 TOO_LARGE = "too large for a letter: it is only in that topic"
 
@@ -44,7 +44,7 @@ class Gap:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> "Gap":
-        """Return the gap of which that is the form."""
+        """Return the gap of such a form."""
         partition = TopicPartition(form["topic"], form["partition"])
         return cls(partition, form["from"], form["to"], form["reason"])
 
@@ -57,7 +57,7 @@ class Taken(NamedTuple):
 
 
 class There(NamedTuple):
-    """What is there: the topic's id, the low watermark, the end of what is committed."""
+    """The current topic: its id, low watermark and last stable offset."""
 
     topic_id: str | None
     low: int

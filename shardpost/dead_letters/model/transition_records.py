@@ -149,7 +149,7 @@ def is_of_misplaced(gone: Outgoing, record: Record, routes: Routes) -> bool:
 
 
 def restored(record: Record) -> Outgoing:
-    """Return a letter again, to be written after a record that must not replace it.
+    """Return a copy of a letter, to be written after a record that must not replace it.
 
     It keeps its time; where the broker will stamp it anew, as a header.
     """

@@ -49,7 +49,7 @@ class Command:
 
     @property
     def started(self) -> "Command":
-        """The same command, once Airflow has its run."""
+        """The same command after Airflow has started its run."""
         return replace(self, state=CommandState.STARTED)
 
 

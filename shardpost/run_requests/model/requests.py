@@ -229,7 +229,7 @@ class RequestStatus:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the request is not run, and a person has to see why."""
+        """Whether the request was not run, for a reason that needs a person."""
         return self.kind in (Kind.CONFLICT, Kind.REFUSED)
 
 
