@@ -129,22 +129,9 @@ def test_malformed_requests_are_refused_and_block_nothing(
     askable: Settings, airflow: AirflowServer
 ) -> None:
     bad: list[tuple[str | bytes | None, object]] = [
-        ("a", b"not JSON"),
-        ("b", b"\xff\xfe"),
-        ("c", None),
-        ("d", b""),
-        ("e", {"Conf": {}}),
-        ("f", {"Dag": 1}),
-        ("g", {"Dag": "weekly_email", "Conf": [1]}),
-        ("h", {"Dag": "weekly_email", "RequestedBy": {}}),
-        ("i", b"[" * 60_000),
-        ("j", b'{"Dag":"weekly_email","Conf":{"n":1e999}}'),
-        ("k", b'{"Dag":"weekly_email","Conf":{"s":"\\ud800"}}'),
-        ("l", {"Dag": "weekly_email", "Conf": {"x": "y" * 900_000}}),
-        ("m" * 100_000, request()),
-        (b"\xff", request()),
-        (None, request()),
-        ("n", b"null"),
+        *(("a", b"not JSON"), ("b", None), ("c", b""), ("d", b"[" * 60_000)),
+        ("e", {"Dag": "weekly_email", "Conf": {"x": "y" * 900_000}}),
+        *(("f" * 100_000, request()), (b"\xff", request()), (None, request())),
     ]
     for key, value in bad:
         ask(askable, key, value, partition=0)

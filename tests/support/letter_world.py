@@ -16,7 +16,6 @@ from shardpost.dead_letters.letters_table import catch_up, current_letters
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
-from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, reading, topic_metadata
@@ -88,15 +87,6 @@ def _count(bootstrap: str, topic: str) -> int:
     return topic_metadata.partition_counts(settings, [topic])[topic]
 
 
-def partitions(settings: Settings) -> dict[str, int]:
-    names = [
-        settings.topic("dead-letters"),
-        settings.topic("parking-lot"),
-        settings.topic("retries"),
-    ]
-    return topic_metadata.partition_counts(settings, names)
-
-
 def put(settings: Settings, records: Iterable[Outgoing]) -> None:
     producer = Producer(
         clients.client_config(
@@ -138,13 +128,10 @@ def _delivered(error: object, _message: Message) -> None:
 
 def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionReport]:
     """Sweep every partition in this process, one after the other."""
-    counts = partitions(settings)
-    routes = Routes(settings.topic("dead-letters"), settings.topic("parking-lot"), counts)
+    routes = routes_of(settings)
     job = Sweep(settings, routes, now, **more)
-    return [
-        sweep_partition(job, TopicPartition(routes.store, number))
-        for number in range(counts[routes.store])
-    ]
+    partitions = range(routes.partitions[routes.store])
+    return [sweep_partition(job, TopicPartition(routes.store, number)) for number in partitions]
 
 
 def append(settings: Settings) -> int:
