@@ -23,7 +23,7 @@ from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.instants import LATEST_MS, instant_of
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import NO_TIMESTAMP, Header, Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Header, Headers, Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings, parse_origins
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -544,7 +544,7 @@ def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> N
     assert again == letter._replace(attempt=1, is_null=False)
 
 
-def from_dlq(headers: list[Header], key: bytes | None = b"k", value: bytes | None = b"v") -> Record:
+def from_dlq(headers: Headers, key: bytes | None = b"k", value: bytes | None = b"v") -> Record:
     return Record(key, value, headers, NO_TIMESTAMP, "dlq", 0, 3)
 
 

@@ -59,12 +59,6 @@ def test_a_life_is_in_order_with_what_was_done_by_hand_at_its_time() -> None:
         assert in_order(some) == life
 
 
-def stepped(key: bytes | None, value: bytes | None, *headers: Header) -> tuple[object, ...] | None:
-    record = Record(key, value, headers, 1_795_262_400_123, STORE, 1, 7)
-    step = step_of(record, RetryRules(), store_partitions=2)
-    return step and (step.id, str(step.state), step.attempt, step.error, step.key)
-
-
 PLACE = "dead-letters-1-7@1795262400123"
 TEN = ("attempt", b"10")
 
@@ -99,4 +93,7 @@ TEN = ("attempt", b"10")
 def test_a_step_is_what_its_record_says_whatever_that_is(
     key: bytes, value: bytes | None, headers: list[Header], expected: tuple[object, ...] | None
 ) -> None:
-    assert stepped(key, value, *headers) == expected
+    record = Record(key, value, headers, 1_795_262_400_123, STORE, 1, 7)
+    step = step_of(record, RetryRules(), store_partitions=2)
+    facts = step and (step.id, str(step.state), step.attempt, step.error, step.key)
+    assert facts == expected
