@@ -11,7 +11,7 @@ transaction, so a sweep that is killed anywhere sends nothing twice and loses no
    Spring Kafka. **Held** means: more letters of one error are due than `SHARDPOST_RETRY_FLOOD`
    allows; the log and the result name the error.
 2. `report` is skipped if all is well. It runs if something needs a person: letters that were parked
-   or held, or letters of others that were gone unread. It then says what, in its log, and as one
+   or held, or letters of others that were deleted unread. It then says what, in its log, and as one
    line in `alerts.log`. The run ends well all the same: to repeat it would change nothing.
 
 `shardpost letters list` lists the letters and their states; `shardpost letters redrive` and

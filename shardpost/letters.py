@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shardpost.dead_letters.model import letter_parser, letters
+from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.letter_format import Letter, Malformed
 from shardpost.kafka.reading import record_of, reread_headers
 from shardpost.retry_settings import RetrySettings
@@ -74,7 +74,7 @@ def make_letter(
 
 def read_letter(message: "Message") -> Letter | Malformed:
     """Return the letter that a message of `dead-letters` holds, or why it holds none."""
-    return letter_parser.parse_record(record_of(message, reread_headers(message)))
+    return letter_format.parse_record(record_of(message, reread_headers(message)))
 
 
 def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
@@ -82,4 +82,4 @@ def is_exhausted(message: "Message", attempts: int = ATTEMPTS) -> bool:
 
     `attempts` is SHARDPOST_RETRY_ATTEMPTS.
     """
-    return letter_parser.attempt_of(reread_headers(message)) >= attempts
+    return letter_format.attempt_of(reread_headers(message)) >= attempts

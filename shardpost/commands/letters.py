@@ -71,7 +71,7 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     Refused while a topic of letters is not what it was (docs/stores.md).
     """
     from shardpost import tables
-    from shardpost.dead_letters.letters_table_offsets import not_visible
+    from shardpost.dead_letters.letter_topics import not_visible
     from shardpost.settings import load
     from shardpost.topics.stores import inspect_stores
 

@@ -29,7 +29,7 @@ from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, 
 if TYPE_CHECKING:
     from shardpost.dead_letters.redrive import Redrive, RedrivePlan
 
-AGAIN_IN_VAIN = "--again changes nothing: one error has parked none of these letters twice"
+AGAIN_IN_VAIN = "--again changes nothing: no selected letter was parked twice by the same error"
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,14 @@
-"""The error of a sweep that fails after it has found what no later sweep finds again.
-
-Letters that were parked and offsets that are gone are committed by then, so its error names them.
-With offsets that are gone, which nothing else shows afterwards, it ends with 3: Airflow then does
-not repeat it before anybody is told, and the next sweep goes on.
-
-Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
+"""Taking in the dead letters of Kafka Connect and Spring Kafka: each record once, by its offset.
 
 One transaction holds the letters and the offsets up to which they were taken, in the group
 `shardpost-intake`, with the id of the topic as metadata. A producer for each partition fences older
 ones before the offset is read.
 
-A foreign topic is not ours: it is missing until its first failure, it is cut off by its retention,
-it is deleted and recreated. None of that stops a sweep; what is missing is reported as a gap.
+A foreign topic may be missing until its first failure, be truncated by its retention, or be deleted
+and recreated. None of that stops a sweep; what is missing is reported as a gap.
+
+An error after the intake names its gaps and the letters that were parked: these are committed by
+then, and no later sweep finds them again.
 """
 
 import logging
@@ -21,7 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
 from shardpost.dead_letters.model.sweep_result import (
@@ -48,9 +45,6 @@ from shardpost.retry_settings import split_names
 from shardpost.settings import Settings
 from shardpost.topics.declared import PRODUCED_BYTES
 
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-
 log = logging.getLogger(__name__)
 
 # Lines of what needs a person in one error; the log has them all.
@@ -58,28 +52,32 @@ MOST_NAMED = 20
 
 
 class LostLettersError(ShardpostError):
-    """A sweep failed after it had found that letters are gone unread."""
+    """A sweep failed after it had found that letters were deleted unread.
+
+    Nothing else shows that afterwards. By exit code 3, Airflow does not repeat the sweep before
+    somebody is alerted; the next sweep goes on.
+    """
 
     exit_code = NEEDS_ATTENTION
 
 
 @contextmanager
 def naming(result: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
-    """Name in an error what the result, as far as it goes, has for a person; gaps come first."""
+    """Add to an error what the result so far has that needs a person; gaps come first."""
     try:
         yield
     except Exception as error:
-        found = result()
-        lines = sorted(for_a_person(found), key=lambda line: line.endswith(SEE_PARKED))
+        so_far = result()
+        lines = sorted(for_a_person(so_far), key=lambda line: line.endswith(SEE_PARKED))
         if not lines:
             raise
         more = len(lines) - MOST_NAMED
         named = [*lines[:MOST_NAMED], *([f"and {more} more: see its log"] if more > 0 else [])]
-        kind = LostLettersError if found["gaps"] else ShardpostError
-        raise kind("; ".join([_said(error), *named])) from error
+        kind = LostLettersError if so_far["gaps"] else ShardpostError
+        raise kind("; ".join([_error_text(error), *named])) from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, ShardpostError):
         return str(error)
     log.error("the sweep failed", exc_info=error)
@@ -92,7 +90,7 @@ GROUP = "shardpost-intake"
 
 @dataclass
 class _Run:
-    """One intake, and what it has come to so far."""
+    """One intake, and its result so far."""
 
     settings: Settings
     routes: Routes
@@ -103,17 +101,17 @@ class _Run:
 
     @cached_property
     def known(self) -> KnownTopics:
-        """What is known of topics; the foreign ones are those of the setting."""
+        """The retry rules and the foreign topics of the settings."""
         foreign = split_names(self.settings.foreign_dead_letters or "")
         return KnownTopics(self.settings.retry_rules, foreign)
 
     @property
     def intake(self) -> Intake:
-        """What it has come to, as a result."""
+        """The result so far."""
         return Intake(self.count, tuple(self.gaps), tuple(self.not_read))
 
     def letter(self, record: Record) -> Outgoing:
-        """Return the letter of a foreign one."""
+        """Return the letter that a foreign dead letter becomes."""
         store = self.routes.store
         return from_foreign(record, self.now, store, self.routes.partitions[store], self.known)
 
@@ -142,7 +140,7 @@ def take_in(settings: Settings, routes: Routes, now: datetime) -> Intake:
 
 
 def _readable(run: _Run) -> Iterator[TopicPartition]:
-    """Yield the partitions that have a leader."""
+    """Yield the partitions of foreign topics that have a leader; report the others."""
     leaders = partition_leaders(run.settings, run.known.foreign)
     for topic in sorted(run.known.foreign):
         if topic not in leaders:
@@ -163,30 +161,25 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
     writer = _writer(settings, source)
     with closing(writer), closing(clients.consumer(settings, GROUP)) as reader:
         writer.open()
-        taken = _taken(settings, reader, source)
+        # Nobody else changes it: older writers are fenced.
+        committed = offsets.committed_offsets(settings, reader, [source]).get(source)
         # After what was taken: nobody can have taken more than there is.
         there = There(topic_id, *offsets.watermarks_of(settings, source, committed=True))
-        start, gaps = next_offset(source, taken, there)
+        start, gaps = next_offset(source, committed and Taken(*committed), there)
         for gap in gaps:
             run.lost(gap)
-        before, committed = run.count, None
+        before, until = run.count, None
         messages = reading.read_to_end(settings, source, start=start, committed=True)
         for batch in batches(map(record_of, messages), settings.retry_batch, itself):
             ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
             _write(run, writer, [run.letter(record) for record in batch], ends)
-            committed = ends[-1].offset
-        if committed is None or committed < there.end:
+            until = ends[-1].offset
+        if until is None or until < there.end:
             # Kafka forgets offsets that are not committed again. Markers of transactions may lie
             # behind the last record: were they deleted, that would look like a gap.
             writer.write([], Consumed(reader, source, there.end, topic_id))
     if run.count > before:
         log.info("%s: %d letters taken in", source, run.count - before)
-
-
-def _taken(settings: Settings, reader: "Consumer", source: TopicPartition) -> Taken | None:
-    """Return what was committed, which nobody changes: older writers are fenced."""
-    found = offsets.committed_offsets(settings, reader, [source]).get(source)
-    return found and Taken(found.offset, found.metadata)
 
 
 def _writer(settings: Settings, source: TopicPartition) -> Transactions:
@@ -201,7 +194,7 @@ def _writer(settings: Settings, source: TopicPartition) -> Transactions:
 
 
 def _write(run: _Run, writer: Transactions, letters: list[Outgoing], ends: list[Consumed]) -> None:
-    """Write letters with their offsets, without those that are too large."""
+    """Write letters with their offsets; report those that are too large as gaps."""
     try:
         writer.write(letters, ends[-1])
     except TooLargeError:

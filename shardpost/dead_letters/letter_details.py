@@ -5,28 +5,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letters_table import life
-from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import (
     BASE64,
     ID,
     SHA256,
+    attempt_of,
     header_text,
     keys_of,
     name_of,
+    parse_record,
 )
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
-from shardpost.dead_letters.model.letter_parser import attempt_of, parse_record
 from shardpost.dead_letters.model.letters import letter_id as letter_id_of
 from shardpost.dead_letters.model.letters import parking_key
 from shardpost.decisions import Decision, decode
 from shardpost.errors import ShardpostError, one_line
 from shardpost.instants import instant_of
-from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.reading import record_of
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
+from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 
 # The state of a letter that was waiting or parked in a topic that was deleted and recreated.
@@ -76,10 +77,12 @@ class LetterDetails:
 
 
 def describe(settings: Settings, letter_id: str) -> LetterDetails:
-    """Return what is known of a letter; ShardpostError if nothing is."""
+    """Return the details of a letter; ShardpostError if it is unknown."""
     steps = life(settings, letter_id)
     record = newest_record(settings, letter_id)
-    newest = newest_steps(steps, read_progress(settings).generations).get(letter_id)
+    newest = newest_steps(steps, letter_topics.current_progress(settings).generations).get(
+        letter_id
+    )
     is_known = not all(step.is_by_hand for step in steps)
     if not is_known and record is None:
         raise ShardpostError(
@@ -100,26 +103,24 @@ def newest_record(settings: Settings, letter_id: str) -> Record | None:
 
     None if Kafka has no value of it any more.
     """
+    counts = letter_topics.partitions(settings)
     lot, store = settings.topic("parking-lot"), settings.topic("dead-letters")
-    counts = topic_metadata.partition_counts(settings, [lot, store])
     of_its_keys = sorted({partition_of(key, counts[lot]) for key in keys_of(letter_id)})
     partitions = [TopicPartition(lot, number) for number in of_its_keys]
     partitions += [TopicPartition(store, number) for number in range(counts[store])]
     for partition in partitions:
         count = counts[store] if partition.topic == store else None
-        found = None
-        for message in reading.read_to_end(settings, partition, committed=True):
-            if message.value() is not None and _is_of(
-                record := record_of(message), letter_id, count
-            ):
-                found = record
-        if found is not None:
-            return found
+        newest = None
+        for record in map(record_of, read_to_end(settings, partition, committed=True)):
+            if record.value is not None and _is_of(record, letter_id, count):
+                newest = record
+        if newest is not None:
+            return newest
     return None
 
 
 def _is_of(record: Record, letter_id: str, store_partitions: int | None) -> bool:
-    """Tell whether a record is of a letter; in the store it may have another name than its key."""
+    """Tell whether a record is of a letter, whose name in the store may differ from its key."""
     key = name_of(record.key)
     if store_partitions is None:
         return key == letter_id
@@ -142,10 +143,10 @@ def text_or_base64(raw: str | bytes | None) -> str | None:
 def _decisions(settings: Settings, letter_id: str) -> Iterator[Decision]:
     """Yield the decisions about a letter, in order; their key is that of the parking lot."""
     topic = settings.topic("decisions")
-    count = topic_metadata.partition_counts(settings, [topic])[topic]
+    count = partition_counts(settings, [topic])[topic]
     for number in sorted({partition_of(key, count) for key in keys_of(letter_id)}):
         partition = TopicPartition(topic, number)
-        for message in reading.read_to_end(settings, partition, committed=True):
+        for message in read_to_end(settings, partition, committed=True):
             decision = decode(message.key(), message.value())
             if decision is not None and name_of(decision.about) == letter_id:
                 yield decision
@@ -160,22 +161,19 @@ def _retries(settings: Settings, letter_id: str, steps: Sequence[Step]) -> Itera
     if origin is None or origin.origin_topic is None:
         return
     topic = settings.retry_rules.retry_topic(origin.origin_topic)
-    count = topic_metadata.partition_counts(settings, [topic])[topic]
+    count = partition_counts(settings, [topic])[topic]
     own_id = origin.key or letter_id
     partition = TopicPartition(topic, partition_of(origin.origin_key or own_id, count))
-    for message in reading.read_to_end(settings, partition, committed=True):
-        record = record_of(message)
+    for record in map(record_of, read_to_end(settings, partition, committed=True)):
         if header_text(dict(record.headers).get(ID)) == own_id:
             yield record
 
 
 def _retry_as_json(retry: Record) -> dict[str, Any]:
-    at = instant_of(retry.timestamp).isoformat(timespec="milliseconds")
-    attempt = attempt_of(retry.headers)
     return {
         "where": str(retry.coordinates),
-        "at": at,
-        "attempt": attempt,
+        "at": instant_of(retry.timestamp).isoformat(timespec="milliseconds"),
+        "attempt": attempt_of(retry.headers),
         **_value_as_json(retry),
     }
 

@@ -1,59 +1,190 @@
-"""The topics of letters in this installation, which of them hold anything, and the sweep of none.
+"""The topics of letters: where records go, what they hold, and how far the table has read them.
 
-The topics of letters, as they are in this installation.
+How far the table `dead_letters` has read a partition is kept in the table's log, as the version of
+an application transaction (Delta's `txn` action). Each topic of a name is a *generation*: 0 is the
+one that the table began with, and one that was deleted and recreated is the next. The same holds
+for one that ends before what was read of it. Offsets of another generation say nothing about this
+one, which is read from its beginning.
 
-The partitions of the topic `dead-letters` that hold anything.
-
-A sweep that finds no letters at all: it starts no Spark.
+| application | its version |
+| --- | --- |
+| `<topic>/<partition>` | the next offset to read, in generation 0 |
+| `<topic>/<partition>#<generation>` | the same, in a later one |
+| `<topic>#generation` | the newest generation |
+| `<topic>#id/<topic id>` | the generation that has this id |
 """
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deltalake import DeltaTable
 
 from shardpost import locks
-from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.dead_letters.model.sweep_result import Intake, as_json
 from shardpost.dead_letters.model.transition_records import Routes
+from shardpost.delta.query import exists, open_table
 from shardpost.errors import DONE
-from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka import offsets
+from shardpost.kafka.coordinates import OffsetRange, TopicPartition, ends_of, unreached
+from shardpost.kafka.topic_metadata import partition_counts, topic_ids
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 from shardpost.topics.stores import require_stores
 
-
-def routes_of(settings: Settings) -> Routes:
-    """Return the topics of letters; ShardpostError for one that does not exist."""
-    store, parking_lot = settings.topic("dead-letters"), settings.topic("parking-lot")
-    topics = sorted({store, parking_lot, *settings.retry_rules.retry_topics})
-    return Routes(store, parking_lot, topic_metadata.partition_counts(settings, topics))
-
-
-def partitions_with_records(settings: Settings) -> list[TopicPartition]:
-    """Return those with any record, committed or not."""
-    store = settings.topic("dead-letters")
-    counts = topic_metadata.partition_counts(settings, [store])
-    watermarks = offsets.watermarks(settings, counts, committed=False)[store]
-    return [
-        TopicPartition(store, partition)
-        for partition, (low, high) in watermarks.items()
-        if low < high
-    ]
-
-
 log = logging.getLogger(__name__)
+
+Marks = tuple[int, int]  # low watermark, end
+
+
+@dataclass(frozen=True)
+class TableProgress:
+    """How far the table has read the current topics.
+
+    `generations` is that of each topic, `next_offsets` are where the table continues in each
+    partition, `transactions` are to be committed with all that is unread, even if that is nothing.
+    """
+
+    store: str
+    partitions: Mapping[str, int]
+    generations: dict[str, int] = field(default_factory=dict)
+    next_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    unread: list[OffsetRange] = field(default_factory=list)
+    transactions: dict[str, int] = field(default_factory=dict)
+
+    def store_partitions(self, topic: str) -> int | None:
+        """Return the partition count of the store; None for the parking lot."""
+        return self.partitions[topic] if topic == self.store else None
+
+    def add(
+        self, table: DeltaTable | None, topic: str, topic_id: str, marks: Mapping[int, Marks]
+    ) -> None:
+        """Add a topic with the watermarks of its partitions."""
+        generation = self.generations[topic] = _generation(table, topic, topic_id, marks)
+        for number, (low, end) in marks.items():
+            partition = TopicPartition(topic, number)
+            name = _offset_name(partition, generation)
+            read = self.next_offsets[partition] = _version(table, name) or 0
+            range_ = OffsetRange(topic, number, max(low, read), end)
+            if range_.size > 0:
+                self.unread.append(range_)
+                self.transactions[name] = range_.until
+        if table is not None:
+            for name in (_generation_name(topic), _id_name(topic, topic_id)):
+                if _version(table, name) != generation:
+                    self.transactions[name] = generation
+
+
+def read_progress(
+    settings: Settings, table: DeltaTable | None, counts: Mapping[str, int]
+) -> TableProgress:
+    """Return what the opened version of a table has read, and which committed offsets it has not.
+
+    What is appended to that version is then appended once. `counts` has the partitions of both
+    topics.
+    """
+    topics = _topics(settings)
+    progress = TableProgress(topics[0], {topic: counts[topic] for topic in topics})
+    ids = topic_ids(settings, topics)
+    watermarks = offsets.watermarks(settings, progress.partitions, committed=True)
+    for topic, marks in watermarks.items():
+        progress.add(table, topic, ids.get(topic, ""), marks)
+    return progress
+
+
+def current_progress(settings: Settings) -> TableProgress:
+    """Return what the table has read so far, and which committed offsets it has not."""
+    table = open_table(settings, DEAD_LETTERS) if exists(settings, DEAD_LETTERS) else None
+    return read_progress(settings, table, partitions(settings))
+
+
+def partitions(settings: Settings) -> dict[str, int]:
+    """Return {topic: partition count} of dead-letters and parking-lot."""
+    return partition_counts(settings, _topics(settings))
+
+
+def next_offsets(settings: Settings) -> dict[TopicPartition, int]:
+    """Return the next offset that the table reads of each partition; {} if there is no table."""
+    return current_progress(settings).next_offsets if exists(settings, DEAD_LETTERS) else {}
 
 
 def result_if_empty(settings: Settings, lock: str) -> JobResult | None:
     """Return the result of a sweep that has nothing to do; None if it may have something to do.
 
-    LockedError beside another sweep.
+    It starts no Spark. LockedError beside another sweep.
     """
-    if settings.foreign_dead_letters:  # only a sweep looks whether they have anything
+    if settings.foreign_dead_letters:  # only a sweep checks whether they have anything
         return None
     with locks.exclusive(settings, lock, lock):
         require_stores(settings, "dead-letters", "parking-lot")
-        if partitions_with_records(settings) or read_progress(settings).transactions:
+        progress = current_progress(settings)
+        store = {progress.store: progress.partitions[progress.store]}
+        if progress.transactions or offsets.partitions_with_records(settings, store):
             return None
     log.info("no dead letters")
     return DONE, as_json(Counter(), Counter(), (), Intake())
+
+
+def not_visible(settings: Settings) -> list[OffsetRange]:
+    """Return the offsets of dead-letters and parking-lot behind an open transaction.
+
+    Nobody can read what is there before that transaction ends.
+    """
+    counts = partitions(settings)
+    high = ends_of(offsets.watermarks(settings, counts, committed=False))
+    # Second: a transaction may end meanwhile.
+    stable = ends_of(offsets.watermarks(settings, counts, committed=True))
+    return [
+        OffsetRange(
+            begins.topic, begins.partition, begins.offset, high[begins.topic][begins.partition]
+        )
+        for begins in unreached(high, stable)
+    ]
+
+
+def routes_of(settings: Settings) -> Routes:
+    """Return the topics of letters; ShardpostError for one that does not exist."""
+    store, parking_lot = _topics(settings)
+    topics = sorted({store, parking_lot, *settings.retry_rules.retry_topics})
+    return Routes(store, parking_lot, partition_counts(settings, topics))
+
+
+def _topics(settings: Settings) -> list[str]:
+    return [settings.topic("dead-letters"), settings.topic("parking-lot")]
+
+
+def _generation(
+    table: DeltaTable | None, topic: str, topic_id: str, marks: Mapping[int, Marks]
+) -> int:
+    """Return the generation of the current topic.
+
+    A broker that gives no ids recreates no topic, as far as can be known.
+    """
+    newest = _version(table, _generation_name(topic))
+    current = newest or 0
+    if newest is not None and topic_id and _version(table, _id_name(topic, topic_id)) != newest:
+        current = newest + 1
+    for number, (_, end) in marks.items():
+        read = _version(table, _offset_name(TopicPartition(topic, number), current))
+        if read is not None and read > end:
+            return current + 1
+    return current
+
+
+def _offset_name(partition: TopicPartition, generation: int) -> str:
+    name = f"{partition.topic}/{partition.partition}"
+    return f"{name}#{generation}" if generation else name
+
+
+def _generation_name(topic: str) -> str:
+    return f"{topic}#generation"
+
+
+def _id_name(topic: str, topic_id: str) -> str:
+    return f"{topic}#id/{topic_id}"
+
+
+def _version(table: DeltaTable | None, name: str) -> int | None:
+    return table.transaction_version(name) if table else None

@@ -1,19 +1,28 @@
-"""The table `dead_letters` without a JVM: what it says of letters, and how a few steps are added.
+"""The table `dead_letters`: what it says of letters, and how the steps of records are appended.
 
 Questions are answered from the table and from the records that it has not read yet, so the answers
-are right also before the first sweep.
+are right also before the first sweep. Steps are appended for exact offsets, which are committed
+with them: what an interrupted sweep did not append, the next one does.
 """
 
+import logging
 import uuid
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
-from shardpost.dead_letters.letters_table_offsets import TableProgress, read_progress
+from shardpost.dead_letters.letter_topics import (
+    TableProgress,
+    current_progress,
+    read_progress,
+)
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import (
     Generations,
@@ -22,15 +31,13 @@ from shardpost.dead_letters.model.letter_history import (
     newest_steps,
     step_of,
 )
-from shardpost.dead_letters.model.letters import named_pattern
 from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
-from shardpost.kafka import reading, topic_metadata
-from shardpost.kafka.coordinates import OffsetRange
-from shardpost.kafka.reading import record_of
+from shardpost.kafka.coordinates import OffsetRange, total_size
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.settings import Settings
 
 SCHEMA = arrow_schema(DEAD_LETTERS)
@@ -61,19 +68,33 @@ ON id = closed_id AND (
 """  # noqa: S608 - constants
 # So many letters that the table has not read are looked up by their names.
 FEW = 20_000
+# Up to so many offsets are read in this process: sooner than Spark would start its tasks.
+FEW_OFFSETS = 20_000
+# Steps that are converted to Arrow at a time.
+PART_ROWS = 10_000
+# The maintenance writes one version a week.
+MOST_CONFLICTS = 2
+
+# Calls a function for each group of ranges, in a Spark task each; returns what these return.
+InTasks = Callable[
+    [Callable[[Sequence[OffsetRange]], AddAction | None], Sequence[Sequence[OffsetRange]]],
+    Iterable[AddAction | None],
+]
+
+log = logging.getLogger(__name__)
 
 
 def current_letters(settings: Settings, *, closed_since: datetime | None = None) -> dict[str, Step]:
-    """Return the newest step of each letter in the table or the topics, by its id.
+    """Return the newest step of each letter in the table or the topics, by the letter's name.
 
     Of letters that are neither waiting nor parked, those that were closed since then; None: all.
     """
     steps, generations = steps_since(settings, closed_since)
-    found = newest_steps(steps, generations)
+    newest = newest_steps(steps, generations)
     if closed_since is None:
-        return found
+        return newest
     return {
-        name: step for name, step in found.items() if step.is_in_topic or step.at >= closed_since
+        name: step for name, step in newest.items() if step.is_in_topic or step.at >= closed_since
     }
 
 
@@ -84,7 +105,7 @@ def steps_since(
 
     Also those of no letter; None: all that there are.
     """
-    progress = read_progress(settings)
+    progress = current_progress(settings)
     new = [*_not_in_table(settings, progress)]
     names = {step.id for step in new}
     if closed_since is None or len(names) > FEW:
@@ -99,15 +120,15 @@ def _chosen(
 ) -> list[Step]:
     """Return all steps of letters that may be open, were closed since then, or have these names.
 
-    Also of those whose name tells whether another letter was renamed, and of no letter's.
+    Also those of letters named for their partition, which may have waited under another name, and
+    those of no letter.
     """
-    pattern = text_literal(rf"\A{named_pattern(settings.topic('dead-letters'))}\z")
     named = ", ".join(map(text_literal, sorted(names))) or "''"
     since = time_literal(max(MIN_TIME, min(closed_since, MAX_TIME - RESOLUTION)))
     chosen = f"""
     WITH chosen AS (
       SELECT id AS chosen_id FROM dead_letters
-      WHERE at >= {since} OR id IN ({named}) OR regexp_like(id, {pattern})
+      WHERE at >= {since} OR id IN ({named}) OR regexp_like(id, '~[0-9]+$')
       UNION {_MAY_BE_OPEN.format(is_past=_is_past(generations))}
     )
     SELECT {_STEP} FROM dead_letters LEFT SEMI JOIN chosen ON id = chosen_id"""  # noqa: S608 - literals
@@ -117,11 +138,11 @@ def _chosen(
 
 
 def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
-    """Return (partition, offset) of the records of a topic of which there ever was a letter.
+    """Return (partition, offset) of all records of a topic that ever became a letter.
 
-    By the table and what its topics have after it.
+    From the table, and from what it has not read yet.
     """
-    found = set()
+    places = set()
     if exists(settings, DEAD_LETTERS):
         sql = (
             "SELECT DISTINCT origin_partition, origin_offset FROM dead_letters"  # noqa: S608
@@ -129,12 +150,12 @@ def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
             " AND origin_partition IS NOT NULL AND origin_offset IS NOT NULL"
         )
         table = rows(settings, sql, {DEAD_LETTERS: None})
-        found = {(row["origin_partition"], row["origin_offset"]) for row in table}
-    for step in _not_in_table(settings, read_progress(settings)):
+        places = {(row["origin_partition"], row["origin_offset"]) for row in table}
+    for step in _not_in_table(settings, current_progress(settings)):
         partition, offset = step.origin_partition, step.origin_offset
         if step.origin_topic == topic and partition is not None and offset is not None:
-            found.add((partition, offset))
-    return found
+            places.add((partition, offset))
+    return places
 
 
 def life(settings: Settings, letter_id: str) -> list[Step]:
@@ -142,7 +163,7 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
     columns = f"{_STEP}, origin_offset, origin_key"
     new = [
         step
-        for step in _not_in_table(settings, read_progress(settings))
+        for step in _not_in_table(settings, current_progress(settings))
         if step.id == letter_id or step.is_by_hand
     ]
 
@@ -150,11 +171,11 @@ def life(settings: Settings, letter_id: str) -> list[Step]:
         sql = f"SELECT {columns} FROM dead_letters WHERE id = {text_literal(name)}{more}"  # noqa: S608
         return [*_query(settings, sql), *(step for step in new if step.id == name)]
 
-    found = of(letter_id)
-    for key in {step.key for step in found if step.key}:
+    steps = of(letter_id)
+    for key in {step.key for step in steps if step.key}:
         by_hand = (step for step in of(key, " AND attempt IS NULL") if step.is_by_hand)
-        found += [step for step in by_hand if any(map(step.removes, found))]
-    return [*in_order(found)]
+        steps += [step for step in by_hand if any(map(step.removes, steps))]
+    return [*in_order(steps)]
 
 
 def open_table(settings: Settings) -> DeltaTable:
@@ -162,23 +183,67 @@ def open_table(settings: Settings) -> DeltaTable:
     return table_log.opened(settings, DEAD_LETTERS, KEEP_DAYS)
 
 
-def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> None:
-    """Append the steps of offsets that the table has not, in this process: for a few of them.
+def catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks = map) -> int:
+    """Append the steps of all offsets that the table does not have; return how many offsets.
+
+    `counts` has the partitions of both topics. Tries again where the maintenance of the tables has
+    committed a version meanwhile; VersionExistsError if that happens again and again.
+    """
+    for _ in range(MOST_CONFLICTS):
+        try:
+            return _catch_up(settings, counts, in_tasks)
+        except VersionExistsError as error:
+            log.info("%s; trying again", error)
+    return _catch_up(settings, counts, in_tasks)
+
+
+def _catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks) -> int:
+    table = open_table(settings)
+    progress = read_progress(settings, table, counts)
+    count = total_size(progress.unread)
+    if progress.transactions:
+        append(settings, table, progress, in_tasks if count > FEW_OFFSETS else map)
+    return count
+
+
+def append(
+    settings: Settings, table: DeltaTable, progress: TableProgress, in_tasks: InTasks
+) -> None:
+    """Append the steps of offsets that the table does not have.
 
     In the same version, small files of earlier sweeps are merged where there are many.
-    VersionExistsError if somebody else has written since the table was opened.
+    VersionExistsError if another writer has committed since the table was opened.
     """
     version = table.version()
-    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
+    folder = f"{version + 1:08d}-{uuid.uuid4()}"  # an interrupted run leaves one of another name
     added, old = parquet_files.merge_small(settings, DEAD_LETTERS, version, folder)
-    found = [asdict(step) for step in _not_in_table(settings, progress)]
-    if found:
-        steps = pa.Table.from_pylist(found, SCHEMA)
-        added.append(parquet_files.write(settings, DEAD_LETTERS, steps, f"{folder}/steps.parquet"))
+    groups = [progress.unread] if in_tasks is map else [[range_] for range_ in progress.unread]
+    write = partial(_write_steps, settings, replace(progress, unread=[]), folder)
+    added += filter(None, in_tasks(write, groups))
     try:
         table_log.commit(settings, DEAD_LETTERS, version, added, old, progress.transactions)
     except VersionExistsError as error:
         raise VersionExistsError(f"{error}; sweep again") from None
+
+
+def _write_steps(
+    settings: Settings, progress: TableProgress, folder: str, ranges: Sequence[OffsetRange]
+) -> AddAction | None:
+    """Write the steps of ranges as one file, not committed yet; None if there are no steps.
+
+    Each attempt of a Spark task writes a file of its own.
+    """
+    steps = _steps_of(settings, progress, ranges)
+    parts = map(as_rows, iter(lambda: [*islice(steps, PART_ROWS)], []))
+    return parquet_files.write_parts(
+        settings, DEAD_LETTERS, parts, f"{folder}/{uuid.uuid4()}.parquet"
+    )[0]
+
+
+def as_rows(steps: Sequence[Step]) -> pa.Table:
+    """Return steps as rows of the table."""
+    columns = {name: [getattr(step, name) for step in steps] for name in SCHEMA.names}
+    return pa.Table.from_pydict(columns, SCHEMA)
 
 
 def _query(settings: Settings, sql: str) -> list[Step]:
@@ -192,33 +257,35 @@ def _step(row: dict[str, Any]) -> Step:
 
 
 def _not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]:
-    for range_ in progress.unread:
+    return _steps_of(settings, progress, progress.unread)
+
+
+def _steps_of(
+    settings: Settings, progress: TableProgress, ranges: Iterable[OffsetRange]
+) -> Iterator[Step]:
+    """Yield the steps of the committed records of ranges."""
+    for range_ in ranges:
         generation = progress.generations[range_.topic]
-        for step in _steps_in(settings, range_):
+        for step in _steps_in(settings, range_, progress.store_partitions(range_.topic)):
             yield replace(step, generation=generation) if generation else step
 
 
 def _is_past(generations: Generations) -> str:
-    """Return the SQL that tells whether the topic of a step is no more."""
+    """Return an SQL condition: the topic of a step was deleted since."""
     return " OR ".join(
         f"(topic = {text_literal(topic)} AND generation < {generation})"
         for topic, generation in generations.items()
     )
 
 
-def _steps_in(settings: Settings, range_: OffsetRange) -> Iterator[Step]:
-    """Yield the steps of committed records of a range."""
-    store = settings.topic("dead-letters")
-    count = (
-        topic_metadata.partition_counts(settings, [store])[store] if range_.topic == store else None
-    )
+def _steps_in(
+    settings: Settings, range_: OffsetRange, store_partitions: int | None
+) -> Iterator[Step]:
     rules = settings.retry_rules
-    messages = reading.read_to_end(
-        settings, range_.topic_partition, start=range_.first, committed=True
-    )
+    messages = read_to_end(settings, range_.topic_partition, start=range_.first, committed=True)
     for record in map(record_of, messages):
         if record.offset >= range_.until:
             return
-        step = step_of(record, rules, store_partitions=count)
+        step = step_of(record, rules, store_partitions=store_partitions)
         if step is not None:
             yield step

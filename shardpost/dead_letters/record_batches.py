@@ -1,9 +1,4 @@
-"""Records in batches of bounded size, and a second reading of selected ones.
-
-Records in batches, each bounded in number and in bytes: one transaction each.
-
-Reading selected records of a partition a second time.
-"""
+"""Records in batches of bounded size, one transaction each, and a second reading of records."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -45,7 +40,7 @@ def size_of(record: Record) -> int:
 
 
 def itself(record: Record) -> Record:
-    """Return the record: where the items are records."""
+    """Return the record itself, for items that are records."""
     return record
 
 

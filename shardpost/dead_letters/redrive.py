@@ -1,19 +1,11 @@
 """Applying a redrive request to parked letters: select, plan, redrive, edit or discard.
 
-Letters that a sweep parks again while a redrive request is applied to them.
-
-A tombstone removes all that lies before it under its key, so also a letter that was parked again
-after its older record was read. That is checked when the tombstone has its offset and is not
-committed yet: what comes later lies above it, and stays.
-
-The letters of the parking lot that a redrive request selects.
-
-Applying a redrive request to parked letters: they are redriven, edited or discarded.
-
 As in a sweep, each partition of the parking lot is fenced first, then read, then written. One
 transaction holds the retry, the tombstone of the parked letter, and the record of the decision.
 
-The plan of a redrive: which letters would move, and which are refused.
+A tombstone removes all that lies before it under its key, including a letter that a sweep parked
+again after its older record was read. That is checked when the tombstone has its offset and is not
+committed yet: what comes later lies above it, and stays.
 """
 
 import time
@@ -27,8 +19,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from shardpost.dead_letters.model import transition_records
-from shardpost.dead_letters.model.letter_format import Letter, LetterState, name_of
-from shardpost.dead_letters.model.letter_parser import attempt_of
+from shardpost.dead_letters.model.letter_format import Letter, LetterState, attempt_of, name_of
 from shardpost.dead_letters.model.redrive_request import (
     RedriveLimits,
     RedriveRequest,
@@ -82,7 +73,7 @@ class NewlyParked:
 
 
 class ParkedLetter(NamedTuple):
-    """A parked letter that is selected; `refusal` is why it does not move, None if it does."""
+    """A selected parked letter; `refusal` is why it stays parked, None if it does not."""
 
     id: str
     origin: str
@@ -106,8 +97,8 @@ def selected_letters(
 ) -> Iterator[ParkedLetter]:
     """Read a partition of the parking lot to its end; yield what is selected, by offset."""
     rules = settings.retry_rules
-    messages = read_to_end(settings, partition)
-    rows = (_row(record_of(message), rules, request) for message in messages)
+    records = map(record_of, read_to_end(settings, partition))
+    rows = (_row(record, rules, request) for record in records)
     with disk_errors_explained(partition), closing(open_temporary(_PARKED)) as disk:
         disk.executemany("INSERT INTO parked VALUES (?, ?, ?, ?, ?)", rows)
         yield from map(ParkedLetter._make, disk.execute(_LAST))
@@ -149,14 +140,14 @@ class Redrive:
 
 @dataclass
 class RedriveResult:
-    """How many letters have moved so far, and which did not, with the reasons."""
+    """How many letters were redriven or discarded, and which were refused, with the reasons."""
 
     count: int = 0
     refused: dict[str, str] = field(default_factory=dict)
 
 
 def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
-    """Move the letters that are selected; `result` is kept up to date."""
+    """Redrive or discard the selected letters; `result` is kept up to date."""
     for partition in redrive.partitions:
         if result.count == redrive.limits.canary:
             break
@@ -170,9 +161,9 @@ def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: Redr
         writer.open()
         newly_parked = NewlyParked(settings, partition)
         selected = selected_letters(settings, partition, redrive.request)
-        moving = islice((one for one in selected if one.refusal is None), left)
-        found = read_selected(settings, partition, moving, attrgetter("offset"))
-        for batch in batches((record for record, _ in found), redrive.batch_size, itself):
+        moving = islice((letter for letter in selected if letter.refusal is None), left)
+        records = read_selected(settings, partition, moving, attrgetter("offset"))
+        for batch in batches((record for record, _ in records), redrive.batch_size, itself):
             _move(redrive, writer, newly_parked, batch, result)
             if limits.rate is not None:
                 time.sleep(len(batch) / limits.rate)
@@ -196,7 +187,7 @@ def _move(
     batch: Sequence[Record],
     result: RedriveResult,
 ) -> None:
-    """Write one batch; a letter that was parked again, or is too large, is left and refused."""
+    """Write one batch; refuse letters that were parked again or are too large."""
     newest = [record for record in batch if not newly_parked.has(record)]
     result.refused |= {name_of(r.key): PARKED_AGAIN for r in batch if newly_parked.has(r)}
     try:
@@ -237,9 +228,9 @@ REFUSED_SHOWN = 100
 
 @dataclass
 class RedrivePlan:
-    """What is selected, by (origin, fingerprint): how many and one of them; what is refused.
+    """The selected letters by (origin, fingerprint): how many, and a sample; and the refused ones.
 
-    Of what is selected, at most `canary` letters move.
+    Of the selected letters at most `canary` are redriven or discarded.
     """
 
     canary: int | None = None
@@ -250,31 +241,31 @@ class RedrivePlan:
 
     @property
     def count(self) -> int:
-        """How many letters would move."""
+        """How many letters would be redriven or discarded."""
         selected = self.groups.total()
         return selected if self.canary is None else min(selected, self.canary)
 
     def refuse(self, letter_id: str, reason: str) -> None:
-        """Count a letter that does not move; the first of them are kept with their reasons."""
+        """Count a refused letter; the first of them are kept with their reasons."""
         self.refused_count += 1
         if len(self.refused) < REFUSED_SHOWN:
             self.refused[letter_id] = reason
 
 
 def plan_redrive(redrive: Redrive) -> RedrivePlan:
-    """Return what a redrive would do now; an id that is not parked is refused."""
-    found = RedrivePlan(redrive.limits.canary)
+    """Return what the redrive would do now; an id that is not parked is refused."""
+    plan = RedrivePlan(redrive.limits.canary)
     missing = set(redrive.request.selection.ids)
     for partition in redrive.partitions:
         for letter in selected_letters(redrive.settings, partition, redrive.request):
             missing.discard(letter.id)
             if letter.refusal is not None:
-                found.refuse(letter.id, letter.refusal)
+                plan.refuse(letter.id, letter.refusal)
                 continue
             group = letter.origin, letter.error
-            found.groups[group] += 1
-            found.samples.setdefault(group, letter.id)
+            plan.groups[group] += 1
+            plan.samples.setdefault(group, letter.id)
     for letter_id in sorted(missing):
         show = f"`shardpost letters show {letter_id}` prints its life, if it has one"
-        found.refuse(letter_id, f"expected a parked letter, found none; {show}")
-    return found
+        plan.refuse(letter_id, f"expected a parked letter, found none; {show}")
+    return plan

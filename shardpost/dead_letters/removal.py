@@ -1,20 +1,14 @@
-"""What leaves the table `dead_letters`: letters dealt with long ago, and a client's contact.
+"""What is removed from the table `dead_letters`: letters resolved long ago, a client's contact.
 
-What the table `dead_letters` says of a client's letters, and how its contact leaves it; no JVM.
+A letter is old if every step of it is, and Kafka has no record of it any more, not even a
+tombstone. One that waits or is parked has one: `dead-letters` and `parking-lot` are compacted. If
+its failure is reported again, sweeps take it for a new one, as the table then does.
 
-Those are the letters of some topics under the client's key. Their steps stay; what the errors say
-is gone. The letters themselves are in Kafka as they were.
+All rows of old letters are removed in one version, so that no reader ever finds a letter without
+the step that closed it. Sweeps go on meanwhile: the second writer tries again.
 
-Which letters the table may forget: those that no list of open letters depends on.
-
-The table `dead_letters` forgets letters that were dealt with long ago.
-
-That is a letter of which every step is old, and of which Kafka has no record any more, so not even
-a tombstone. One that waits or is parked has one: `dead-letters` and `parking-lot` are compacted.
-And if its failure is reported again, sweeps take it for a new one, as the table then does.
-
-All rows of such letters go in one version, so that no reader ever finds a letter without the step
-that closed it. Sweeps go on meanwhile: whoever is second writes again.
+The contact of a client is in the letters of some topics under the client's key. Their steps stay,
+without what the errors say. The letters themselves stay in Kafka as they are.
 """
 
 import logging
@@ -30,14 +24,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from shardpost.dead_letters import letters_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters import letter_topics, letters_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, name_of
 from shardpost.dead_letters.model.letter_history import (
     Generations,
     Step,
+    later_name,
     newest_steps,
-    own_names,
     step_of,
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
@@ -47,9 +40,8 @@ from shardpost.delta.rewritten_files import commit_files, files_with_contact, wi
 from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.instants import old_before
-from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.reading import record_of
+from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
 from shardpost.locks import exclusive
 from shardpost.logs import step
@@ -58,7 +50,7 @@ from shardpost.topics.stores import inspect_stores
 
 
 def rows_with_contact(settings: Settings, topics: Collection[str], client: str) -> int:
-    """Return how many rows have something of the client's letters of those topics."""
+    """Return how many rows have the client's contact, in letters of those topics."""
     version = table_log.newest_version(settings, DEAD_LETTERS)
     return 0 if version is None else sum(_find(settings, version, topics, client).values())
 
@@ -73,16 +65,15 @@ def erase_contact(settings: Settings, topics: Collection[str], client: str) -> i
         return 0
     name = SWEEP_DEAD_LETTERS.name
     with exclusive(settings, name, name, wait=settings.lock_wait):
-        opened = letters_table.open_table(settings)
         step("read letters")
-        letters_table.append(settings, opened, read_progress(settings, opened))
+        letters_table.catch_up(settings, letter_topics.partitions(settings))
         version = letters_table.open_table(settings).version()
-        found = _find(settings, version, topics, client)
-        if found:
+        counts = _find(settings, version, topics, client)
+        if counts:
             change = without_contact(DEAD_LETTERS, partial(_own, topics, client.encode()))
-            files = dict.fromkeys(found, change)
+            files = dict.fromkeys(counts, change)
             commit_files(settings, DEAD_LETTERS, version, files, str(uuid.uuid4()))
-    return sum(found.values())
+    return sum(counts.values())
 
 
 def _find(settings: Settings, version: int, topics: Collection[str], client: str) -> dict[str, int]:
@@ -105,11 +96,11 @@ def may_be_forgotten(
     `steps` are all of the letters that may be open, and of those of which others depend.
     """
     is_open = _open(steps, generations)
-    found = set(names) - is_open
-    without = [step for step in steps if step.id not in found]
+    closed = set(names) - is_open
+    without = [step for step in steps if step.id not in closed]
     # A letter that was renamed is open only if its later name is unknown.
     opened = _open(without, generations) - is_open
-    return found - {name for step in without if step.id in opened for name in own_names(step)}
+    return closed - {later_name(step) for step in without if step.id in opened}
 
 
 def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
@@ -141,10 +132,10 @@ class OldLetters:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Return it in words."""
+        """Return it as lines of text."""
         verb = "would be removed" if self.dry_run else "removed"
         return [
-            f"dead_letters: {self.letters} letters {verb} that were dealt with: {self.rows} rows"
+            f"dead_letters: {self.letters} resolved letters {verb}: {self.rows} rows"
             f" of {self.files} files",
             *(f"{what}: {why}" for what, why in self.postponed.items()),
         ]
@@ -152,20 +143,20 @@ class OldLetters:
 
 @dataclass(frozen=True)
 class _Gone:
-    """The letters that go, and the keys of tombstones written by hand that go."""
+    """The letters to remove, and the keys of tombstones written by hand to remove."""
 
     letters: pa.StringArray
     by_hand: pa.StringArray
 
-    def mask(self, found: pa.Table) -> Any:
-        """Tell of each row, of which there are `id` and `attempt`, whether it goes."""
-        is_by_hand = pc.is_null(found["attempt"])
-        of_none, of_letter = (pc.is_in(found["id"], ids) for ids in (self.by_hand, self.letters))
+    def mask(self, part: pa.Table) -> Any:
+        """Tell of each row, of which there are `id` and `attempt`, whether it is removed."""
+        is_by_hand = pc.is_null(part["attempt"])
+        of_none, of_letter = (pc.is_in(part["id"], ids) for ids in (self.by_hand, self.letters))
         return pc.if_else(is_by_hand, of_none, of_letter)
 
 
 def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> OldLetters:
-    """Remove the letters from the table that were dealt with SHARDPOST_LETTER_DAYS ago.
+    """Remove the letters from the table that were resolved SHARDPOST_LETTER_DAYS ago.
 
     ShardpostError if Kafka cannot be read, or its topics of letters are not what they were.
     """
@@ -212,13 +203,13 @@ def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters
 
 
 def _horizon(settings: Settings, version: int, now: datetime) -> datetime | None:
-    """Return before when a letter is old; None of a table without a step up to now.
+    """Return the time before which a letter is old; None if the table has no step up to now.
 
     By the table's steps, of which the last one of each day is enough, and not by the clock alone.
     """
     sql = "SELECT max(at) AS at FROM dead_letters GROUP BY date_trunc('day', at)"
-    found = (row["at"] for row in rows(settings, sql, {DEAD_LETTERS: version}))
-    return old_before(found, now, timedelta(days=settings.letter_days), LONGEST_QUIET)
+    times = (row["at"] for row in rows(settings, sql, {DEAD_LETTERS: version}))
+    return old_before(times, now, timedelta(days=settings.letter_days), LONGEST_QUIET)
 
 
 def _gone(settings: Settings, version: int, horizon: datetime, now: datetime) -> _Gone | None:
@@ -248,24 +239,22 @@ def _ids(settings: Settings, version: int, sql: str) -> set[str]:
 def _keys_of_kept(
     settings: Settings, version: int, before: str, letters: Collection[str]
 ) -> set[str]:
-    """Return the keys of letters that stay, of those that old tombstones by hand are of."""
+    """Return the keys of remaining letters that have an old tombstone written by hand."""
     sql = f"""
     SELECT DISTINCT id, coalesce(key, id) AS letter_key FROM dead_letters LEFT SEMI JOIN (
       SELECT id AS key_by_hand FROM dead_letters WHERE attempt IS NULL AND at < {before}
     ) AS by_hand ON coalesce(key, id) = key_by_hand
     WHERE attempt IS NOT NULL"""  # noqa: S608 - a time
-    found = rows(settings, sql, {DEAD_LETTERS: version})
-    return {row["letter_key"] for row in found if row["id"] not in letters}
+    closed_by_hand = rows(settings, sql, {DEAD_LETTERS: version})
+    return {row["letter_key"] for row in closed_by_hand if row["id"] not in letters}
 
 
 def _names_in_kafka(settings: Settings) -> Iterator[str]:
-    """Yield the names of all letters of which Kafka has a record, be it a tombstone."""
-    store, lot = settings.topic("dead-letters"), settings.topic("parking-lot")
-    counts = topic_metadata.partition_counts(settings, [store, lot])
-    for topic, count in counts.items():
+    """Yield the names of all letters of which Kafka has a record, even if only a tombstone."""
+    store = settings.topic("dead-letters")
+    for topic, count in letter_topics.partitions(settings).items():
         for number in range(count):
-            for message in reading.read_to_end(settings, TopicPartition(topic, number)):
-                record = record_of(message)
+            for record in map(record_of, read_to_end(settings, TopicPartition(topic, number))):
                 yield from _names(settings, record, count if topic == store else None)
 
 
@@ -273,9 +262,9 @@ def _names(settings: Settings, record: Record, store_partitions: int | None) -> 
     yield name_of(record.key)
     # A tombstone of a dropped letter does not say that it was misplaced.
     yield name_of(b"%s~%d" % (record.key or b"", record.partition))
-    found = step_of(record, settings.retry_rules, store_partitions=store_partitions)
-    if found is not None:
-        yield found.id
+    record_step = step_of(record, settings.retry_rules, store_partitions=store_partitions)
+    if record_step is not None:
+        yield record_step.id
 
 
 def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
@@ -291,7 +280,7 @@ def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
 
 
 def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:
-    """Return how many rows a file has, and how many of them go."""
+    """Return how many rows a file has, and how many of them are to be removed."""
     there = going = 0
     for part in parquet_files.parts(settings, DEAD_LETTERS, path, ("id", "attempt")):
         there += part.num_rows
@@ -300,7 +289,6 @@ def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:
 
 
 def _rewritten(settings: Settings, path: str, target: str, gone: _Gone) -> AddAction | None:
-    def keep(found: pa.Table) -> pa.Table:
-        return found.filter(pc.invert(gone.mask(found)))
-
-    return parquet_files.rewrite(settings, DEAD_LETTERS, path, target, keep)
+    return parquet_files.rewrite(
+        settings, DEAD_LETTERS, path, target, lambda part: part.filter(pc.invert(gone.mask(part)))
+    )

@@ -1,10 +1,11 @@
 """The sweep of all dead letters: what is due is retried, what no retry can help is parked.
 
 Take in foreign letters; sweep each partition of the store in a Spark task of its own
-(sweep_partition.py); append the steps of all letters to the table `dead_letters`; say what needs a
-person: letters that were parked or held, and gaps of the intake.
+(sweep_partition.py); append the steps of all letters to the table `dead_letters`; report what needs
+a person: letters that were parked or held, and gaps of the intake.
 """
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,8 +15,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from shardpost import locks, logs
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import naming, take_in
-from shardpost.dead_letters.letter_topics import partitions_with_records, routes_of
+from shardpost.dead_letters.letter_topics import routes_of
 from shardpost.dead_letters.model.retry_policy import Outcome
 from shardpost.dead_letters.model.sweep_result import (
     Intake,
@@ -24,8 +26,6 @@ from shardpost.dead_letters.model.sweep_result import (
     for_a_person,
     parked_lines,
 )
-from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.spark import letter_steps
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.dead_letters.sweep_partition import (
     PartitionReport,
@@ -35,6 +35,7 @@ from shardpost.dead_letters.sweep_partition import (
 )
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.offsets import partitions_with_records
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import driver
@@ -43,7 +44,12 @@ from shardpost.topics.stores import require_stores
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+# Objects that Python allocates before it looks for cycles among them: some twenty batches. Letters
+# make no cycles, and looking for them would take a quarter of a sweep.
+GC_THRESHOLD = 500_000
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def sweep_dead_letters(settings: Settings, now: datetime) -> JobResult:
@@ -56,84 +62,86 @@ def _sweep(settings: Settings, now: datetime) -> JobResult:
     require_stores(settings, "dead-letters", "parking-lot")
     routes = routes_of(settings)
     step("intake")
-    taken_in = take_in(settings, routes, now)
-    result = as_json(Counter(), Counter(), (), taken_in)
+    intake = take_in(settings, routes, now)
+    result = as_json(Counter(), Counter(), (), intake)
     with naming(lambda: result):
-        _sweep_store(Sweep(settings, routes, now), taken_in, result)
+        _sweep_store(Sweep(settings, routes, now), intake, result)
+        step("table")
+        count = letters_table.catch_up(settings, routes.partitions, _in_tasks)
+        log.info("dead_letters: read %d offsets more", count)
     return (NEEDS_ATTENTION if for_a_person(result) else DONE), result
 
 
-def _sweep_store(sweep: Sweep, taken_in: Intake, result: dict[str, Any]) -> None:
-    """Sweep what is in the store, and put into the result what came of it, also if it fails."""
+def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
+    """Sweep the store and update the result, also if a partition fails."""
     step("sweep")
-    partitions = partitions_with_records(sweep.settings)
+    store = sweep.routes.store
+    partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
     sweep = replace(sweep, held=_held(sweep, partitions))
-    reports = _per_partition(partial(sweep_partition, sweep), partitions)
-    result.update(_result(reports, taken_in, sweep))
+    reports = _in_tasks(partial(sweep_partition, sweep), partitions)
+    _warn_of_times(store, reports)
+    _warn_of_misplaced(store, reports)
+    result.update(_result(reports, intake, sweep.held))
     for line in parked_lines(result):  # also of a sweep that fails: the next one does not know
         log.warning(line)
-    _warn_of_times(sweep.routes, reports)
-    _warn_of_misplaced(sweep.routes, reports)
-    failed = [report.error for report in reports if report.error]
-    if failed:
-        raise ShardpostError("; ".join(failed))
-    step("table")
-    count = letter_steps.catch_up(sweep.settings)
-    log.info("dead_letters: read %d offsets more", count)
+    errors = [report.error for report in reports if report.error]
+    if errors:
+        raise ShardpostError("; ".join(errors))
 
 
-def _result(reports: Sequence[PartitionReport], taken_in: Intake, sweep: Sweep) -> dict[str, Any]:
+def _result(
+    reports: Sequence[PartitionReport], intake: Intake, held: frozenset[str]
+) -> dict[str, Any]:
     counts = sum((report.counts for report in reports), Counter[Outcome]())
     parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
-    return as_json(counts, parked, sweep.held, taken_in)
+    return as_json(counts, parked, held, intake)
 
 
-def _warn_of_times(routes: Routes, reports: Sequence[PartitionReport]) -> None:
-    """Say so where letters have the times of their producers, whose clocks may be slow."""
+def _warn_of_times(store: str, reports: Sequence[PartitionReport]) -> None:
+    """Warn where letters have the times of their producers, whose clocks may be slow."""
     if any(report.counts and not report.is_append_time for report in reports):
         log.warning(
             "%s: its times are those of the producers, so a slow clock makes retries early: set"
             " message.timestamp.type=LogAppendTime on it (docs/dead-letters-operations.md)",
-            routes.store,
+            store,
         )
 
 
-def _warn_of_misplaced(routes: Routes, reports: Sequence[PartitionReport]) -> None:
-    """Say how many letters were not where Kafka's Java clients would have put them."""
+def _warn_of_misplaced(store: str, reports: Sequence[PartitionReport]) -> None:
+    """Warn of letters that were not where Kafka's Java clients would have put them."""
     if count := sum(report.misplaced for report in reports):
         log.warning(
             "%s: %d of these letters lay in another partition than that of their original keys: one"
             " that is in both is retried twice. Produce each to the partition that `make_letter`"
             " returns, or that Kafka's murmur2 gives its original key"
             " (docs/dead-letters-operations.md)",
-            routes.store,
+            store,
             count,
         )
 
 
 def _held(sweep: Sweep, partitions: Sequence[TopicPartition]) -> frozenset[str]:
-    """Return the fingerprints of which too many letters are due; read before anything is sent."""
+    """Return the fingerprints of which too many letters are due, before anything is sent."""
     most = sweep.settings.retry_flood
     if most is None:
         return frozenset()
-    due = sum(_per_partition(partial(due_by_fingerprint, sweep), partitions), Counter[str]())
-    found = {error: count for error, count in due.items() if count > most}
-    for error, count in found.items():
+    due = sum(_in_tasks(partial(due_by_fingerprint, sweep), partitions), Counter[str]())
+    too_many = {error: count for error, count in due.items() if count > most}
+    for error, count in too_many.items():
         log.warning("held: %d letters of %s are due (SHARDPOST_RETRY_FLOOD)", count, error)
-    return frozenset(found)
+    return frozenset(too_many)
 
 
-def _per_partition(
-    body: Callable[[TopicPartition], T], partitions: Sequence[TopicPartition]
-) -> list[T]:
-    """Call it for each partition, in one Spark task each."""
-    if not partitions:
+def _in_tasks(body: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Call a function for each item, in one Spark task each; return the results in order."""
+    if not items:
         return []
     spark = driver.start_session(SWEEP_DEAD_LETTERS.name)
-    tasks = spark.sparkContext.parallelize(partitions, len(partitions))
-    return tasks.map(partial(_logged, body)).collect()
+    tasks = spark.sparkContext.parallelize(items, len(items))
+    return tasks.map(partial(_in_task, body)).collect()
 
 
-def _logged(body: Callable[[TopicPartition], T], partition: TopicPartition) -> T:
+def _in_task(body: Callable[[Item], Result], item: Item) -> Result:
     logs.configure_logging()
-    return body(partition)
+    gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
+    return body(item)

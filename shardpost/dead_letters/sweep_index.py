@@ -1,10 +1,8 @@
-"""The fold of the records of one key: which of them is the live letter, and its outcome.
-
-An index of a partition of dead letters: a few numbers for each of its records, on disk.
+"""An index of a partition of dead letters: a few numbers for each of its records, on disk.
 
 Values and headers stay in Kafka: the index knows where each letter is, whether it is due, and which
-attempt of it was resolved, as the tombstones say while Kafka keeps them. What the records of a key
-come to is computed when all are read: nearly every key has one record only.
+attempt of it was resolved, as the tombstones say while Kafka keeps them. Which record of a key is
+the live letter, and its outcome, is computed when all are read: nearly every key has one record.
 """
 
 import sqlite3
@@ -18,8 +16,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from shardpost.dead_letters.model.letter_format import Malformed
-from shardpost.dead_letters.model.letter_parser import parse_record
+from shardpost.dead_letters.model.letter_format import Malformed, parse_record
 from shardpost.dead_letters.model.retry_policy import (
     LEFT_IN_STORE,
     Outcome,
@@ -50,14 +47,14 @@ class KeyFold:
         self.outcome = Outcome.WAIT
 
     def add_letter(self, offset: int, attempt: int, outcome: Outcome) -> None:
-        """Add a letter and its outcome if it were alone."""
+        """Add a letter, with the outcome that it would have alone."""
         if self._is_stale(attempt):
             self._add_stale(offset)
         else:
             self.offset, self._attempt, self.outcome = offset, attempt, outcome
 
     def add_tombstone(self, attempt: int, until: int) -> None:
-        """Remove the letters up to the offset `until`; what came after it was written stays."""
+        """Remove the letters up to the offset `until`, and no later ones."""
         self.resolved_attempt = max(self.resolved_attempt, attempt)
         if self.offset <= until:
             self.offset = NONE
@@ -144,7 +141,7 @@ _TABLES = (_RECORDS, _SEVERAL, _FOLDED, _DELAYED, _BY_HAND)
 
 
 class DelayedLetter(NamedTuple):
-    """When a letter may go that has to wait for one behind it."""
+    """A letter that must wait for one behind it, and the offset after which it is released."""
 
     offset: int
     release_offset: int
@@ -152,7 +149,7 @@ class DelayedLetter(NamedTuple):
 
 @dataclass
 class SweepIndex:
-    """The records of a partition, added in the order of their offsets; then what they come to.
+    """The records of a partition, added in the order of their offsets, and the letters' outcomes.
 
     `held` are the fingerprints of errors whose letters are held; a guarded index also counts the
     due letters of each fingerprint.
@@ -220,7 +217,7 @@ class SweepIndex:
             yield SelectedLetter._make((offset, outcomes[outcome], release, attempt))
 
     def delayed(self) -> Iterator[DelayedLetter]:
-        """Yield those that have to wait for one behind them, in the order in which they go."""
+        """Yield the letters that must wait for one behind them, in the order of their release."""
         return map(DelayedLetter._make, self._ordered.execute(_IN_RELEASE_ORDER))
 
     def _insert(self) -> None:
@@ -235,8 +232,8 @@ class SweepIndex:
         database = self._database
         database.execute(_FIND_SEVERAL)
         keys = groupby(database.execute(_BY_KEY), itemgetter(0))
-        found = chain.from_iterable(_fold(records) for _, records in keys)
-        database.executemany("INSERT INTO folded VALUES (?, ?, ?)", found)
+        outcomes = chain.from_iterable(_fold(records) for _, records in keys)
+        database.executemany("INSERT INTO folded VALUES (?, ?, ?)", outcomes)
         if self._has_malformed:
             database.execute(_FIND_BY_HAND)
             for remove in (_REMOVE_MALFORMED, _REMOVE_MALFORMED_BY_HAND):
@@ -247,7 +244,7 @@ class SweepIndex:
 
     @cached_property
     def _ordered(self) -> sqlite3.Connection:
-        """The same, and which letters have to wait for one behind them."""
+        """The same, and which letters must wait for one behind them."""
         database = self._folded
         database.execute(_FIND_DELAYED, _OUTCOMES)
         database.execute("CREATE INDEX delayed_by_offset ON delayed (offset, release_offset)")

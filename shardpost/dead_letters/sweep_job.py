@@ -15,9 +15,10 @@ class SweepRequest:
 
 
 def _unread_records(settings: Settings) -> int:
-    from shardpost.dead_letters.letters_table_offsets import unread
+    from shardpost.dead_letters.letter_topics import current_progress
+    from shardpost.kafka.coordinates import total_size
 
-    return sum(range_.size for range_ in unread(settings))
+    return total_size(current_progress(settings).unread)
 
 
 def _if_empty(settings: Settings, _request: str) -> JobResult | None:

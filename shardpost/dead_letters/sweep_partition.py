@@ -1,17 +1,15 @@
-"""Letters of one original key in the order of their origin, whatever their order in the store.
-
-The sweep of one partition: fence, then read to the end, then publish what is due, in batches.
+"""The sweep of one partition: fence, then read to the end, then publish what is due, in batches.
 
 The order matters. Fencing first ends what an older sweep left open and keeps it from writing more;
-so what is read then is all that was ever done, and nothing is sent twice.
+so what is read then is all that was ever done, and nothing is sent twice. Letters of one original
+key go in the order of their origin, whatever their order in the store.
 """
 
-import gc
 import logging
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -43,7 +41,7 @@ _DELAYED = "delayed (offset INTEGER PRIMARY KEY, letter BLOB)"
 def in_origin_order(
     letters: Iterable[SelectedRecord], delayed: Iterator[DelayedLetter]
 ) -> Iterator[SelectedRecord]:
-    """Yield the letters, which come in the order of the store.
+    """Yield the letters, which come in the order of the store, in the order of their origin.
 
     `delayed` are those of them that wait for one behind them, in the order in which they go; until
     then they are on disk.
@@ -59,20 +57,17 @@ def in_origin_order(
                 disk.execute("INSERT INTO delayed VALUES (?, ?)", row)
             else:
                 yield record, selected
-        for one in chain([] if first is None else [first], delayed):
-            yield from _stored(disk, one)
+        for letter in chain([] if first is None else [first], delayed):
+            yield from _stored(disk, letter)
 
 
-def _stored(disk: Connection, one: DelayedLetter) -> Iterator[SelectedRecord]:
+def _stored(disk: Connection, letter: DelayedLetter) -> Iterator[SelectedRecord]:
     """Yield a delayed letter, if the log cleaner left it."""
-    for (letter,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (one.offset,)):
-        yield pickle.loads(letter)  # noqa: S301 - written here
+    for (row,) in disk.execute("SELECT letter FROM delayed WHERE offset = ?", (letter.offset,)):
+        yield pickle.loads(row)  # noqa: S301 - written here
 
 
 log = logging.getLogger(__name__)
-
-# Objects that Python allocates before it looks for cycles among them: some twenty batches.
-GC_THRESHOLD = 500_000
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ class Sweep:
 
     @cached_property
     def rules(self) -> RetryRules:
-        """When letters of which origin are retried."""
+        """The retry rules of the settings."""
         return self.settings.retry_rules
 
     def index(self) -> SweepIndex:
@@ -103,7 +98,7 @@ class Sweep:
         return bool(written) and is_of_misplaced(written[-1], record, self.routes)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PartitionReport:
     """How many letters of a partition had which outcome; `error` is what stopped the sweep.
 
@@ -114,86 +109,59 @@ class PartitionReport:
     """
 
     partition: TopicPartition
-    counts: Counter[Outcome]
+    counts: Counter[Outcome] = field(default_factory=Counter)
     error: str | None = None
-    parked: Counter[ParkedGroup] = field(default_factory=Counter)
-    is_append_time: bool = True
-    misplaced: int = 0
-
-
-@dataclass
-class _Progress:
-    """What a sweep of a partition has found and committed so far."""
-
-    done: Counter[Outcome] = field(default_factory=Counter)
     parked: Counter[ParkedGroup] = field(default_factory=Counter)
     is_append_time: bool = True
     misplaced: int = 0
 
     def add(self, outcome: Outcome, records: Sequence[Outgoing], *, is_misplaced: bool) -> None:
         """Count a letter whose records were committed."""
-        self.done[outcome] += 1
+        self.counts[outcome] += 1
         self.misplaced += is_misplaced
         if outcome is Outcome.PARK:
             self.parked[parked_group(records[0])] += 1
 
-    def report(
-        self, partition: TopicPartition, counts: Counter[Outcome], error: str | None = None
-    ) -> PartitionReport:
-        """Return the report of a sweep that has come so far."""
-        found = self.parked, self.is_append_time, self.misplaced
-        return PartitionReport(partition, counts, error, *found)
-
 
 def sweep_partition(sweep: Sweep, partition: TopicPartition) -> PartitionReport:
     """Sweep one partition; never raises: what stopped it is in the report."""
-    progress = _Progress()
+    report = PartitionReport(partition)
     try:
-        with _rare_garbage_collection(), disk_errors_explained(partition):
-            found = _sweep(sweep, partition, progress)
+        with disk_errors_explained(partition):
+            outcomes = _sweep(sweep, report)
     except ShardpostError as error:
-        return progress.report(partition, progress.done, str(error))
+        report.error = str(error)
     except Exception as error:
         log.exception("%s", partition)
-        unexpected = f"unexpected {type(error).__name__}: {error}"
-        return progress.report(partition, progress.done, unexpected)
-    left = {outcome: found[outcome] for outcome in (*LEFT_IN_STORE, Outcome.RESTORE)}
-    progress.done.pop(Outcome.RESTORE, None)  # it is written again, and waits as it was found
-    return progress.report(partition, progress.done + Counter(left))
+        report.error = f"unexpected {type(error).__name__}: {error}"
+    else:
+        del report.counts[Outcome.RESTORE]  # it is written again, and waits as before
+        left = (*LEFT_IN_STORE, Outcome.RESTORE)
+        report.counts += Counter({outcome: outcomes[outcome] for outcome in left})
+    return report
 
 
 def due_by_fingerprint(sweep: Sweep, partition: TopicPartition) -> Counter[str]:
     """Return how many letters of each fingerprint are due in a partition; changes nothing."""
-    explained = disk_errors_explained(partition)
-    with _rare_garbage_collection(), explained, closing(sweep.index()) as index:
-        for message in read_to_end(sweep.settings, partition):
-            index.add(record_of(message))
+    with disk_errors_explained(partition), closing(sweep.index()) as index:
+        for record in map(record_of, read_to_end(sweep.settings, partition)):
+            index.add(record)
         return index.due_by_fingerprint()
 
 
-@contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
-    """Let Python seldom look for cycles: letters make none, and looking is a quarter of a sweep."""
-    before = gc.get_threshold()
-    gc.set_threshold(GC_THRESHOLD, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
-def _sweep(sweep: Sweep, partition: TopicPartition, progress: _Progress) -> Counter[Outcome]:
-    """Sweep; count in `progress` what was committed; return the outcomes that were found."""
+def _sweep(sweep: Sweep, report: PartitionReport) -> Counter[Outcome]:
+    """Sweep; count in the report what was committed; return the outcomes of all live letters."""
+    partition = report.partition
     step("fence")
     with closing(_writer(sweep, partition)) as writer, closing(sweep.index()) as index:
         writer.open()
         step("read")
-        kept = _read(sweep, partition, index, progress)
+        kept = _read(sweep, index, report)
         counts = index.counts()
         if counts.keys() - LEFT_IN_STORE:
             step("publish")
             letters = _selected_records(sweep, partition, index, kept)
-            _publish(sweep, writer, in_origin_order(letters, index.delayed()), progress)
+            _publish(sweep, writer, in_origin_order(letters, index.delayed()), report)
     log.info("%s: %s", partition, _as_text(counts))
     return counts
 
@@ -210,16 +178,13 @@ def _writer(sweep: Sweep, partition: TopicPartition) -> Transactions:
     )
 
 
-def _read(
-    sweep: Sweep, partition: TopicPartition, index: SweepIndex, progress: _Progress
-) -> dict[int, Record] | None:
-    """Fill the index; return what is due, by offset, where it is no more than one batch."""
+def _read(sweep: Sweep, index: SweepIndex, report: PartitionReport) -> dict[int, Record] | None:
+    """Fill the index; return the due letters by offset if they fit into one batch, else None."""
     kept: dict[int, Record] | None = {}
     size = 0
-    for message in read_to_end(sweep.settings, partition):
-        record = record_of(message)
+    for record in map(record_of, read_to_end(sweep.settings, report.partition)):
         outcome = index.add(record)
-        progress.is_append_time = record.is_append_time
+        report.is_append_time = record.is_append_time
         if kept is not None and outcome not in LEFT_IN_STORE:
             kept[record.offset] = record
             size += size_of(record)
@@ -231,33 +196,31 @@ def _read(
 def _selected_records(
     sweep: Sweep, partition: TopicPartition, index: SweepIndex, kept: dict[int, Record] | None
 ) -> Iterator[SelectedRecord]:
-    """Return the selected letters in the order of the store: as kept, or read a second time."""
-    if kept is not None and all(one.offset in kept for one in index.selected()):
-        return ((kept[one.offset], one) for one in index.selected())
+    """Return the selected letters in the order of the store, kept ones or read a second time."""
+    if kept is not None and all(letter.offset in kept for letter in index.selected()):
+        return ((kept[letter.offset], letter) for letter in index.selected())
     return read_selected(sweep.settings, partition, index.selected(), attrgetter("offset"))
 
 
 def _publish(
-    sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], progress: _Progress
+    sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], report: PartitionReport
 ) -> None:
     for batch in batches(letters, sweep.settings.retry_batch, itemgetter(0)):
-        written = [(one.outcome, sweep.records(record, one)) for record, one in batch]
+        made = [(letter.outcome, sweep.records(record, letter)) for record, letter in batch]
+        written: Iterable[tuple[Outcome, Sequence[Outgoing]]] = made
         try:
-            writer.write([out for _, records in written for out in records])
-        except TooLargeError:
-            for record, selected in batch:
-                one = _publish_one(sweep, writer, record, selected)
-                progress.add(*one, is_misplaced=sweep.is_misplaced(record, one[1]))
-        else:
-            for (record, _), one in zip(batch, written, strict=True):
-                progress.add(*one, is_misplaced=sweep.is_misplaced(record, one[1]))
+            writer.write([out for _, records in made for out in records])
+        except TooLargeError:  # one by one: each is counted as soon as it is committed
+            written = (_publish_one(sweep, writer, *letter) for letter in batch)
+        for (record, _), (outcome, records) in zip(batch, written, strict=True):
+            report.add(outcome, records, is_misplaced=sweep.is_misplaced(record, records))
         step("committed")
 
 
 def _publish_one(
     sweep: Sweep, writer: Transactions, record: Record, selected: SelectedLetter
 ) -> tuple[Outcome, Sequence[Outgoing]]:
-    """Write one letter of a batch of which some record is too large; return what became of it.
+    """Write one letter of a batch with a record that is too large; return the outcome and records.
 
     What cannot be retried is parked; what cannot be parked either is held.
     """
@@ -277,5 +240,5 @@ def _publish_one(
 
 
 def _as_text(counts: Counter[Outcome]) -> str:
-    found = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
-    return ", ".join(found) or "no letters"
+    texts = (f"{outcome.name.lower()} {counts[outcome]}" for outcome in Outcome if counts[outcome])
+    return ", ".join(texts) or "no letters"

@@ -162,6 +162,16 @@ def watermarks(
     return found
 
 
+def partitions_with_records(settings: Settings, counts: Mapping[str, int]) -> list[TopicPartition]:
+    """Return the partitions of topics that hold any record, committed or not."""
+    return [
+        TopicPartition(topic, partition)
+        for topic, marks in watermarks(settings, counts, committed=False).items()
+        for partition, (low, high) in marks.items()
+        if low < high
+    ]
+
+
 def watermarks_of(
     settings: Settings, partition: TopicPartition, *, committed: bool
 ) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from shardpost.dead_letters import letters_table_offsets
+from shardpost.dead_letters import letter_topics
 from shardpost.delta import snapshots
 from shardpost.delta.query import table_errors
 from shardpost.errors import ShardpostError
@@ -77,7 +77,7 @@ def _compaction(settings: Settings, counts: Mapping[str, int]) -> Iterator[Posit
 
 
 def _letters_table(settings: Settings) -> Iterator[Position]:
-    for partition, offset in letters_table_offsets.next_offsets(settings).items():
+    for partition, offset in letter_topics.next_offsets(settings).items():
         yield Position(LETTERS_TABLE, partition, offset)
 
 

@@ -1,7 +1,4 @@
-"""Airflow's REST API, as far as Shardpost uses it: start a DAG run, and read how it ended.
-
-Airflow as a dispatch sees it: no longer called once it did not answer.
-"""
+"""Airflow's REST API, as far as Shardpost uses it: start a DAG run, and read how it ended."""
 
 import logging
 import threading
@@ -55,11 +52,11 @@ class AirflowApi:
         response = self._retried("GET", path)
         if response.status_code == NOT_FOUND:
             return None
-        found = _json_of("GET", path, response)
-        if found["state"] not in ENDED:
-            return AirflowRun(found["state"])
-        ended_at = found["end_date"] or found["start_date"] or found["run_after"]
-        return AirflowRun(found["state"], datetime.fromisoformat(ended_at))
+        run = _json_of("GET", path, response)
+        if run["state"] not in ENDED:
+            return AirflowRun(run["state"])
+        ended_at = run["end_date"] or run["start_date"] or run["run_after"]
+        return AirflowRun(run["state"], datetime.fromisoformat(ended_at))
 
     def start(self, dag: str, run_id: str, conf: dict[str, Any], note: str) -> str | None:
         """Start a run under that id, once however often this is called.
@@ -82,10 +79,10 @@ class AirflowApi:
         response = self._retried("GET", path)
         if response.status_code == NOT_FOUND:
             return f"Airflow has no DAG {dag}"
-        found = _json_of("GET", path, response)
-        if found["is_stale"]:
+        state = _json_of("GET", path, response)
+        if state["is_stale"]:
             return f"DAG {dag} is stale in Airflow: no file defines it any more"
-        return f"DAG {dag} is paused in Airflow" if found["is_paused"] else None
+        return f"DAG {dag} is paused in Airflow" if state["is_paused"] else None
 
     def wait(self, dag: str, run_id: str, seconds: float, say: Callable[[str], None]) -> None:
         """Wait for a run's success; AirflowRunError if it fails or takes longer.
@@ -143,7 +140,7 @@ class AirflowApi:
 def log_in(
     address: str, user: str, password: str, timeout: float = TIMEOUT_SECONDS
 ) -> Iterator[AirflowApi]:
-    """Give a client for the Airflow at that address; `timeout` of each request, seconds."""
+    """Yield a client for the Airflow at that address; `timeout` of each request in seconds."""
     with httpx.Client(base_url=address, timeout=timeout) as client:
         form = {"username": user, "password": password}
         try:
@@ -203,11 +200,11 @@ class Api(Protocol):
 
 
 class NoAnswerError(ShardpostError):
-    """Airflow gave no usable answer; nothing is done about this command now."""
+    """Airflow gave no usable answer; this command is left to the next dispatch."""
 
 
 class AirflowRuns:
-    """The runs of the commands of one dispatch.
+    """The runs of the commands of one dispatch; Airflow is not called again once it did not answer.
 
     `unreachable` is why Airflow cannot be called, once that is known; `errors` are its answers that
     were errors. Partitions are dispatched at the same time; calls are made one after the other,
@@ -255,7 +252,7 @@ class AirflowRuns:
 
 @contextmanager
 def connected(settings: Settings) -> Iterator[AirflowRuns]:
-    """Log in to Airflow and give its runs, also where it does not answer: they hold the reason.
+    """Log in to Airflow and yield its runs; where it does not answer, they hold the reason.
 
     UsageError if user or password is not set.
     """

@@ -1,11 +1,8 @@
-"""A dispatch: every partition of run requests once, several of them at the same time.
-
-Freeing a key by hand, with a decision on record.
-"""
+"""A dispatch: every partition of run requests once, several at a time; and a key freed by hand."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, Kind, decisions_topic
@@ -86,8 +83,7 @@ def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> 
     partition = partition_of(key, request_topics.partitions(settings))
     with dispatch_lock(settings):
         require_stores(settings, "run-commands")
-        writer = CommandWriter(settings, partition)
-        try:
+        with closing(CommandWriter(settings, partition)) as writer:
             writer.open()
             entry = fold(request_topics.command_entries(settings, partition)).get(key)
             if entry is None or entry.command is None:
@@ -97,6 +93,4 @@ def release(settings: Settings, key: str, who: str, why: str, now: datetime) -> 
             decision = Decision(key.encode(), Kind.RELEASED, who, now, why)
             tombstone = request_topics.release_record(settings, partition, key, f"by {who}: {why}")
             writer.commit([tombstone, decisions_topic.written(settings, decision, {})])
-        finally:
-            writer.close()
     return entry.command

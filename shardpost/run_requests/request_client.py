@@ -1,14 +1,11 @@
-"""Sending a run request, asking for its status, and the list of runs and conflicts.
-
-Sending a run request, and asking for its status.
-
-What `runs list` prints: the commands in force, then the conflicts of the last days.
-"""
+"""Sending a run request, asking for its status, and the list of runs and conflicts."""
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, TypedDict
 
 from shardpost.decisions import Decision, Kind, decisions_topic
@@ -79,7 +76,7 @@ def _encoded(settings: Settings, key: str, value: dict[str, Any]) -> bytes:
 
 
 def _end_of_decisions(settings: Settings, key: str) -> Coordinates:
-    """Return the end of the partition of `decisions` that those on a key are in."""
+    """Return the end of the partition of `decisions` that has the decisions on a key."""
     topic = settings.topic("decisions")
     count = partition_counts(settings, [topic])[topic]
     partition = TopicPartition(topic, partition_of(key, count))
@@ -97,11 +94,8 @@ def _decisions_on(settings: Settings, sent: SentRequest) -> Iterator[Decision]:
 
 
 def _committed_offset(settings: Settings, request: Coordinates) -> int:
-    reader = consumer(settings, GROUP)
-    try:
+    with closing(consumer(settings, GROUP)) as reader:
         return committed_offset(settings, reader, request.topic_partition) or 0
-    finally:
-        reader.close()
 
 
 class RunRow(TypedDict):
@@ -116,7 +110,7 @@ class RunRow(TypedDict):
 
 
 def list_runs(settings: Settings, now: datetime) -> list[RunRow]:
-    """Return the commands in force, by key, then the conflicts, oldest first.
+    """Return what `runs list` prints: the commands in force, by key, then conflicts, oldest first.
 
     Conflicts are listed for SHARDPOST_REQUEST_DAYS, as long as a request is valid.
     """
@@ -136,12 +130,12 @@ def list_runs(settings: Settings, now: datetime) -> list[RunRow]:
 
 def commands_in_force(settings: Settings) -> list[CommandEntry]:
     """Return the last record of each key that is not free, by key."""
-    found = [
+    in_force = [
         entry
         for partition in range(request_topics.partitions(settings))
         for entry in fold(request_topics.command_entries(settings, partition)).values()
     ]
-    return sorted(found, key=lambda entry: entry.key)
+    return sorted(in_force, key=attrgetter("key"))
 
 
 def _command_row(entry: CommandEntry, command: Command) -> RunRow:

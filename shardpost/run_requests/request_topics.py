@@ -2,12 +2,6 @@
 
 Partition p of one holds the same keys as partition p of the other, so the one writer of the
 commands of a partition, under the transactional id `…/dispatch/p`, alone decides on its requests.
-
-The one writer of a partition of run commands: opening it fences every older one.
-
-A commit may hold the offset up to which the requests were read, for the group that reads them.
-
-Whether run requests wait to be dispatched, checked again and again over one connection.
 """
 
 import time
@@ -49,19 +43,15 @@ def command_entries(settings: Settings, partition: int) -> Iterator[CommandEntry
 
 
 def requests(settings: Settings, partition: int, start: int) -> Iterator[Record]:
-    """Yield the records of one partition of `run-requests` from that offset on.
-
-    Waits for no open transaction.
-    """
-    of_requests = TopicPartition(settings.topic("run-requests"), partition)
-    for message in read_to_end(settings, of_requests, start=start, committed=True):
-        yield record_of(message)
+    """Yield the records of a partition of `run-requests` from an offset to its last stable one."""
+    source = TopicPartition(settings.topic("run-requests"), partition)
+    return map(record_of, read_to_end(settings, source, start=start, committed=True))
 
 
 def request_bounds(settings: Settings, partition: int) -> tuple[int, int]:
     """Return low and high watermark of one partition of `run-requests`."""
-    of_requests = TopicPartition(settings.topic("run-requests"), partition)
-    return watermarks_of(settings, of_requests, committed=False)
+    source = TopicPartition(settings.topic("run-requests"), partition)
+    return watermarks_of(settings, source, committed=False)
 
 
 def command_record(settings: Settings, partition: int, command: Command) -> Outgoing:
@@ -86,7 +76,7 @@ GROUP = "shardpost-dispatch"
 
 
 class CommandWriter:
-    """The writer of one partition, with its group's offset in `run-requests`."""
+    """The one writer of a partition of run commands, with its group's offset in `run-requests`."""
 
     def __init__(self, settings: Settings, partition: int) -> None:
         self._settings = settings
@@ -121,7 +111,7 @@ class CommandWriter:
             self._committed_at = time.monotonic()
 
     def has_committed_within(self, seconds: float) -> bool:
-        """Tell whether it was the partition's writer so many seconds ago."""
+        """Tell whether its last commit is less than so many seconds ago."""
         return time.monotonic() - self._committed_at < seconds
 
     def close(self) -> None:
@@ -131,7 +121,7 @@ class CommandWriter:
 
 
 class RequestWatch:
-    """The ends of `run-requests`, beside the offsets up to which they were dispatched."""
+    """Whether requests wait to be dispatched, checked again and again over one connection."""
 
     def __init__(self, settings: Settings) -> None:
         topic = settings.topic("run-requests")
@@ -150,15 +140,14 @@ class RequestWatch:
         if ends == self._reported:
             return None
         known = offsets.committed_offsets(self._settings, self._group, self._partitions)
-        committed = {one.partition: offset for one, (offset, _) in known.items()}
+        committed = {source.partition: offset for source, (offset, _) in known.items()}
         self._reported = ends
         return ends if any(end > committed.get(n, 0) for n, end in ends.items()) else None
 
     def _stable_ends(self) -> dict[int, int]:
-        settings, partitions = self._settings, self._partitions
-        ends = endings(settings, partitions, committed=True)
-        found = ends.require_all(settings).offsets
-        return {one.partition: offset for one, offset in found.items()}
+        ends = endings(self._settings, self._partitions, committed=True)
+        stable = ends.require_all(self._settings).offsets
+        return {source.partition: offset for source, offset in stable.items()}
 
     def close(self) -> None:
         """Close the connection to Kafka."""

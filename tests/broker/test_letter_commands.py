@@ -9,7 +9,6 @@ import pytest
 
 from shardpost.dead_letters.model.letter_format import ATTEMPT
 from shardpost.dead_letters.model.redrive_request import VALUE_BYTES
-from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.letter_world import (
@@ -186,15 +185,6 @@ def test_a_letter_that_one_error_parked_twice_is_refused_unless_told_again(
     put(ready, [failed(ready, again[0], "KeyError: another")])
     assert total(sweep(ready, START)) == {"parked": 1}
     assert shardpost.json("letters", "redrive", *why)["done"] == 1
-
-
-def test_a_malformed_letter_can_only_be_discarded(ready: Settings, shardpost: CommandLine) -> None:
-    put(ready, [Outgoing(ready.topic("dead-letters"), b"junk", b"v", [], 0)])
-    assert total(sweep(ready, START)) == {"parked": 1}
-    refused = shardpost.json("letters", "redrive", "--apply", "--why", "x", code=3)
-    assert (refused["done"], refused["refused"]) == (0, 1)
-    assert shardpost.json("letters", "discard", "--apply", "--why", "junk")["done"] == 1
-    assert live(ready, ready.topic("parking-lot")) == {}
 
 
 def test_a_letter_of_a_retry_topic_is_parked_and_can_only_be_discarded(

@@ -103,19 +103,16 @@ def test_what_is_no_letter_says_why(ready: Settings) -> None:
     assert not is_exhausted(first(ready, ready.topic("dead-letters")), 1)
 
 
-def test_what_it_is_told_wrong_is_refused(ready: Settings) -> None:
-    produce(ready, topic=ready.topic("clients"), key=b"k", value=b"v")
-    message = first(ready, ready.topic("clients"))
-    with pytest.raises(ValueError, match="expected the number of partitions"):
-        make_letter(message, "E: x", partitions=0, failed_at=START)
-    with pytest.raises(ValueError, match="expected failed_at with its zone"):
-        make_letter(message, "E: x", partitions=1, failed_at=START.replace(tzinfo=None))
-
-
-def test_an_error_of_the_client_is_not_made_a_letter(ready: Settings) -> None:
+def test_wrong_arguments_and_errors_of_the_client_are_refused(ready: Settings) -> None:
     gone = first(ready, ready.topic("clients"))
     error = gone.error()
     assert error
     assert error.code() == KafkaError._PARTITION_EOF
     with pytest.raises(ValueError, match="expected a record"):
         make_letter(gone, "E: x", partitions=1, failed_at=START)
+    produce(ready, topic=ready.topic("clients"), key=b"k", value=b"v")
+    message = first(ready, ready.topic("clients"))
+    with pytest.raises(ValueError, match="expected the number of partitions"):
+        make_letter(message, "E: x", partitions=0, failed_at=START)
+    with pytest.raises(ValueError, match="expected failed_at with its zone"):
+        make_letter(message, "E: x", partitions=1, failed_at=START.replace(tzinfo=None))

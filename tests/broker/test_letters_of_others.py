@@ -8,27 +8,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewTopic
 
 from shardpost.dead_letters import redrive
-from shardpost.dead_letters.foreign_intake import GROUP, take_in
+from shardpost.dead_letters.foreign_intake import take_in
 from shardpost.dead_letters.letter_details import text_or_base64
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.letters_table import append, current_letters, open_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
-from shardpost.dead_letters.model.letter_format import Letter, Malformed
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.dead_letters.model.letters import letter_id
-from shardpost.dead_letters.model.sweep_result import RECREATED, Gap, Intake
 from shardpost.dead_letters.model.transition_records import parked_record
 from shardpost.dead_letters.record_batches import read_selected
 from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
-from shardpost.kafka.topic_metadata import partition_leaders, topic_ids
 from shardpost.kafka.transactions import TooLargeError, Transactions
 from shardpost.letters import is_exhausted, make_letter, read_letter
 from shardpost.settings import Settings
@@ -48,6 +42,7 @@ from tests.support.letter_world import (
     put,
     retries,
     seen,
+    states,
     sweep,
     total,
 )
@@ -75,15 +70,6 @@ def in_store(settings: Settings, key: bytes, value: bytes | None, **more: object
     headers = more.get("headers", [])
     assert isinstance(headers, list)
     return Outgoing(settings.topic("dead-letters"), key, value, headers, 0)
-
-
-def states(settings: Settings) -> dict[str, str]:
-    """Return the state of each letter; the same from the table, and from the topics alone."""
-    found = {name: str(step.state) for name, step in current_letters(settings).items()}
-    table = open_table(settings)
-    append(settings, table, read_progress(settings, table))
-    assert {name: str(step.state) for name, step in current_letters(settings).items()} == found
-    return found
 
 
 def limit(settings: Settings, topic: str, size: int) -> None:
@@ -157,41 +143,6 @@ def test_letters_under_any_key_are_listed_from_their_first_step_to_their_last(
     assert [one["why"] for one in shown["decisions"]] == ["junk"]
 
 
-def test_a_malformed_letter_that_comes_again_after_it_was_discarded_is_parked_again(
-    ready: Settings,
-) -> None:
-    junk = in_store(ready, b"junk", b"v", headers=[("attempt", b"7")])
-    before: dict[str, str] = {}
-    for _ in range(2):
-        put(ready, [junk])
-        assert total(sweep(ready, START)) == {"parked": 1}
-        name = places(ready)[-1]
-        assert states(ready) == before | {name: "parked"}
-        assert decide(ready, is_redrive=False) == 1
-        before[name] = "discarded"
-        assert states(ready) == before
-
-
-def test_a_tombstone_by_hand_is_no_letter_of_its_own(
-    ready: Settings, shardpost: CommandLine
-) -> None:
-    put(ready, [in_store(ready, b"positions-0-1", None), in_store(ready, b"ghost", None)])
-    assert states(ready) == {}
-    assert "no letter ghost" in shardpost.refused("letters", "show", "ghost", code=1)
-    put(ready, [failed(ready, original(1)), failed(ready, original(2))])
-    both = {"positions-0-1": "waiting", "positions-0-2": "waiting"}
-    assert states(ready) == both
-    put(ready, [in_store(ready, b"positions-0-2", None)])
-    assert states(ready) == both | {"positions-0-2": "discarded"}
-    assert total(sweep(ready, at(60))) == {"retried": 1}
-    assert states(ready) == {"positions-0-1": "retried", "positions-0-2": "discarded"}
-    life = shardpost.json("letters", "show", "positions-0-2")["life"]
-    assert [(step["state"], step["attempt"]) for step in life] == [
-        ("waiting", 0),
-        ("discarded", None),
-    ]
-
-
 def test_what_is_too_large_to_be_retried_is_parked_and_the_others_go_on(ready: Settings) -> None:
     error = ("error", b"\xff" * LARGE)
     wide = failed(ready, original(3))
@@ -240,18 +191,6 @@ def test_what_is_too_large_ends_its_transaction_long_before_that_times_out(
     assert len(list(committed(patient, topic))) == len(small)
 
 
-def test_what_not_even_the_parking_lot_takes_is_held_where_it_is(
-    ready: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    limit(ready, ready.topic("parking-lot"), 2_000)
-    put(ready, [in_store(ready, b"large", b"v" * 5_000), in_store(ready, b"small", b"v")])
-    large, small = places(ready)
-    for found in ({"parked": 1, "held": 1}, {"held": 1}):
-        assert total(sweep(ready, START)) == found
-        assert "too large for the parking lot: 5000 bytes" in caplog.text
-    assert states(ready) == {large: "waiting", small: "parked"}
-
-
 def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place_fresh(
     ready: Settings,
 ) -> None:
@@ -276,53 +215,6 @@ def test_the_intake_takes_what_is_before_an_open_transaction_and_keeps_its_place
     assert take_in(taking, routes_of(taking), START).taken_in == 0
     values = [letter.value for letter in committed(ready, ready.topic("dead-letters"))]
     assert values == [b"before", b"within"]
-
-
-def test_a_foreign_letter_that_is_too_large_is_named_and_stops_nothing(
-    ready: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    foreign = f"{ready.topic('clients')}-dlq"
-    admin = clients.admin(ready)
-    large = {"max.message.bytes": "6000000"}
-    admin.create_topics([NewTopic(foreign, 1, 1, config=large)])[foreign].result(30)
-    producer = Producer(clients.client_config(ready, **{"message.max.bytes": 6_000_000}))
-    for size in (10, 4_000_000, 20):
-        producer.produce(foreign, key=b"k", value=b"x" * size)
-    assert producer.flush(30) == 0
-    taking = ready.model_copy(update={"foreign_dead_letters": foreign})
-    assert take_in(taking, routes_of(taking), START).taken_in == 2
-    assert take_in(taking, routes_of(taking), START).taken_in == 0
-    sizes = [len(letter.value or b"") for letter in committed(ready, ready.topic("dead-letters"))]
-    assert sizes == [10, 20]
-    assert f"{foreign}[0]: offsets 1 to 1: too large for a letter" in caplog.text
-
-
-@pytest.mark.parametrize("count", [1, 5])
-def test_a_foreign_topic_that_was_recreated_is_read_from_its_start(
-    ready: Settings, count: int
-) -> None:
-    foreign = TopicPartition(f"{ready.topic('clients')}-dlq", 0)
-    taking = ready.model_copy(update={"foreign_dead_letters": foreign.topic})
-    admin = clients.admin(ready)
-    admin.create_topics([NewTopic(foreign.topic, 1, 1)])[foreign.topic].result(30)
-    put(taking, [Outgoing(foreign.topic, b"k", b"old", [], 0)] * 2)
-    assert take_in(taking, routes_of(taking), START) == Intake(2)
-
-    old_id = topic_ids(taking, [foreign.topic])[foreign.topic]
-    admin.delete_topics([foreign.topic])[foreign.topic].result(30)
-    wait_for(lambda: not partition_leaders(taking, [foreign.topic]), "the topic's end")
-    assert take_in(taking, routes_of(taking), START) == Intake()
-    admin.create_topics([NewTopic(foreign.topic, 1, 1)])[foreign.topic].result(30)
-    put(taking, [Outgoing(foreign.topic, b"k", b"new", [], 0)] * count)
-    with closing(clients.consumer(taking, GROUP)) as reader:  # Kafka may have forgotten it
-        found = confluent_kafka.TopicPartition(*foreign, 2, old_id)
-        reader.commit(offsets=[found], asynchronous=False)
-    assert take_in(taking, routes_of(taking), START) == Intake(
-        count, (Gap(foreign, 2, None, RECREATED),)
-    )
-    assert take_in(taking, routes_of(taking), START) == Intake()
-    values = [letter.value for letter in committed(ready, ready.topic("dead-letters"))]
-    assert values == [b"old"] * 2 + [b"new"] * count
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

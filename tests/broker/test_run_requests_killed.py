@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -103,17 +102,6 @@ def test_a_halted_dispatch_cannot_commit_commands_any_more(
     code, said = halted.resume()
     assert (code, states(askable)) == (1, ["issued", "started"]), said
     assert len(airflow.started) == 1
-
-
-def test_two_dispatches_at_once_start_each_run_once(
-    askable: Settings, airflow: AirflowServer
-) -> None:
-    for number in range(20):
-        ask(askable, f"{KEY}/{number % 10}", request())
-    with ThreadPoolExecutor(2) as pool:
-        all_counts = [done.result() for done in [pool.submit(run, askable) for _ in range(2)]]
-    assert sum(counts.issued for counts in all_counts) == 10
-    assert len(airflow.started) == len(set(airflow.started)) == 10
 
 
 def test_a_second_dispatch_waits_for_the_first_and_says_for_whom(

@@ -65,6 +65,7 @@ def test_what_is_listed_dispatched_and_released(
     command: CommandLine, askable: Settings, airflow: AirflowServer
 ) -> None:
     assert command.json("runs", "list") == []
+    assert command("runs", "list") == "no requested run is waiting or running\n"
     assert command(*asked()) == f"requested: {askable.topic('run-requests')}[0]@0\n"
     airflow.breaks = True
     assert "1 commands are committed and not started" in command.refused("runs", "dispatch", code=1)

@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
-import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
@@ -19,11 +17,10 @@ from shardpost import locks
 from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import GROUP
 from shardpost.dead_letters.letters_table import current_letters, life
-from shardpost.dead_letters.model.letter_format import ATTEMPT, DEAD_LETTERS, ID, LetterState
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.dead_letters.model.sweep_result import for_a_person
 from shardpost.dead_letters.removal import remove_old
-from shardpost.dead_letters.spark import letter_steps
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
@@ -32,23 +29,20 @@ from shardpost.delta.table_log import newest_version
 from shardpost.errors import ShardpostError
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import admin
-from shardpost.kafka.records import Header, Outgoing
+from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.delta_files import read
 from shardpost.topics.creation import apply_topics
 from tests.support.command_line import SHARDPOST
-from tests.support.how_far import drawn, up_to
+from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
 from tests.support.letter_world import (
-    START,
     apply_topics_with_given_times,
     at,
     committed,
     failed,
-    header,
     live,
-    milliseconds,
     original,
     put,
     retries,
@@ -116,19 +110,10 @@ def test_the_table_has_the_life_of_each_letter(ready: Settings, spark: SparkSess
     assert read(spark, once, DEAD_LETTERS, version).count() == 4
 
 
-def test_a_sweep_that_finds_nothing_new_adds_nothing_to_the_table(ready: Settings) -> None:
-    assert run(ready, 0) == {}
-    put(ready, [failed(ready, original(1))])
-    assert run(ready, 0) == {"waiting": 1}
-    before = of_table(ready)
-    assert run(ready, 1) == {"waiting": 1}
-    assert of_table(ready) == before
-
-
 def test_old_letters_leave_the_table_while_spark_appends_to_it(
     ready: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letter_steps, "FEW", 0)
+    monkeypatch.setattr(letters_table, "FEW_OFFSETS", 0)
     put(ready, [failed(ready, original(number)) for number in range(3)])
     assert run(ready, 0) == {"waiting": 3}
     ancient = datetime(2020, 1, 1, tzinfo=UTC)
@@ -136,7 +121,7 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
         Step("orders-0-1", LetterState.WAITING, 0, ancient, "dead-letters", 0, 1),
         Step("orders-0-1", LetterState.RETRIED, 0, ancient, "dead-letters", 0, 2),
     ]
-    made = pa.Table.from_pylist([asdict(one) for one in life_of_one], letters_table.SCHEMA)
+    made = letters_table.as_rows(life_of_one)
     file = parquet_files.write(ready, DEAD_LETTERS, made, "00000000-ancient/steps.parquet")
     version = newest_version(ready, DEAD_LETTERS) or 0
     table_log.commit(ready, DEAD_LETTERS, version, [file])
@@ -156,30 +141,6 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
     assert states(ready) == {"waiting": 5}
     version = newest_version(ready, DEAD_LETTERS) or 0
     assert read(spark, ready, DEAD_LETTERS, version).count() == 5
-
-
-def test_foreign_letters_are_taken_in_once(ready: Settings) -> None:
-    foreign = f"{ready.topic('clients')}-dlq"
-    client = admin(ready)  # it has to outlive what it does
-    client.create_topics([NewTopic(foreign, 1, 1)])[foreign].result(30)
-    own = Settings.model_validate({**ready.model_dump(), "foreign_dead_letters": foreign})
-    connect = {"topic": "orders", "partition": "2", "offset": "17", "exception.message": "no"}
-    headers: list[Header] = [(f"__connect.errors.{name}", value) for name, value in connect.items()]
-    out = failed(own, original(1))._replace(topic=foreign, key=b"k", value=b"v", headers=headers)
-    put(own, [out])
-    assert run(own, 0) == {"taken_in": 1, "waiting": 1}
-    assert run(own, 3600) == {"retried": 1}
-    assert run(own, 3600) == {}
-    name = f"orders-2-17@{milliseconds(START)}"
-    assert seen(own) == {(name, "1"): 1}
-    [retry] = retries(own)
-    assert (retry.key, retry.value) == (b"k", b"v")
-    later = {"topic": own.topic("retries"), "partition": str(retry.partition), "offset": "0"}
-    headers = [(f"__connect.errors.{name}", value) for name, value in later.items()]
-    put(own, [out._replace(key=retry.key, headers=[*retry.headers, *headers])])
-    assert run(own, 3600) == {"taken_in": 1, "waiting": 1}
-    assert run(own, 7200) == {"retried": 1}
-    assert seen(own) == {(name, "1"): 1, (name, "2"): 1}
 
 
 def test_too_many_letters_of_one_error_are_held_and_reported(ready: Settings) -> None:
@@ -218,7 +179,7 @@ def test_a_sweep_that_parks_and_one_that_finds_a_gap_end_with_three(
     code, result = sweep_dead_letters(strict, at(0))
     [gap] = result["gaps"]
     assert (code, result["taken_in"], gap["from"], gap["to"]) == (3, 1, 1, 2)
-    assert f"{foreign}[0]: offsets 1 to 2: gone unread" in caplog.text
+    assert f"{foreign}[0]: offsets 1 to 2: deleted unread" in caplog.text
 
 
 def low_of(settings: Settings, topic: str) -> int:
@@ -236,11 +197,11 @@ def test_a_store_with_times_of_producers_is_named_as_long_as_it_has_them(
 def test_the_table_has_the_times_of_the_broker_however_many_letters_there_are(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Python and as the JVM computes them: a clock that is a day slow makes no letter due."""
+    """Read here and in tasks of Spark: a clock that is a day slow makes no letter due."""
     stamped = settings.model_copy(update={"partitions": 1, "retry_jitter": 0.0})
     apply_topics(stamped)
-    for number, few in enumerate((letter_steps.FEW, 0)):
-        monkeypatch.setattr(letter_steps, "FEW", few)
+    for number, few in enumerate((letters_table.FEW_OFFSETS, 0)):
+        monkeypatch.setattr(letters_table, "FEW_OFFSETS", few)
         since = datetime.now(UTC)
         slow = since - timedelta(days=1)
         put(stamped, [failed(stamped, original(number), when=slow)])
@@ -298,24 +259,6 @@ def test_beside_a_halted_sweep_a_second_refuses_and_a_zombie_is_fenced(ready: Se
     finally:
         zombie.kill()
     each_once(ready)
-
-
-@pytest.mark.timeout(600)
-def test_killed_while_it_sends_it_goes_on_where_it_was(ready: Settings) -> None:
-    small = ready.model_copy(update={"retry_batch": 1})
-    long_ago(small)
-    for _ in range(up_to(2, 1)):
-        there = len(retries(small))
-        job = Job(small, SWEEP_DEAD_LETTERS, pause_anywhere_at="committed", nth_time=12)
-        try:
-            job.wait_until_paused()
-        finally:
-            job.kill()
-        assert there + 12 <= len(retries(small)) < COUNT
-        assert set(seen(small).values()) <= {1}
-    run(small)
-    each_once(small)
-    assert {header(r, ATTEMPT) for r in retries(small) if header(r, ID)} == {"1"}
 
 
 def sweeping(settings: Settings) -> "subprocess.Popen[str]":

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
+from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letter_topics import routes_of
+from shardpost.dead_letters.letters_table import catch_up, current_letters
 from shardpost.dead_letters.model import letter_format, letters
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.model.retry_policy import reported
-from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive
 from shardpost.dead_letters.sweep_partition import PartitionReport, Sweep, sweep_partition
 from shardpost.kafka import clients, reading, topic_metadata
@@ -86,15 +87,6 @@ def _count(bootstrap: str, topic: str) -> int:
     return topic_metadata.partition_counts(settings, [topic])[topic]
 
 
-def partitions(settings: Settings) -> dict[str, int]:
-    names = [
-        settings.topic("dead-letters"),
-        settings.topic("parking-lot"),
-        settings.topic("retries"),
-    ]
-    return topic_metadata.partition_counts(settings, names)
-
-
 def put(settings: Settings, records: Iterable[Outgoing]) -> None:
     producer = Producer(
         clients.client_config(
@@ -110,6 +102,14 @@ def put(settings: Settings, records: Iterable[Outgoing]) -> None:
         producer.produce(**record._asdict(), on_delivery=_delivered)
         producer.poll(0)
     assert producer.flush(60) == 0
+
+
+def produce(settings: Settings, *records: Outgoing) -> None:
+    """Write records by the client of these settings: to Kafka in memory, if they say so."""
+    producer = clients.producer(settings)
+    for record in records:
+        producer.produce(**record._asdict())
+    assert producer.flush(1) == 0
 
 
 def open_transaction_behind(settings: Settings, letter: Record) -> Producer:
@@ -128,13 +128,23 @@ def _delivered(error: object, _message: Message) -> None:
 
 def sweep(settings: Settings, now: datetime, **more: Any) -> list[PartitionReport]:
     """Sweep every partition in this process, one after the other."""
-    counts = partitions(settings)
-    routes = Routes(settings.topic("dead-letters"), settings.topic("parking-lot"), counts)
+    routes = routes_of(settings)
     job = Sweep(settings, routes, now, **more)
-    return [
-        sweep_partition(job, TopicPartition(routes.store, number))
-        for number in range(counts[routes.store])
-    ]
+    partitions = range(routes.partitions[routes.store])
+    return [sweep_partition(job, TopicPartition(routes.store, number)) for number in partitions]
+
+
+def append(settings: Settings) -> int:
+    """Append to the table what it does not have; return how many offsets."""
+    return catch_up(settings, letter_topics.partitions(settings))
+
+
+def states(settings: Settings) -> dict[str, str]:
+    """Return the state of each letter; the same from the topics alone, and from the table."""
+    before = {name: str(step.state) for name, step in current_letters(settings).items()}
+    append(settings)
+    assert {name: str(step.state) for name, step in current_letters(settings).items()} == before
+    return before
 
 
 def decide(settings: Settings, *, value: bytes | None = None, is_redrive: bool = True) -> int:

@@ -12,8 +12,6 @@ import pytest
 from shardpost import erasure
 from shardpost.cli import run as shardpost
 from shardpost.commands import tables as command
-from shardpost.dead_letters import letters_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
@@ -29,7 +27,6 @@ from shardpost.holders.model.view_tables import (
     OF_CONTACTS,
     REJECTED_RECORDS,
 )
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end
 from shardpost.locks import exclusive
@@ -52,7 +49,7 @@ from tests.support.contact_tables import (
     write,
 )
 from tests.support.how_far import some
-from tests.support.letter_world import failed, original
+from tests.support.letter_world import append, failed, original, produce
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 STEPS = (
@@ -88,18 +85,11 @@ def fail(settings: Settings) -> None:
     topic = settings.topic("clients")
     told = f'ValueError: "{NAME_OF_WHO}" is no address'
     of_who = original(1, WHO.encode(), topic=topic)
-    send(settings, failed(settings, of_who, told))
-    send(settings, failed(settings, original(2, OTHER.encode(), topic=topic), "ValueError: bob"))
-    send(settings, failed(settings, original(3, WHO.encode()), "ValueError: bob"))
-    table = letters_table.open_table(settings)
-    letters_table.append(settings, table, read_progress(settings, table))
-    send(settings, failed(settings, original(4, WHO.encode(), topic=topic), told))
-
-
-def send(settings: Settings, letter: Any) -> None:
-    producer = clients.producer(settings)
-    producer.produce(**letter._asdict())
-    assert producer.flush(1) == 0
+    produce(settings, failed(settings, of_who, told))
+    produce(settings, failed(settings, original(2, OTHER.encode(), topic=topic), "ValueError: bob"))
+    produce(settings, failed(settings, original(3, WHO.encode()), "ValueError: bob"))
+    append(settings)
+    produce(settings, failed(settings, original(4, WHO.encode(), topic=topic), told))
 
 
 def erased(settings: Settings, *, dry_run: bool = False) -> ErasedClient:

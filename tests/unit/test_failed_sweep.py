@@ -57,13 +57,13 @@ def test_an_error_of_a_partition_names_gaps_and_parked_letters_too(
         "dead-letters[0]: fenced",
         Counter(parked),
     )
-    monkeypatch.setattr(sweep, "_per_partition", lambda *_: [report])
+    monkeypatch.setattr(sweep, "_in_tasks", lambda *_: [report])
     error = failed(kafka)
     assert str(error).startswith(f"dead-letters[0]: fenced; {GAP}; parked: 2 of orders, E-1: ")
     assert error.exit_code == NEEDS_ATTENTION
 
 
-@pytest.mark.parametrize("stage", ["_per_partition", "partitions_with_records"])
+@pytest.mark.parametrize("stage", ["_in_tasks", "partitions_with_records"])
 def test_whatever_fails_after_the_intake_names_its_gaps(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

@@ -211,14 +211,6 @@ def test_an_offset_that_was_committed_without_an_id_is_gone_on_from(kafka: Memor
     assert committed(kafka) == (4, topic_ids(kafka.settings, [DLT.topic])[DLT.topic])
 
 
-def test_offsets_that_were_deleted_before_they_were_read_are_a_gap(kafka: MemoryKafka) -> None:
-    create(kafka)
-    put(kafka, b"0", b"1", b"2", b"3")
-    commit(kafka, 1)
-    kafka.broker.log(DLT).delete_before(3)
-    assert taken(kafka) == Intake(1, (Gap(DLT, 1, 2, GONE),))
-
-
 def test_with_an_id_or_on_a_broker_without_ids_a_single_deleted_offset_is_a_gap() -> None:
     for topic_id in ("id", None):
         found = next_offset(DLT, Taken(2, topic_id), There(topic_id, 3, 3))

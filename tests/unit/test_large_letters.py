@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from shardpost.dead_letters.model.letter_format import Letter, Malformed
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.kafka.records import Header, Outgoing, batch_bytes
 from shardpost.letters import MAX_BYTES, PRODUCER_SETTINGS, make_letter
 from shardpost.topics.declared import DEAD_LETTERS, PARKING_LOT, RETRIES

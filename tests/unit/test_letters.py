@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies
 
-from shardpost.dead_letters.model import letter_format, letter_parser, letters, transition_records
+from shardpost.dead_letters.model import letter_format, letters, transition_records
 from shardpost.dead_letters.model.foreign_letters import KnownTopics, from_foreign
-from shardpost.dead_letters.model.letter_format import Letter, Malformed
-from shardpost.dead_letters.model.letter_parser import parse
+from shardpost.dead_letters.model.letter_format import Letter, Malformed, parse
 from shardpost.dead_letters.model.letters import as_record, failed_again, first_failure
 from shardpost.dead_letters.model.retry_policy import (
     Outcome,
@@ -24,7 +23,7 @@ from shardpost.dead_letters.model.transition_records import Routes
 from shardpost.instants import LATEST_MS, instant_of
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import NO_TIMESTAMP, Header, Outgoing, Record
+from shardpost.kafka.records import NO_TIMESTAMP, Header, Headers, Outgoing, Record
 from shardpost.retry_settings import RetryRules, RetrySettings, parse_origins
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -39,6 +38,18 @@ def stored(record: Record = RECORD, error: BaseException | str = "E: x") -> Outg
 
 def read(out: Outgoing, timestamp: int = NOW_MS) -> Letter | Malformed:
     return parse(out.key, out.headers, timestamp)
+
+
+def letter_of(out: Outgoing, timestamp: int = NOW_MS) -> Letter:
+    letter = read(out, timestamp)
+    assert isinstance(letter, Letter)
+    return letter
+
+
+def reason_of(out: Outgoing) -> str:
+    malformed = read(out)
+    assert isinstance(malformed, Malformed)
+    return malformed.reason
 
 
 def test_a_letter_is_read_as_it_was_made() -> None:
@@ -63,9 +74,7 @@ def test_without_a_key_it_lies_where_its_id_lies() -> None:
     out = stored(RECORD._replace(key=None, value=None))
     assert out.partition == partition_of(ID, 8)
     assert out.value == b""
-    letter = read(out)
-    assert isinstance(letter, Letter)
-    assert (letter.origin_key, letter.is_null) == (None, True)
+    assert (letter_of(out).origin_key, letter_of(out).is_null) == (None, True)
 
 
 @given(strategies.binary(max_size=50), strategies.text(max_size=3000), strategies.integers(0, 999))
@@ -85,9 +94,7 @@ def test_a_record_that_is_no_retry_is_not_taken_for_one() -> None:
 
 def test_headers_of_a_letter_that_a_record_carries_are_not_trusted() -> None:
     out = stored(RECORD._replace(headers=[("attempt", b"7"), ("letter-id", b"other-0-0")]))
-    letter = read(out)
-    assert isinstance(letter, Letter)
-    assert (letter.id, letter.attempt) == (ID, 0)
+    assert (letter_of(out).id, letter_of(out).attempt) == (ID, 0)
 
 
 def test_headers_and_the_error_are_bounded_in_size() -> None:
@@ -100,9 +107,7 @@ def test_headers_and_the_error_are_bounded_in_size() -> None:
 
 
 def test_a_failure_after_its_own_record_counts_from_the_record() -> None:
-    letter = read(stored(), NOW_MS - 5000)
-    assert isinstance(letter, Letter)
-    assert letter.failed_at == NOW - timedelta(seconds=5)
+    assert letter_of(stored(), NOW_MS - 5000).failed_at == NOW - timedelta(seconds=5)
 
 
 @given(
@@ -155,14 +160,14 @@ def test_the_fast_parser_reads_as_the_strict_one_does(
 ) -> None:
     well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
     headers = [*(header for header in well_formed if header[0] != left_out), *spoilt]
-    assert parse(key, headers, timestamp) == letter_parser._parse_strictly(
+    assert parse(key, headers, timestamp) == letter_format._parse_strictly(
         dict(headers), key, timestamp
     )
 
 
 def test_a_well_formed_letter_is_read_by_the_fast_parser() -> None:
     well_formed = [(name, v.encode() if isinstance(v, str) else v) for name, v in stored().headers]
-    assert letter_parser._parse_fast(dict(well_formed), ID.encode(), NOW_MS) == read(stored())
+    assert letter_format._parse_fast(dict(well_formed), ID.encode(), NOW_MS) == read(stored())
 
 
 def test_a_letter_is_delayed_from_when_the_broker_took_it_whatever_its_consumer_says() -> None:
@@ -197,8 +202,7 @@ def test_a_letter_that_was_written_again_says_when_it_was_first_and_never_later(
     letter = parse(out.key, headers, NOW_MS, is_append_time=True)
     assert isinstance(letter, Letter)
     assert letter.delayed_from == NOW + timedelta(seconds=seconds)
-    by_producer = parse(out.key, headers, NOW_MS)
-    assert isinstance(by_producer, Letter)
+    by_producer = letter_of(out._replace(headers=headers))
     assert by_producer.delayed_from == by_producer.failed_at == NOW
 
 
@@ -208,7 +212,7 @@ def test_a_letter_that_is_written_again_and_again_keeps_the_time_of_the_first() 
         later = NOW_MS + hours * 3_600_000
         record = as_read(transition_records.restored(record))
         record = record._replace(timestamp=later, is_append_time=True)
-        letter = letter_parser.parse_record(record)
+        letter = letter_format.parse_record(record)
         assert isinstance(letter, Letter)
         assert letter.delayed_from == NOW
     assert [name for name, _ in record.headers].count(letter_format.STORED_AT) == 1
@@ -218,8 +222,7 @@ def test_when_it_was_stored_goes_no_further_than_the_store() -> None:
     record = as_read(stored())
     headers = [*record.headers, (letter_format.STORED_AT, b"7")]
     record = record._replace(headers=headers)
-    letter = letter_parser.parse_record(record)
-    assert isinstance(letter, Letter)
+    letter = letter_of(stored())
     retry = transition_records.retry_record(letter, record, "retries", ROUTES)
     again = as_record(letter, record, "dead-letters", 8)
     for out in (retry, again):
@@ -254,14 +257,36 @@ def test_a_letter_is_retried_when_it_is_due_and_not_before() -> None:
 
 
 def test_what_no_retry_can_help_is_parked() -> None:
-    letter = read(stored(error="pkg.SchemaError: no"))
-    assert isinstance(letter, Letter)
+    letter = letter_of(stored(error="pkg.SchemaError: no"))
     for names in ({"SchemaError"}, {"pkg.SchemaError"}):
-        assert decide(letter, NOW, RetryRules(fatal=frozenset(names))).outcome is Outcome.PARK
+        decided = decide(letter, NOW, RetryRules(fatal=frozenset(names)))
+        assert decided == park("fatal: SchemaError is not retried")
     assert decide(letter, NOW, RetryRules(fatal=frozenset({"Schema"}))).outcome is Outcome.WAIT
-    assert decide(letter._replace(attempt=8), NOW, RetryRules()).outcome is Outcome.PARK
+    exhausted = decide(letter._replace(attempt=8), NOW, RetryRules())
+    assert exhausted == park("exhausted: attempt 8 of 8 failed")
     assert decide(letter._replace(attempt=7), NOW, RetryRules()).outcome is Outcome.WAIT
     assert decide(Malformed("no id"), NOW, RetryRules()) == park("malformed: no id")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("attempt", "-1", "expected attempt to be 0 to 9999, found b'-1'"),
+        ("attempt", str(10**30), "expected attempt to be 0 to 9999"),
+        ("attempt", b"\xff", "expected attempt to be 0 to 9999"),
+        ("attempt", None, "expected attempt to be 0 to 9999, found none"),
+        ("failed-at", "yesterday", "expected failed-at in ISO 8601, found 'yesterday'"),
+        ("failed-at", "0001-01-01T00:00:00", "expected failed-at after 2000"),
+        ("origin-topic", b"\xff\xfe", "expected origin-topic in UTF-8"),
+        ("origin-offset", "1e3", "expected origin-offset to be 0 to"),
+        ("letter-id", "another", "expected letter-id to be the record's key, found 'another'"),
+    ],
+)
+def test_a_malformed_letter_says_what_is_wrong(
+    name: str, value: str | bytes | None, reason: str
+) -> None:
+    out = stored()
+    assert reason in reason_of(out._replace(headers=[*out.headers, (name, value)]))
 
 
 def test_values_for_single_origins_are_read() -> None:
@@ -307,11 +332,10 @@ def test_an_error_that_cannot_say_what_it_is_is_named_by_its_class() -> None:
 
 
 def test_how_often_each_error_parked_a_letter_is_remembered() -> None:
-    routes = Routes("dead-letters", "parking-lot", {"dead-letters": 1, "parking-lot": 8})
     record, counts = as_read(stored()), []
     for error in "AABA":
         letter = first_failure(RECORD, f"{error}: x", NOW)
-        out = transition_records.parked_record(letter, record, "exhausted", routes)
+        out = transition_records.parked_record(letter, record, "exhausted", LOT_ROUTES)
         record = as_read(out)
         counts.append(transition_records.parked_count(dict(record.headers)))
     assert counts == [1, 2, 1, 3]
@@ -362,18 +386,14 @@ def test_a_malformed_foreign_record_of_a_recreated_topic_does_not_replace_the_ot
 def test_a_letter_of_spring_that_failed_as_a_dead_letter_is_that_of_its_first_failure() -> None:
     place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
     failed = [*place, *in_sets(SPRING, [spring(b"x.DLT", 99, b"two")])]
-    letter = read(taken_in(Record(None, b"v", failed, NO_TIMESTAMP, "x.DLT.DLT", 0, 3)))
-    assert isinstance(letter, Letter)
+    letter = letter_of(taken_in(Record(None, b"v", failed, NO_TIMESTAMP, "x.DLT.DLT", 0, 3)))
     assert (letter.id, letter.error) == ("orders-0-17", "java.E: two")
 
 
 def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
-    foreign = Record(b"k", b"v", [("kafka_dlt-original-offset", b"17")], NO_TIMESTAMP, "dlq", 0, 3)
-    out = taken_in(foreign)
+    out = taken_in(from_dlq([("kafka_dlt-original-offset", b"17")]))
     assert (out.key, out.value, dict(out.headers)["origin-key"]) == (b"dlq-0-3", b"v", b"k")
-    found = read(out)
-    assert isinstance(found, Malformed)
-    assert found.reason.endswith(
+    assert reason_of(out).endswith(
         "original-topic none, original-partition none, original-offset b'17'"
     )
 
@@ -381,14 +401,13 @@ def test_a_foreign_record_that_says_nothing_is_passed_on_as_malformed() -> None:
 def test_a_malformed_letter_keeps_its_reason_when_it_is_parked_and_reasons_differ_by_kind() -> None:
     fingerprints = set()
     for headers in ([("kafka_dlt-original-offset", b"17")], [("mine", b"1")]):
-        out = taken_in(Record(b"k", b"v", headers, NO_TIMESTAMP, "dlq", 0, 3))
-        found = read(out)
-        assert isinstance(found, Malformed)
-        decided = decide(found, NOW, RetryRules())
+        out = taken_in(from_dlq(headers))
+        malformed = Malformed(reason_of(out))
+        decided = decide(malformed, NOW, RetryRules())
         assert decided.outcome is Outcome.PARK
-        routes = Routes("dead-letters", "parking-lot", {"dead-letters": 8, "parking-lot": 8})
-        lot = transition_records.parked_record(found, as_read(out), decided.reason or "", routes)
-        assert transition_records.parse_parked(as_read(lot)) == found
+        reason, routes = decided.reason or "", LOT_ROUTES
+        lot = transition_records.parked_record(malformed, as_read(out), reason, routes)
+        assert transition_records.parse_parked(as_read(lot)) == malformed
         fingerprints.add(dict(lot.headers)[transition_records.PARKED_ERROR])
     assert len(fingerprints) == 2
 
@@ -418,11 +437,11 @@ SETS = [(SPRING, spring), (CONNECT, connect)]
 OfSet = Callable[[bytes, int, bytes], dict[str, bytes]]
 RULES = RetryRules(of_origin={"shipments": RetrySettings(topic="shipments")})
 ROUTES = Routes("dead-letters", "parking-lot", {"retries": 8, "shipments": 8})
+LOT_ROUTES = Routes("dead-letters", "parking-lot", {"dead-letters": 8, "parking-lot": 8})
 
 
 def retried(out: Outgoing) -> tuple[Letter, Outgoing]:
-    letter = read(out)
-    assert isinstance(letter, Letter)
+    letter = letter_of(out)
     topic = RULES.retry_topic(letter.origin_topic)
     return letter, transition_records.retry_record(letter, as_read(out), topic, ROUTES)
 
@@ -434,14 +453,12 @@ def test_a_retry_that_fails_in_a_foreign_consumer_is_the_same_letter_again(
     prefix: str, set_: OfSet, first_prefix: str, first_set: OfSet, origin: str
 ) -> None:
     first = in_sets(first_prefix, [first_set(origin.encode(), 17, b"one")])
-    out = taken_in(Record(b"k", b"v", [("trace", b"7"), *first], NO_TIMESTAMP, "dlq", 0, 3))
+    out = taken_in(from_dlq([("trace", b"7"), *first]))
     for attempt in (1, 2, 3):
         letter, retry = retried(out)
         assert [name for name, _ in retry.headers if name.startswith((SPRING, CONNECT))] == []
         sets = in_sets(prefix, [set_(retry.topic.encode(), 90 + attempt, b"two")])
-        out = taken_in(
-            Record(retry.key, retry.value, [*retry.headers, *sets], NO_TIMESTAMP, "dlq", 0, attempt)
-        )
+        out = taken_in(from_dlq([*retry.headers, *sets], retry.key, retry.value))
         assert read(out) == letter._replace(attempt=attempt, error="java.E: two")
         assert (out.key, out.value) == (f"{origin}-0-17".encode(), b"v")
         assert dict(out.headers)["trace"] == b"7"
@@ -450,31 +467,27 @@ def test_a_retry_that_fails_in_a_foreign_consumer_is_the_same_letter_again(
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
 def test_what_a_retry_was_made_into_is_a_letter_of_its_own(prefix: str, set_: OfSet) -> None:
     first = in_sets(prefix, [set_(b"orders", 17, b"one")])
-    _, retry = retried(taken_in(Record(b"k", b"v", first, NO_TIMESTAMP, "dlq", 0, 3)))
+    _, retry = retried(taken_in(from_dlq(first)))
     for offset in (9, 10):  # with the headers of what it was made of, in a topic with retries
         sets = in_sets(prefix, [set_(b"shipments", offset, b"two")])
-        out = taken_in(Record(b"s", b"w", [*retry.headers, *sets], NO_TIMESTAMP, "dlq", 0, offset))
-        letter = read(out)
-        assert isinstance(letter, Letter)
-        assert (letter.id, letter.attempt) == (f"shipments-0-{offset}", 0)
+        out = taken_in(from_dlq([*retry.headers, *sets], b"s", b"w"))
+        assert (letter_of(out).id, letter_of(out).attempt) == (f"shipments-0-{offset}", 0)
 
 
 def test_a_retry_that_goes_on_through_topics_of_others_does_not_go_on_for_ever() -> None:
     first = in_sets(SPRING, [spring(b"orders.retry", 1, b"one")])
-    out = taken_in(Record(b"k", b"v", first, NO_TIMESTAMP, "dlq", 0, 3))
+    out = taken_in(from_dlq(first))
     for attempt in range(1, 9):
         letter, retry = retried(out)
         sets = [of_place(spring(b"retries", attempt, b"")), spring(b"orders.retry", attempt, b"x")]
-        headers = [*retry.headers, *in_sets(SPRING, sets)]
-        out = taken_in(Record(b"k", b"v", headers, NO_TIMESTAMP, "dlq", 0, 3))
-        again = read(out)
+        out = taken_in(from_dlq([*retry.headers, *in_sets(SPRING, sets)]))
+        again = letter_of(out)
         assert again == letter._replace(
             id=f"orders.retry-0-{attempt}",
             origin_offset=attempt,
             attempt=attempt,
             error="java.E: x",
         )
-    assert isinstance(again, Letter)
     assert decide(again, NOW, RULES).outcome is Outcome.PARK
 
 
@@ -482,8 +495,7 @@ def test_an_error_of_spring_is_named_by_its_cause() -> None:
     of_error = {"exception-fqcn": b"o.s.k.ListenerExecutionFailedException"}
     cause = {"exception-cause-fqcn": b"java.lang.IllegalStateException"}
     set_ = {**spring(b"orders", 17, b"no"), **of_error, **cause}
-    letter = read(taken_in(Record(None, b"v", in_sets(SPRING, [set_]), NO_TIMESTAMP, "dlq", 0, 3)))
-    assert isinstance(letter, Letter)
+    letter = letter_of(taken_in(from_dlq(in_sets(SPRING, [set_]))))
     assert (letter.id, letter.error) == ("orders-0-17", "java.lang.IllegalStateException: no")
 
 
@@ -491,9 +503,7 @@ def test_an_error_of_a_key_is_the_letters_error() -> None:
     names = ("key-exception-fqcn", "key-exception-message")
     of_error: list[Header] = [(SPRING + name, b"no key") for name in names]
     place = in_sets(SPRING, [of_place(spring(b"orders", 17, b""))])
-    letter = read(taken_in(Record(b"k", b"v", [*of_error, *place], NO_TIMESTAMP, "dlq", 0, 3)))
-    assert isinstance(letter, Letter)
-    assert letter.error == "no key: no key"
+    assert letter_of(taken_in(from_dlq([*of_error, *place]))).error == "no key: no key"
 
 
 @pytest.mark.parametrize(("prefix", "set_"), SETS)
@@ -504,15 +514,13 @@ def test_a_record_with_headers_of_another_life_is_a_letter_of_its_own(
     old = in_sets(old_prefix, [old_set(b"legacy", 7, b"old")])
     for offset in (50, 51):
         new = in_sets(prefix, [set_(b"orders", offset, b"new")])
-        letter = read(taken_in(Record(b"k", b"v", [*old, *new], NO_TIMESTAMP, "dlq", 0, offset)))
-        assert isinstance(letter, Letter)
+        letter = letter_of(taken_in(from_dlq([*old, *new])))
         assert (letter.id, letter.error) == (f"orders-0-{offset}", "java.E: new")
 
 
 def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
     sets = in_sets(SPRING, [spring(b"orders", 17, b"one"), spring(b"retries", 5, b"two")])
-    letter = read(taken_in(Record(b"k", b"v", sets, NO_TIMESTAMP, "dlq", 0, 3)))
-    assert isinstance(letter, Letter)
+    letter = letter_of(taken_in(from_dlq(sets)))
     assert letter.id == "retries-0-5"
     assert decide(letter, NOW, RetryRules()).outcome is Outcome.PARK
 
@@ -520,15 +528,13 @@ def test_a_retry_without_our_headers_is_a_letter_of_the_retry_topic() -> None:
 def test_a_foreign_record_whose_last_place_is_none_is_not_taken_for_an_earlier_one() -> None:
     last = {**connect(b"orders", 18, b"two"), "offset": b"-1"}
     sets = in_sets(CONNECT, [connect(b"orders", 17, b"one"), last])
-    found = read(taken_in(Record(b"k", b"v", sets, NO_TIMESTAMP, "dlq", 0, 3)))
-    assert isinstance(found, Malformed)
-    assert found.reason.endswith("topic b'orders', partition b'0', offset b'-1'")
+    reason = reason_of(taken_in(from_dlq(sets)))
+    assert reason.endswith("topic b'orders', partition b'0', offset b'-1'")
 
 
 def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> None:
     out = stored(RECORD._replace(value=None))
-    letter = read(out)
-    assert isinstance(letter, Letter)
+    letter = letter_of(out)
     assert transition_records.retry_record(letter, as_read(out), "retries", ROUTES).value is None
     retry = transition_records.retry_record(
         letter, as_read(out)._replace(value=b"v"), "retries", ROUTES
@@ -536,6 +542,10 @@ def test_a_value_that_is_there_is_sent_though_the_letter_says_it_was_null() -> N
     assert retry.value == b"v"
     again = failed_again(as_read(retry), "E: x", NOW)
     assert again == letter._replace(attempt=1, is_null=False)
+
+
+def from_dlq(headers: Headers, key: bytes | None = b"k", value: bytes | None = b"v") -> Record:
+    return Record(key, value, headers, NO_TIMESTAMP, "dlq", 0, 3)
 
 
 def taken_in(foreign: Record) -> Outgoing:

@@ -6,7 +6,7 @@ import pytest
 
 from shardpost import tables
 from shardpost.cli import run as shardpost
-from shardpost.dead_letters import letters_table_offsets
+from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.topics import stores
@@ -34,6 +34,6 @@ def test_that_nothing_is_listed_is_said_with_its_reason(
 ) -> None:
     monkeypatch.setattr(tables, "letters", lambda _, closed_since: letters)
     monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
-    monkeypatch.setattr(letters_table_offsets, "not_visible", lambda _: [])
+    monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
     assert shardpost(["letters", "list", *arguments]) == 0
     assert capsys.readouterr().out.startswith(said)

@@ -11,18 +11,28 @@ import pytest
 
 from shardpost import cli
 from shardpost.dead_letters.letter_details import describe
-from shardpost.dead_letters.letters_table import append, current_letters, life, open_table
-from shardpost.dead_letters.letters_table_offsets import read_progress, unread
+from shardpost.dead_letters.letter_topics import current_progress
+from shardpost.dead_letters.letters_table import current_letters, life, open_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import query
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics
-from tests.support.letter_world import START, at, decide, failed, milliseconds, original, sweep
+from tests.support.letter_world import (
+    START,
+    append,
+    at,
+    decide,
+    failed,
+    milliseconds,
+    original,
+    produce,
+    states,
+    sweep,
+)
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 STORE, LOT = "dead-letters", "parking-lot"
@@ -45,20 +55,13 @@ class Letters:
         self.put(*(failed(self.settings, recorded(n, seconds)) for n in offsets))
 
     def put(self, *records: Outgoing) -> None:
-        producer = clients.producer(self.settings)
-        for record in records:
-            producer.produce(**record._asdict())
-        assert producer.flush(1) == 0
+        produce(self.settings, *records)
 
     def park(self) -> None:
         sweep(self.settings.model_copy(update=PARKING), START)
 
     def append(self) -> int:
-        """Append what is new; return how many offsets."""
-        table = open_table(self.settings)
-        progress = read_progress(self.settings, table)
-        append(self.settings, table, progress)
-        return sum(range_.size for range_ in progress.unread)
+        return append(self.settings)
 
     def recreate(self, *topics: str) -> None:
         for topic in topics:
@@ -67,12 +70,9 @@ class Letters:
 
     def states(self) -> dict[str, str]:
         """Return the state of each letter; the same from table and topics, and from the table."""
-        found = {name: str(step.state) for name, step in current_letters(self.settings).items()}
-        self.append()
-        assert unread(self.settings) == []
+        found = states(self.settings)
+        assert current_progress(self.settings).unread == []
         every = current_letters(self.settings)
-        again = {name: str(step.state) for name, step in every.items()}
-        assert again == found
         is_open = {name: step for name, step in every.items() if step.is_in_topic}
         assert current_letters(self.settings, closed_since=NEVER) == is_open
         return found
@@ -184,7 +184,7 @@ def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:
     letters.fail(0)
     letters.append()
     version = open_table(letters.settings).version()
-    assert read_progress(letters.settings, open_table(letters.settings)).transactions == {}
+    assert letters.append() == 0
     assert open_table(letters.settings).version() == version
 
 

@@ -6,7 +6,9 @@ from itertools import permutations
 import pytest
 
 from shardpost.dead_letters.model.letter_format import LetterState
-from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps
+from shardpost.dead_letters.model.letter_history import Step, in_order, newest_steps, step_of
+from shardpost.kafka.records import Header, Record
+from shardpost.retry_settings import RetryRules
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 W, T, P, R, D = (
@@ -55,3 +57,43 @@ def test_a_life_is_in_order_with_what_was_done_by_hand_at_its_time() -> None:
     life = steps((W, 0, STORE, 0), (D, None, STORE, 1), (W, 0, STORE, 2), (P, 0, LOT, 0))
     for some in permutations(life):
         assert in_order(some) == life
+
+
+PLACE = "dead-letters-1-7@1795262400123"
+TEN = ("attempt", b"10")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers", "expected"),
+    [
+        (b"7", b"v", [], (PLACE, "waiting", 0, None, "7")),
+        (b"\xff", b"", [("error", b"E: x")], (PLACE, "waiting", 0, "E: x", "base64 /w==")),
+        (b"7", b"v", [("error", b"a"), ("error", b"B"), TEN], (PLACE, "waiting", 10, "B", "7")),
+        (b"7", b"v", [("error", b"\xff"), ("attempt", b"7\n")], (PLACE, "waiting", 0, None, "7")),
+        (b"7", b"v", [("attempt", b"10000")], (PLACE, "waiting", 0, None, "7")),
+        (b"7", None, [], ("7", "discarded", None, None, None)),
+        (b"7", None, [("state", b"gone"), TEN], ("7", "discarded", None, None, None)),
+        (b"7", None, [("state", b"retried"), TEN], ("7", "retried", 10, None, None)),
+        (
+            b"7",
+            None,
+            [("state", b"retried"), ("letter-name", b"7~1")],
+            ("7~1", "retried", 0, None, "7"),
+        ),
+        (
+            b"7",
+            None,
+            [("state", b"retried"), ("letter-name", b"")],
+            ("7", "retried", 0, None, None),
+        ),
+        (b"7", None, [("state", b"parked")], None),  # the parking lot has that step
+        (b"7", None, [("state", b"dropped")], None),
+    ],
+)
+def test_a_step_is_what_its_record_says_whatever_that_is(
+    key: bytes, value: bytes | None, headers: list[Header], expected: tuple[object, ...] | None
+) -> None:
+    record = Record(key, value, headers, 1_795_262_400_123, STORE, 1, 7)
+    step = step_of(record, RetryRules(), store_partitions=2)
+    facts = step and (step.id, str(step.state), step.attempt, step.error, step.key)
+    assert facts == expected

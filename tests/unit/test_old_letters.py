@@ -3,25 +3,21 @@
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from shardpost.dead_letters import letters_table, removal
-from shardpost.dead_letters.letters_table import append, current_letters, life, open_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
+from shardpost.dead_letters.letters_table import current_letters, life
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
-from shardpost.dead_letters.spark import letter_steps
-from shardpost.delta import parquet_files, query, table_log
+from shardpost.delta import query
 from shardpost.errors import ShardpostError
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
@@ -31,11 +27,13 @@ from shardpost.topics.stores import require_stores
 from tests.support.how_far import some
 from tests.support.letter_world import (
     START,
+    append,
     decide,
     failed,
     live,
     milliseconds,
     original,
+    produce,
     retries,
     sweep,
 )
@@ -70,10 +68,7 @@ class World:
         return self.kafka.settings.model_copy(update={"home": self.home / "whole"})
 
     def put(self, *records: Outgoing) -> None:
-        producer = clients.producer(self.pruned)
-        for record in records:
-            producer.produce(**record._asdict())
-        assert producer.flush(1) == 0
+        produce(self.pruned, *records)
 
     def fail(self, number: int) -> None:
         record = original(number, KEYS[number % len(KEYS)])
@@ -89,8 +84,7 @@ class World:
 
     def append(self) -> None:
         for settings in (self.pruned, self.whole):
-            table = open_table(settings)
-            append(settings, table, read_progress(settings, table))
+            append(settings)
 
     def wait(self, **time: float) -> None:
         self.now[0] += timedelta(**time)
@@ -142,13 +136,8 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     now = [START]
-    given: dict[str, Any] = {
-        "partitions": 2,
-        "retry_jitter": 0.0,
-        "kafka_timeout": 1,
-        "letter_days": DAYS,
-    }
-    given |= {"retry_attempts": 2, "home": tmp_path}
+    given: dict[str, Any] = {"partitions": 2, "kafka_timeout": 1, "home": tmp_path}
+    given |= {"retry_jitter": 0.0, "retry_attempts": 2, "letter_days": DAYS}
     with memory_kafka(lambda: milliseconds(now[0]), **given) as kafka:
         apply_topics(kafka.settings)
         yield World(kafka, tmp_path, now)
@@ -221,6 +210,13 @@ def test_a_letter_that_is_open_is_never_one_that_may_go() -> None:
     assert may_be_forgotten({"a", "b"}, [waiting, retried], {}) == {"b"}
 
 
+def test_a_later_name_stays_as_long_as_the_letter_that_it_closes() -> None:
+    waiting = Step("a", LetterState.WAITING, 0, START, STORE, 0, 5)
+    parked = Step("a~0", LetterState.DISCARDED, 0, START, LOT, 0, 5)
+    assert may_be_forgotten({"a~0"}, [waiting, parked], {}) == set()
+    assert may_be_forgotten({"a", "a~0"}, [waiting, parked], {}) == {"a", "a~0"}
+
+
 def test_what_was_dealt_with_goes_and_what_is_open_stays(world: World) -> None:
     with_old_ones(world)
     before = world.rows(world.pruned)
@@ -238,9 +234,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(world: World) -> None:
     with_old_ones(world)
     before = world.rows(world.pruned)
     done = remove_old(world.pruned, world.now[0], dry_run=True)
-    assert done.lines() == [
-        "dead_letters: 3 letters would be removed that were dealt with: 6 rows of 2 files"
-    ]
+    assert done.lines() == ["dead_letters: 3 resolved letters would be removed: 6 rows of 2 files"]
     assert world.rows(world.pruned) == before
 
 
@@ -287,34 +281,6 @@ def test_what_kafka_has_only_a_report_of_that_was_dropped_stays(world: World) ->
     world.check()
     [name] = {row[0] for row in world.rows(world.pruned)} - {"positions-0-1"}
     assert str(current_letters(world.pruned)[str(name)].state) == "retried"
-
-
-def test_a_letter_of_an_older_version_is_closed_by_its_later_name(world: World) -> None:
-    """Which named malformed letters for their keys: `7` is the letter of the second row."""
-    own = f"dead-letters-0-5@{milliseconds(START)}"
-    rows = [
-        Step("7", LetterState.WAITING, 0, START, STORE, 0, 5),
-        Step(own, LetterState.PARKED, 0, START, LOT, 0, 5),
-        Step(own, LetterState.DISCARDED, 0, START, LOT, 0, 6),
-        Step("8", LetterState.WAITING, 0, START + timedelta(days=30), STORE, 0, 9),
-    ]
-    for settings in (world.pruned, world.whole):
-        version = open_table(settings).version()
-        made = pa.Table.from_pylist([asdict(row) for row in rows], letters_table.SCHEMA)
-        file = parquet_files.write(settings, DEAD_LETTERS, made, "00000001-older/rows.parquet")
-        table_log.commit(settings, DEAD_LETTERS, version, [file])
-    world.put(Outgoing(STORE, b"7", b"malformed", []))
-    world.wait(days=30)
-    [new] = {*world.open(world.pruned)} - {"8"}
-    assert new.startswith("dead-letters-")
-    assert world.prune().letters == 0  # Kafka has a record under that key
-    world.sweep()
-    world.clean()
-    world.fail(9)
-    world.sweep()
-    world.clean()
-    world.prune()
-    assert "7" not in world.open(world.pruned)
 
 
 def test_a_tombstone_by_hand_stays_as_long_as_a_letter_that_it_closed(world: World) -> None:
@@ -463,16 +429,16 @@ def test_a_sweep_that_is_second_appends_again(
 ) -> None:
     with_old_ones(world)
     world.fail(5)
-    appended = letters_table.append
+    appending = letters_table.append
     done: list[removal.OldLetters] = []
 
     def beside(*arguments: object) -> None:
         if not done:
             done.append(world.prune())
-        appended(*arguments)  # type: ignore[arg-type]
+        appending(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(letters_table, "append", beside)
-    assert letter_steps.catch_up(world.pruned) == 1
+    assert append(world.pruned) == 1
     assert done[0].letters == 3
     assert str(current_letters(world.pruned)["positions-0-5"].state) == "waiting"
     world.append()

@@ -19,10 +19,8 @@ from shardpost.run_requests.model.commands import (
     Command,
     CommandEntry,
     CommandState,
-    Keep,
-    NoteStarted,
+    NextStep,
     Release,
-    Start,
     decode,
     fold,
     next_action,
@@ -162,7 +160,9 @@ def test_only_listed_dags_and_recent_requests_are_run() -> None:
     assert isinstance(outcome(record(asks("c"))), Refused)
     assert isinstance(outcome(record(asks("c")), held()), Refused)
     old = NOW - timedelta(days=6, milliseconds=1)
-    assert isinstance(outcome(record(asks(), at=old)), Refused)
+    refused = outcome(record(asks(), at=old))
+    assert isinstance(refused, Refused)
+    assert "more than 6 days ago" in refused.reason
     assert isinstance(outcome(record(asks(), at=NOW - timedelta(days=6))), Issue)
 
 
@@ -242,7 +242,7 @@ def test_a_command_that_cannot_be_read_holds_its_key(value: bytes) -> None:
     assert entry is not None
     assert entry.command is not None
     assert entry.command.state is CommandState.UNREADABLE
-    assert next_action(entry.command, None) == Keep()
+    assert next_action(entry.command, None) is NextStep.KEEP
 
 
 def test_a_tombstone_frees_its_key_and_no_other() -> None:
@@ -254,9 +254,9 @@ def test_a_tombstone_frees_its_key_and_no_other() -> None:
 def test_the_next_action_for_a_command_depends_on_its_run_in_airflow() -> None:
     issued, started = command(state=CommandState.ISSUED), command()
     ended = AirflowRun("failed", NOW.replace(microsecond=1999))
-    assert next_action(issued, None) == Start()
-    assert next_action(issued, AirflowRun("queued")) == NoteStarted()
-    assert next_action(started, AirflowRun("running")) == Keep()
+    assert next_action(issued, None) is NextStep.START
+    assert next_action(issued, AirflowRun("queued")) is NextStep.NOTE_STARTED
+    assert next_action(started, AirflowRun("running")) is NextStep.KEEP
     deleted = next_action(started, None)
     assert isinstance(deleted, Release)
     assert (deleted.at, deleted.deleted) == (LONG_AGO, True)
@@ -273,54 +273,43 @@ def at_offset(offset: int, state: CommandState) -> CommandEntry:
     return CommandEntry("k", Command("k", state, "a", {}, "anna", offset, f"run-{offset}"), NOW)
 
 
+def issued(offset: int) -> CommandEntry:
+    return at_offset(offset, CommandState.ISSUED)
+
+
+def started(offset: int) -> CommandEntry:
+    return at_offset(offset, CommandState.STARTED)
+
+
 FREE = CommandEntry("k", None, NOW)
 REFUSED = Decision(b"k", Kind.REFUSED, "shardpost", NOW, "paused")
 
 
 @pytest.mark.parametrize(
-    ("entries", "decided", "is_processed", "kind", "settled", "run"),
+    ("entries", "decided", "kind", "settled", "run"),
     [
-        ([], [], True, "already running", True, None),
-        ([at_offset(5, CommandState.ISSUED)], [], True, "won", False, "run-5"),
-        ([at_offset(5, CommandState.STARTED)], [], True, "won", True, "run-5"),
-        ([at_offset(5, CommandState.ISSUED), FREE], [], True, "won", True, "run-5"),
-        ([at_offset(5, CommandState.ISSUED), FREE], [REFUSED], True, "refused", True, "run-5"),
-        ([at_offset(2, CommandState.STARTED)], [], True, "already running", True, "run-2"),
-        ([at_offset(2, CommandState.STARTED), FREE], [], True, "already running", True, "run-2"),
-        (
-            [at_offset(1, CommandState.STARTED), FREE, at_offset(2, CommandState.ISSUED)],
-            [],
-            True,
-            "already running",
-            True,
-            "run-2",
-        ),
-        (
-            [at_offset(2, CommandState.STARTED), FREE, at_offset(6, CommandState.ISSUED)],
-            [],
-            True,
-            "already running",
-            True,
-            "run-2",
-        ),
+        ([], [], "already running", True, None),
+        ([issued(5)], [], "won", False, "run-5"),
+        ([started(5)], [], "won", True, "run-5"),
+        ([issued(5), FREE], [], "won", True, "run-5"),
+        ([issued(5), FREE], [REFUSED], "refused", True, "run-5"),
+        ([started(2)], [], "already running", True, "run-2"),
+        ([started(2), FREE], [], "already running", True, "run-2"),
+        ([started(1), FREE, issued(2)], [], "already running", True, "run-2"),
+        ([started(2), FREE, issued(6)], [], "already running", True, "run-2"),
     ],
 )
 def test_the_status_of_a_request_is_read_from_the_topics(
-    entries: list[CommandEntry],
-    decided: list[Decision],
-    is_processed: bool,
-    kind: str,
-    settled: bool,
-    run: str | None,
+    entries: list[CommandEntry], decided: list[Decision], kind: str, settled: bool, run: str | None
 ) -> None:
-    status = status_of(5, entries, decided, is_processed=is_processed)
+    status = status_of(5, entries, decided, is_processed=True)
     assert isinstance(status, RequestStatus)
     run_id = status.command and status.command.run_id
     assert (status.kind, status.settled, run_id) == (kind, settled, run)
 
 
 def test_a_request_that_is_not_processed_has_no_status_yet() -> None:
-    assert status_of(5, [at_offset(2, CommandState.STARTED)], [], is_processed=False) is None
+    assert status_of(5, [started(2)], [], is_processed=False) is None
 
 
 def test_a_decision_reads_back_and_is_the_contracts() -> None:

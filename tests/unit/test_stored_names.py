@@ -5,23 +5,21 @@ They are put, swept, listed, shown, redriven and discarded.
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters import sweep as sweep_job
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import routes_of
-from shardpost.dead_letters.letters_table import append, current_letters, open_table
-from shardpost.dead_letters.letters_table_offsets import read_progress
 from shardpost.dead_letters.model.letter_format import Letter, LetterState, Malformed
 from shardpost.dead_letters.model.letter_history import Step, newest_steps
 from shardpost.dead_letters.model.letters import first_failure, parking_key
 from shardpost.dead_letters.model.redrive_request import RedriveRequest, Selection
 from shardpost.dead_letters.redrive import Redrive, RedriveResult, carry_out_redrive, plan_redrive
-from shardpost.dead_letters.spark import letter_steps
-from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, Record
@@ -35,8 +33,10 @@ from tests.support.letter_world import (
     live,
     milliseconds,
     original,
+    produce,
     retries,
     seen,
+    states,
     sweep,
     total,
 )
@@ -56,28 +56,12 @@ def ready(tmp_path: Path) -> Iterator[Settings]:
         yield kafka.settings
 
 
-def put(settings: Settings, *records: Outgoing) -> None:
-    producer = clients.producer(settings)
-    for record in records:
-        producer.produce(**record._asdict())
-    assert producer.flush(1) == 0
-
-
 def junk(key: bytes, value: bytes | None, partition: int = 0) -> Outgoing:
     return Outgoing(STORE, key, value, [], partition)
 
 
 def place(partition: int, offset: int) -> str:
     return f"{STORE}-{partition}-{offset}@{AT_MS}"
-
-
-def states(settings: Settings) -> dict[str, str]:
-    """Return the state of each letter; the same from the topics alone, and from the table."""
-    found = {name: str(step.state) for name, step in current_letters(settings).items()}
-    table = open_table(settings)
-    append(settings, table, read_progress(settings, table))
-    assert {name: str(step.state) for name, step in current_letters(settings).items()} == found
-    return found
 
 
 def parked(settings: Settings) -> dict[str, bytes | None]:
@@ -99,7 +83,7 @@ def decide(settings: Settings, name: str, *, is_redrive: bool) -> dict[str, str]
 def test_malformed_letters_under_one_key_are_all_parked(ready: Settings) -> None:
     payments = (b"first payment 100", b"second payment 200", b"third payment 300")
     places = (0, 0, 1)
-    put(ready, *(junk(b"acct-7", *one) for one in zip(payments, places, strict=True)))
+    produce(ready, *(junk(b"acct-7", *one) for one in zip(payments, places, strict=True)))
     expected = dict(zip((place(0, 0), place(0, 1), place(1, 0)), payments, strict=True))
     assert states(ready) == dict.fromkeys(expected, "waiting")
     assert total(sweep(ready, START)) == {"parked": 3}
@@ -111,7 +95,7 @@ def test_malformed_letters_under_one_key_are_all_parked(ready: Settings) -> None
 
 
 def test_one_of_them_is_shown_and_discarded_and_the_others_stay(ready: Settings) -> None:
-    put(ready, junk(b"acct-7", b"first"), junk(b"acct-7", b"second"))
+    produce(ready, junk(b"acct-7", b"first"), junk(b"acct-7", b"second"))
     for name, value in ((place(0, 0), b"first"), (place(0, 1), b"second")):
         details = describe(ready, name)
         assert (details.state, details.record and details.record.value) == ("waiting", value)
@@ -131,7 +115,7 @@ def test_a_malformed_letter_under_the_key_of_one_that_waits_replaces_it_nowhere(
     ready: Settings,
 ) -> None:
     letter = failed(ready, original(0))
-    put(ready, letter, letter._replace(headers=[], value=b"other"))
+    produce(ready, letter, letter._replace(headers=[], value=b"other"))
     assert total(sweep(ready, START)) == {"waiting": 1, "parked": 1}
     assert total(sweep(ready, at(1))) == {"waiting": 1}
     assert total(sweep(ready, at(60))) == {"retried": 1}
@@ -141,8 +125,8 @@ def test_a_malformed_letter_under_the_key_of_one_that_waits_replaces_it_nowhere(
 
 
 def test_a_tombstone_by_hand_removes_malformed_letters_of_its_key(ready: Settings) -> None:
-    put(ready, junk(b"acct-7", b"first"), junk(b"acct-8", b"other"), junk(b"acct-7", None))
-    put(ready, junk(b"acct-7", b"after"))
+    produce(ready, junk(b"acct-7", b"first"), junk(b"acct-8", b"other"), junk(b"acct-7", None))
+    produce(ready, junk(b"acct-7", b"after"))
     expected = {place(0, 0): "discarded", place(0, 1): "waiting", place(0, 3): "waiting"}
     assert states(ready) == expected
     assert [str(step.state) for step in describe(ready, place(0, 0)).life] == [
@@ -157,7 +141,7 @@ def test_letters_of_one_id_in_two_partitions_are_parked_side_by_side(ready: Sett
     strict = ready.model_copy(update={"retry_attempts": 0})
     here = failed(strict, original(0, value=b"value 0"))
     there = here._replace(value=b"value 1", partition=ELSEWHERE)
-    put(strict, here, there)
+    produce(strict, here, there)
     named = f"positions-0-0~{ELSEWHERE}"
     assert states(strict) == {"positions-0-0": "waiting", named: "waiting"}
     reports = sweep(strict, START)
@@ -177,11 +161,11 @@ def test_letters_of_one_id_in_two_partitions_are_parked_side_by_side(ready: Sett
 def test_a_letter_that_is_elsewhere_is_retried_and_parked_and_has_one_life(ready: Settings) -> None:
     once = ready.model_copy(update={"retry_attempts": 1})
     named = f"positions-0-0~{ELSEWHERE}"
-    put(once, failed(once, original(0))._replace(partition=ELSEWHERE))
+    produce(once, failed(once, original(0))._replace(partition=ELSEWHERE))
     assert total(sweep(once, at(60))) == {"retried": 1}
     assert states(once) == {named: "retried"}
     [retry] = retries(once)
-    put(once, failed(once, retry)._replace(partition=ELSEWHERE))
+    produce(once, failed(once, retry)._replace(partition=ELSEWHERE))
     assert total(sweep(once, at(60))) == {"parked": 1}
     assert states(once) == {named: "parked"}
     life = [(str(step.state), step.attempt) for step in describe(once, named).life]
@@ -206,12 +190,12 @@ def test_no_id_is_taken_for_another_name(letter_id: str, partition: int, key: st
     assert parking_key(Malformed("no id"), record, 2) == place(partition, 9).encode()
 
 
-def test_a_letter_that_an_older_version_named_for_its_key_is_listed_once() -> None:
-    waiting, lot = (LetterState.WAITING, 0, START, STORE, 1, 5), (LetterState.PARKED, 0, START, LOT)
-    for name in (place(1, 5), "x~1"):
-        found = newest_steps([Step("x", *waiting), Step(name, *lot, 0, 0)])
-        assert {one: str(step.state) for one, step in found.items()} == {name: "parked"}
-    assert set(newest_steps([Step("x", *waiting), Step("x~0", *lot, 0, 0)])) == {"x", "x~0"}
+def test_a_letter_that_waited_when_the_store_was_given_more_partitions_is_listed_once() -> None:
+    waiting = Step("x", LetterState.WAITING, 0, START, STORE, 1, 5)
+    parked = Step("x~1", LetterState.PARKED, 0, START, LOT, 0, 0)
+    assert newest_steps([waiting, parked]) == {"x~1": parked}
+    other = replace(parked, id="x~0")
+    assert set(newest_steps([waiting, other])) == {"x", "x~0"}
 
 
 def test_letters_in_a_wrong_partition_are_named_once_a_sweep(
@@ -221,13 +205,10 @@ def test_letters_in_a_wrong_partition_are_named_once_a_sweep(
         assert callable(body)
         return [body(partition) for partition in partitions]
 
-    def add_nothing(_: Settings) -> int:
-        return 0
-
-    monkeypatch.setattr(sweep_job, "_per_partition", in_this_process)
-    monkeypatch.setattr(letter_steps, "catch_up", add_nothing)
-    put(ready, *(failed(ready, original(n))._replace(partition=ELSEWHERE) for n in range(3)))
-    put(ready, failed(ready, original(9)))
+    monkeypatch.setattr(sweep_job, "_in_tasks", in_this_process)
+    monkeypatch.setattr(letters_table, "catch_up", lambda *_: 0)
+    produce(ready, *(failed(ready, original(n))._replace(partition=ELSEWHERE) for n in range(3)))
+    produce(ready, failed(ready, original(9)))
     with caplog.at_level(logging.WARNING):
         code, _ = sweep_job.sweep_dead_letters(ready, at(60))
     assert code == 0
@@ -235,6 +216,6 @@ def test_letters_in_a_wrong_partition_are_named_once_a_sweep(
     [line] = [one for one in caplog.messages if "in another partition" in one]
     assert line.startswith(f"{STORE}: 3 of these letters lay in another partition")
     caplog.clear()
-    put(ready, failed(ready, original(10)))
+    produce(ready, failed(ready, original(10)))
     sweep_job.sweep_dead_letters(ready, at(60))
     assert "in another partition" not in caplog.text

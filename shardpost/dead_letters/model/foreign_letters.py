@@ -22,9 +22,9 @@ from shardpost.dead_letters.model.letter_format import (
     QUOTED_BYTES,
     HeaderMap,
     Letter,
+    attempt_of,
     header_text,
 )
-from shardpost.dead_letters.model.letter_parser import attempt_of
 from shardpost.dead_letters.model.letters import (
     as_record,
     failed_again,
@@ -48,7 +48,7 @@ _INT_BYTES, _LONG_BYTES = 4, 8
 
 
 class KnownTopics(NamedTuple):
-    """What is known of topics: where retries go, and which have foreign dead letters."""
+    """Where retries are sent, and which topics have foreign dead letters."""
 
     rules: RetryRules
     foreign: Collection[str]
@@ -59,7 +59,7 @@ class KnownTopics(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Which record one set of such headers is about, and why the last one failed.
+    """The record that one set of such headers describes, and the error of the last failure.
 
     `timestamp` is that record's; None where the record that was made of it has the same.
     """
@@ -115,7 +115,7 @@ def _first_letter(record: Record, failure: _Failure, now: datetime, attempt: int
 def _was_retried(failures: list[_Failure | None], known: KnownTopics) -> bool:
     """Tell whether a record failed as a retry before; a retry is sent without such headers."""
     retry_topics = known.rules.retry_only_topics
-    return any(one and one.coordinates.topic in retry_topics for one in failures)
+    return any(failure and failure.coordinates.topic in retry_topics for failure in failures)
 
 
 def _failures(headers: Headers) -> list[_Failure | None]:
@@ -126,7 +126,7 @@ def _failures(headers: Headers) -> list[_Failure | None]:
     error counts.
     """
     last_of_name: HeaderMap = dict(headers)
-    found: list[tuple[str, dict[str, str | bytes | None]]] = []
+    sets: list[tuple[str, dict[str, str | bytes | None]]] = []
     current: dict[str, dict[str, str | bytes | None]] = {}  # by prefix
     for name, value in headers:
         for prefix, names in _COORDINATES.items():
@@ -135,9 +135,9 @@ def _failures(headers: Headers) -> list[_Failure | None]:
                 coordinates = current.get(prefix)
                 if coordinates is None or rest in coordinates:
                     coordinates = current[prefix] = {}
-                    found.append((prefix, coordinates))
+                    sets.append((prefix, coordinates))
                 coordinates[rest] = value
-    return [_PARSE[prefix](coordinates, last_of_name) for prefix, coordinates in found]
+    return [_PARSE[prefix](coordinates, last_of_name) for prefix, coordinates in sets]
 
 
 def _reported_failure(failures: list[_Failure | None], known: KnownTopics) -> _Failure | None:
@@ -198,8 +198,8 @@ def _fault(headers: Headers) -> str:
     by_name = dict(headers)
     for prefix, names in _COORDINATES.items():
         if any(name.startswith(prefix) for name in by_name):
-            found = ", ".join(f"{name} {_quoted(by_name.get(prefix + name))}" for name in names)
-            return f"expected {prefix}… to say where the record was, found {found}"
+            values = ", ".join(f"{name} {_quoted(by_name.get(prefix + name))}" for name in names)
+            return f"expected {prefix}… to say where the record was, found {values}"
     prefixes = " or ".join(f"{prefix}…" for prefix in _COORDINATES)
     return f"expected headers {prefixes}, found none"
 

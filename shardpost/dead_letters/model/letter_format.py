@@ -1,21 +1,16 @@
-"""The format of a dead letter: headers, limits, state and name.
-
-The format of a dead letter: the names of its headers, their limits, and the letter as a value.
+"""The format of a dead letter: its headers and how they are parsed, its states, name and table.
 
 The headers are those of docs/dead-letters.md (What a letter is). The id of a letter is
 `topic-partition-offset@timestamp` of the record whose processing failed first, so the same failure
 makes the same letter however often it is reported, and a retry that fails is that letter again,
 with the retry's attempt. The timestamp tells the record from the one at that offset of a topic of
-that name that was deleted. Whoever reads an id takes it as it is.
+that name that was deleted. A reader of an id does not parse it.
 
-Where a letter is in its life.
+The name of a letter is its key in a form that a person can read and type: a key that is no letter
+id may be any bytes.
 
-The names of letters: their keys, in a form that a person can read and type.
-
-A key that is no letter id may be any bytes. spark/letters_table_rows.py computes the same in the
-JVM; a test holds one against the other.
-
-The table of dead letters.
+Nearly all letters are well-formed, so these are parsed by a fast path at half the cost; all others
+by a strict one, which says what is wrong. A test compares the two.
 """
 
 import base64
@@ -27,10 +22,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardpost.delta.table import Table
-from shardpost.kafka.records import HEADERS_LEFT_OUT
+from shardpost.errors import UsageError
+from shardpost.instants import instant_of, parse_instant
+from shardpost.kafka.records import HEADERS_LEFT_OUT, Headers, Record
 
 ID = "letter-id"
 ORIGIN_TOPIC = "origin-topic"
@@ -101,6 +98,11 @@ def header_text(value: str | bytes | None) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
 
 
+def header_bytes(value: str | bytes | None) -> bytes | None:
+    """Return a header's value as bytes."""
+    return value.encode() if isinstance(value, str) else value
+
+
 class LetterState(StrEnum):
     """Where a letter is; `dropped` is a failure reported again after it had been resolved."""
 
@@ -119,10 +121,8 @@ OPEN = (LetterState.WAITING, LetterState.PARKED)
 # An id of ours is far shorter: the name of a topic has at most 249 characters.
 MAX_KEY_BYTES = 1_000
 # Control characters, and those that change the direction of a line.
-UNPRINTABLE = r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 BASE64, SHA256 = "base64 ", "sha256 "
-
-_UNPRINTABLE = re.compile(UNPRINTABLE)
 
 
 def name_of(key: bytes | None) -> str:
@@ -130,20 +130,22 @@ def name_of(key: bytes | None) -> str:
     key = key or b""
     if not 0 < len(key) <= MAX_KEY_BYTES:
         return SHA256 + sha256(key).hexdigest()
-    with suppress(UnicodeDecodeError):
+    try:
         text = key.decode()
-        if not _UNPRINTABLE.search(text):
-            return text
-    return BASE64 + base64.b64encode(key).decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None or _UNPRINTABLE.search(text):
+        return BASE64 + base64.b64encode(key).decode()
+    return text
 
 
 def keys_of(name: str) -> set[bytes]:
     """Return the keys of at most MAX_KEY_BYTES that have a name: itself, and what it encodes."""
-    found = {name.encode()}
+    keys = {name.encode()}
     if name.startswith(BASE64):
         with suppress(binascii.Error, ValueError):
-            found.add(base64.b64decode(name.removeprefix(BASE64), validate=True))
-    return found
+            keys.add(base64.b64decode(name.removeprefix(BASE64), validate=True))
+    return keys
 
 
 # Every step in the life of every dead letter, made of the records of dead-letters and parking-lot.
@@ -158,3 +160,155 @@ DEAD_LETTERS = Table(
     not_in_dictionaries=("id", "offset", "origin_offset"),
     contacts=("error",),
 )
+
+
+_MAX_DIGITS = len(str(MAX_OFFSET))
+
+
+class _BadHeaderError(Exception):
+    pass
+
+
+def parse(
+    key: bytes | None, headers: Headers, timestamp: int, *, is_append_time: bool = False
+) -> Letter | Malformed:
+    """Parse a letter; `timestamp` in milliseconds, `is_append_time`: the broker's. Never raises."""
+    by_name: dict[str, Any] = dict(headers)
+    stored_at = instant_of(stored_milliseconds(by_name, timestamp)) if is_append_time else None
+    return _parse_fast(by_name, key, timestamp, stored_at) or _parse_strictly(
+        by_name, key, timestamp, stored_at
+    )
+
+
+def parse_record(record: Record) -> Letter | Malformed:
+    """Parse the letter that a record holds. Never raises."""
+    key, headers, timestamp = record.key, record.headers, record.timestamp
+    return parse(key, headers, timestamp, is_append_time=record.is_append_time)
+
+
+def stored_milliseconds(headers: HeaderMap, timestamp: int) -> int:
+    """Return when the store took a letter: before its timestamp, if a sweep wrote it again."""
+    if STORED_AT not in headers:
+        return timestamp
+    try:
+        return min(_number(headers, STORED_AT, MAX_OFFSET), timestamp)
+    except _BadHeaderError:
+        return timestamp
+
+
+def attempt_of(headers: Headers, *, require_id: bool = True) -> int:
+    """Return the attempt in a letter's headers; 0 if there is none, or no letter id beside it."""
+    by_name = dict(headers)
+    try:
+        return _number(by_name, ATTEMPT, MAX_ATTEMPTS) if ID in by_name or not require_id else 0
+    except _BadHeaderError:
+        return 0
+
+
+def _parse_fast(
+    headers: dict[str, Any], key: bytes | None, timestamp: int, stored_at: datetime | None = None
+) -> Letter | None:
+    """Parse a well-formed letter; None for any other.
+
+    Headers that were read are bytes: of anything else these methods of bytes raise TypeError.
+    """
+    try:
+        partition, offset = headers[ORIGIN_PARTITION], headers[ORIGIN_OFFSET]
+        attempt = headers[ATTEMPT]
+        failed_at = datetime.fromisoformat(bytes.decode(headers[FAILED_AT]))
+        letter = Letter(
+            bytes.decode(headers[ID]),
+            bytes.decode(headers[ORIGIN_TOPIC]),
+            int(partition),
+            int(offset),
+            header_bytes(headers.get(ORIGIN_KEY)),
+            int(attempt),
+            bytes.decode(headers[ERROR]),
+            failed_at if failed_at.timestamp() * 1000 <= timestamp else instant_of(timestamp),
+            header_bytes(headers.get(ORIGIN_NULL)) == b"true",
+            stored_at,
+        )
+        is_well_formed = (
+            headers[ID] == key != b""
+            and letter.origin_topic
+            and bytes.isdigit(attempt + partition + offset)
+            and len(headers[ID]) <= MAX_KEY_BYTES
+            and len(headers[ERROR]) <= ERROR_BYTES
+            and len(attempt) <= 4
+            and len(partition) <= 9
+            and len(offset) <= 18
+            and failed_at.tzinfo is UTC
+            and failed_at >= EARLIEST
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return letter if is_well_formed else None
+
+
+def _parse_strictly(
+    headers: HeaderMap, key: bytes | None, timestamp: int, stored_at: datetime | None = None
+) -> Letter | Malformed:
+    try:
+        return Letter(
+            id=_id(headers, key),
+            origin_topic=_text(headers, ORIGIN_TOPIC),
+            origin_partition=_number(headers, ORIGIN_PARTITION, MAX_PARTITION),
+            origin_offset=_number(headers, ORIGIN_OFFSET, MAX_OFFSET),
+            origin_key=header_bytes(headers.get(ORIGIN_KEY)),
+            attempt=_number(headers, ATTEMPT, MAX_ATTEMPTS),
+            error=(header_bytes(headers.get(ERROR)) or b"")[:ERROR_BYTES].decode(errors="replace"),
+            failed_at=min(_time(headers, FAILED_AT), instant_of(timestamp)),
+            is_null=header_bytes(headers.get(ORIGIN_NULL)) == b"true",
+            stored_at=stored_at,
+        )
+    except _BadHeaderError as error:
+        return Malformed(str(error))
+
+
+def _id(headers: HeaderMap, key: bytes | None) -> str:
+    if headers.get(ID) is None and (raw := header_bytes(headers.get(ERROR))):
+        error = raw[:ERROR_BYTES].decode(errors="replace")
+        reason = error.removeprefix(MALFORMED)  # it was parked, with what is wrong as its error
+        if reason == error:
+            reason = f"expected a header {ID} beside its error: {error}"
+        raise _BadHeaderError(reason)
+    text = _text(headers, ID)
+    if key is None or text.encode() != key:
+        raise _BadHeaderError(
+            f"expected {ID} to be the record's key, found {text[:QUOTED_BYTES]!r}"
+        )
+    if len(key) > MAX_KEY_BYTES:
+        raise _BadHeaderError(f"expected {ID} of at most {MAX_KEY_BYTES} bytes, found {len(key)}")
+    return text
+
+
+def _text(headers: HeaderMap, name: str) -> str:
+    raw = header_bytes(headers.get(name)) or b""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise _BadHeaderError(f"expected {name} in UTF-8, found {raw[:QUOTED_BYTES]!r}") from None
+    if not text:
+        raise _BadHeaderError(f"expected a header {name}, found none")
+    return text
+
+
+def _number(headers: HeaderMap, name: str, most: int) -> int:
+    raw = header_bytes(headers.get(name))
+    # isdigit of text accepts more digits than ASCII's, of bytes it does not
+    if raw and raw.isdigit() and len(raw) <= _MAX_DIGITS and (number := int(raw)) <= most:
+        return number
+    quoted = "none" if raw is None else repr(raw[:QUOTED_BYTES])
+    raise _BadHeaderError(f"expected {name} to be 0 to {most}, found {quoted}")
+
+
+def _time(headers: HeaderMap, name: str) -> datetime:
+    text = _text(headers, name)
+    quoted = repr(text[:QUOTED_BYTES])
+    try:
+        at = parse_instant(text)
+    except UsageError:
+        raise _BadHeaderError(f"expected {name} in ISO 8601, found {quoted}") from None
+    if at < EARLIEST:
+        raise _BadHeaderError(f"expected {name} after {EARLIEST.year}, found {quoted}")
+    return at

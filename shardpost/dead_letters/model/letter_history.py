@@ -1,15 +1,9 @@
-"""The life of a letter: its steps from state to state, and which one is the newest.
+"""The life of a letter: the step that a record is, and which step of a letter is the newest.
 
-The table `dead_letters` has the steps as rows; record_steps.py makes them of records.
-
-The step in a letter's life that a record of dead-letters or parking-lot is.
-
-spark/letters_table_rows.py makes the same of records in the JVM; a test holds one against the
-other.
+The table `dead_letters` has the steps of all records of dead-letters and parking-lot as rows.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,15 +14,17 @@ from shardpost.dead_letters.model.letter_format import (
     ORIGIN_TOPIC,
     Letter,
     LetterState,
+    attempt_of,
+    header_bytes,
     header_text,
     name_of,
+    parse_record,
 )
-from shardpost.dead_letters.model.letter_parser import attempt_of, header_bytes, parse_record
-from shardpost.dead_letters.model.letters import letter_id, parking_key
+from shardpost.dead_letters.model.letters import parking_key
 from shardpost.dead_letters.model.retry_policy import due, fingerprint
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import Coordinates, TopicPartition
+from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
 
@@ -49,7 +45,7 @@ _FIRST: Generations = {}
 
 @dataclass(frozen=True)
 class Step:
-    """One step, and what its record says of the letter; None where it does not say it.
+    """One step, with the facts of the letter that its record has; others are None.
 
     `topic`, `partition` and `offset` are where the record is. Without an attempt it is a tombstone
     that was written by hand, which may be of no letter at all. `generation` tells which topic of
@@ -101,11 +97,11 @@ class Step:
         return self.state in OPEN
 
     def is_past(self, generations: Generations) -> bool:
-        """Tell whether its topic is no more: another one of that name is there now."""
+        """Tell whether its topic was deleted: another one has that name now."""
         return self.generation < generations.get(self.topic, 0)
 
     def with_facts_of(self, earlier: "Step") -> "Step":
-        """Return this step with what only an earlier one says of the letter."""
+        """Return this step, with facts that only an earlier one has."""
         return replace(
             self,
             origin_topic=self.origin_topic or earlier.origin_topic,
@@ -140,11 +136,11 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
         else:
             is_past = step.is_past(generations)
             _add(past if is_past else current, step, by_generation=is_past)
-    for newest in (current, past):
-        _remove_by_hand(newest, by_hand)
+    _remove_by_hand(current, by_hand)
+    _remove_by_hand(past, by_hand)
     names = current | past
-    found = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
-    return {n: step for n, step in found.items() if step and not _was_renamed(step, names)}
+    newest = {name: _of_both(current.get(name), past.get(name), generations) for name in names}
+    return {name: step for name, step in newest.items() if step and later_name(step) not in names}
 
 
 def _add(newest: dict[str, Step], step: Step, *, by_generation: bool) -> None:
@@ -172,25 +168,14 @@ def _remove_by_hand(newest: dict[str, Step], by_hand: Sequence[Step]) -> None:
             newest[last.id] = gone.with_facts_of(last)
 
 
-def _was_renamed(step: Step, names: Collection[str]) -> bool:
-    """Tell whether a later step of the same letter has the letter's own name."""
-    return any(name in names for name in own_names(step))
-
-
-def own_names(step: Step) -> tuple[str, ...]:
-    """Return the names that a later step of the same letter may have.
-
-    Older versions named each letter for its key.
-    """
-    if step.state is not LetterState.WAITING or step.key is not None:
-        return ()
-    place = Coordinates(step.topic, step.partition, step.offset)
-    own = letter_id(place, round(step.at.timestamp() * 1000))
-    return own, f"{step.id}~{step.partition}"
+def later_name(step: Step) -> str | None:
+    """Return the name that a waiting letter has if its store was given more partitions since."""
+    is_own = step.state is LetterState.WAITING and step.key is None
+    return f"{step.id}~{step.partition}" if is_own else None
 
 
 def _of_both(current: Step | None, past: Step | None, generations: Generations) -> Step | None:
-    """Return the newest step of a letter, of which some may be of topics that are no more.
+    """Return the newest step of a letter, of which some may be of deleted topics.
 
     Where only one of both topics was recreated, the order of a letter's life still holds between
     the old one and the other.
@@ -205,15 +190,15 @@ def _of_both(current: Step | None, past: Step | None, generations: Generations) 
 
 
 def in_order(steps: Iterable[Step]) -> Sequence[Step]:
-    """Return the steps of one letter in the order of its life, those by hand by their time.
+    """Return the steps of one letter in the order of its life; those by hand by their time.
 
     Where some are of a topic that was recreated, all are in the order of their times.
     """
-    found = sorted(steps, key=lambda step: (step.is_by_hand, step.order, step.at))
-    if len({step.generation for step in found}) > 1:
-        return sorted(found, key=lambda step: step.at)
-    life = [step for step in found if not step.is_by_hand]
-    for step in found[len(life) :]:
+    ordered = sorted(steps, key=lambda step: (step.is_by_hand, step.order, step.at))
+    if len({step.generation for step in ordered}) > 1:
+        return sorted(ordered, key=lambda step: step.at)
+    life = [step for step in ordered if not step.is_by_hand]
+    for step in ordered[len(life) :]:
         later = (n for n, other in enumerate(life) if other.at > step.at)
         life.insert(next(later, len(life)), step)
     return life
@@ -234,28 +219,25 @@ def step_of(record: Record, rules: RetryRules, *, store_partitions: int | None) 
     error = _utf8(headers.get(ERROR))
     name = key = name_of(record.key)
     if store_partitions is not None:
-        name = name_of(parking_key(letter, record, store_partitions))
-    step = Step(
+        own_key = parking_key(letter, record, store_partitions)
+        name = key if own_key == record.key else name_of(own_key)
+    origin = letter if isinstance(letter, Letter) else None
+    return Step(
         name,
         LetterState.WAITING if is_store else LetterState.PARKED,
-        attempt_of(record.headers, require_id=False),
+        origin.attempt if origin else attempt_of(record.headers, require_id=False),
         instant_of(record.timestamp),
         *record.coordinates,
         origin_topic=_utf8(headers.get(ORIGIN_TOPIC)),
         error=error,
         fingerprint=None if error is None else fingerprint(error),
+        due=due(rules.of(origin.origin_topic), origin) if origin and is_store else None,
+        origin_partition=origin.origin_partition if origin else None,
+        origin_offset=origin.origin_offset if origin else None,
+        origin_key=origin.origin_key if origin else None,
         size=len(record.value),
+        failed_at=origin.failed_at if origin else None,
         key=None if key == name else key,
-    )
-    if not isinstance(letter, Letter):
-        return step
-    return replace(
-        step,
-        origin_partition=letter.origin_partition,
-        origin_offset=letter.origin_offset,
-        origin_key=letter.origin_key,
-        failed_at=letter.failed_at,
-        due=due(rules.of(letter.origin_topic), letter) if is_store else None,
     )
 
 
@@ -279,6 +261,7 @@ def _tombstone_step(record: Record, *, is_store: bool) -> Step | None:
 
 def _utf8(raw: str | bytes | None) -> str | None:
     """Return a header as text; None where it is not UTF-8."""
-    with suppress(UnicodeDecodeError):
+    try:
         return raw.decode() if isinstance(raw, bytes) else raw
-    return None
+    except UnicodeDecodeError:
+        return None

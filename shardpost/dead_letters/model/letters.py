@@ -1,24 +1,22 @@
-"""Making dead letters of records that failed, and the records that hold them.
+"""Dead letters of records that failed: how they are made, written to the store, and named.
 
 This is the one module of dead letters that other features import; the format is in
 letter_format.py.
 
-The names of letters: of each in the store, which is its key in the parking lot too.
-
-A letter lies in the partition of its original key, and its name is its id. Letters of one id in one
-partition are one letter. So that no two others have one name, two kinds have names of their own:
+A letter lies in the partition of its original key. Its name, which is also its key in the parking
+lot, is its id: letters of one id in one partition are one letter. So that no two others share a
+name, two kinds have names of their own:
 
 - a **malformed** letter has no id, and its key may be anybody's, such as the number of an account:
   its name is its place, `topic-partition-offset@timestamp`;
 - a **misplaced** letter lies in another partition, where no other sweep sees that there are two of
   its id: its name is the id with that partition, `id~partition`.
-
-spark/letters_table_rows.py computes the same in the JVM; a test holds one against the other.
 """
 
 import re
 from collections.abc import Collection
 from datetime import datetime
+from functools import cache
 
 from shardpost.dead_letters.model.letter_format import (
     ATTEMPT,
@@ -37,10 +35,11 @@ from shardpost.dead_letters.model.letter_format import (
     RESERVED,
     Letter,
     Malformed,
+    header_bytes,
     header_text,
     name_of,
+    parse,
 )
-from shardpost.dead_letters.model.letter_parser import header_bytes, parse
 from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import Coordinates
 from shardpost.kafka.partitioning import partition_of
@@ -95,7 +94,7 @@ def failure(
     failed_at: datetime,
     retry_topics: Collection[str],
 ) -> Letter:
-    """Return the letter of a record that failed; only one of a retry topic is taken for a retry."""
+    """Return the letter of a failed record; only a record of a retry topic counts as a retry."""
     again = failed_again(record, error, failed_at) if record.topic in retry_topics else None
     return again or first_failure(record, error, failed_at)
 
@@ -128,7 +127,7 @@ def failed_again(retry: Record, error: BaseException | str, failed_at: datetime)
 
 
 def as_record(letter: Letter, original: Record, topic: str, partitions: int) -> Outgoing:
-    """Return the record of the store that holds a letter, the original value untouched."""
+    """Return the record of the store that holds a letter, with the original value."""
     placing_key = letter.id.encode() if letter.origin_key is None else letter.origin_key
     kept, left_out = _bounded(own_headers(original.headers))
     headers = [*kept, *letter_headers(letter), (ERROR, letter.error)]
@@ -234,9 +233,9 @@ def is_misplaced(letter: Letter, record: Record, partitions: int) -> bool:
 
 def looks_named(letter_id: str, store: str) -> bool:
     """Tell whether an id has the form of one of the other names, and so cannot be one itself."""
-    return re.fullmatch(named_pattern(store), letter_id) is not None
+    return _named(store).fullmatch(letter_id) is not None
 
 
-def named_pattern(store: str) -> str:
-    """Return the regular expression, of Python and of Java, of those forms, all of the text."""
-    return rf"(?s)(?:.*~[0-9]+|{re.escape(store)}-[0-9]+-[0-9]+(?:@[0-9]+)?)"
+@cache
+def _named(store: str) -> re.Pattern[str]:
+    return re.compile(rf"(?s)(?:.*~[0-9]+|{re.escape(store)}-[0-9]+-[0-9]+(?:@[0-9]+)?)")

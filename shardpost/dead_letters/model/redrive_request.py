@@ -1,4 +1,4 @@
-"""A redrive request: what a person decides about parked letters: which, to do what, and why."""
+"""A redrive request: which parked letters a person wants redriven or discarded, and why."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +27,7 @@ VALUE_BYTES = STORED_BYTES - LETTER_BYTES - HEADERS_BYTES
 
 @dataclass(frozen=True)
 class Selection:
-    """Which parked letters are selected; what is not given selects all."""
+    """Which parked letters are selected; a filter that is None selects all."""
 
     ids: frozenset[str] = frozenset()
     origin: str | None = None

@@ -1,27 +1,14 @@
-"""The retry policy: what a sweep does with one letter, when, and by which error.
-
-Fingerprints of errors: the same for errors that differ only in values.
-
-Values are numbers, ids, what is quoted, and what comes after `, found`.
-
-spark/letters_table_rows.py computes the same in the JVM; a test holds one against the other.
-
-Backoff: when a letter is retried.
-
-The delay begins when the store took the letter, by the broker's clock: that of a consumer may be
-slow. Where the broker does not stamp records it begins at the failure, as its consumer says.
-
-The delay grows exponentially up to a cap. To each comes up to `jitter` of itself, always the same
-for a letter and attempt, so that what failed together does not come back together.
-The same as a Spark column, for the table `dead_letters`, is spark/letters_table_rows.py; a test
-compares the two.
-
-What a sweep does with a letter, and the names under which that is reported.
-
-The retry policy: what a sweep does with one letter, from its attempt, its error and its age.
+"""The retry policy: what a sweep does with one letter, from its attempt, its error and its age.
 
 Exhausted, fatal and malformed letters, and those of unknown origin, are parked; the others are
-retried once their backoff (backoff.py) is over.
+retried once their backoff is over. It begins when the store took the letter, by the broker's clock,
+since a consumer's clock may be slow; where the broker does not stamp records, at the failure as the
+consumer reports it. It grows exponentially up to a cap. To each delay comes up to `jitter` of
+itself, always the same for a letter and attempt, so that letters that failed together do not come
+back together.
+
+A fingerprint is the same for errors that differ only in values: numbers, ids, what is quoted, and
+what comes after `, found`.
 """
 
 import math
@@ -29,33 +16,32 @@ import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
 from shardpost.dead_letters.model.letter_format import MALFORMED, Letter, Malformed
 from shardpost.retry_settings import RetryRules, RetrySettings
 
-# What follows is a colon or nothing at all: Java and Python disagree about `$`.
-CLASS = r"^(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|(?![\s\S]))"
+_CLASS = re.compile(r"(?:[A-Za-z0-9_$]+[.])*([A-Za-z0-9_$]+)(?::|\Z)")
 # What was found, values in quotes, UUIDs, hexadecimal and other numbers; first what all of these
 # begin with, since most characters are none of it.
-VARIABLE = (
+_VARIABLE = re.compile(
     r"(?=[,\"'0-9a-fA-F])"
     r"(?:, found [\s\S]*|\"[^\"]*\"|'[^']*'|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|0x[0-9a-fA-F]+|[0-9]+)"
 )
-LENGTH = 300
+_LENGTH = 300
 NO_CLASS = "error"
-
-_CLASS, _VARIABLE = re.compile(CLASS), re.compile(VARIABLE)
 
 
 def error_class(error: str) -> str:
     """Return the class that the error's text begins with, without its module; or `error`."""
-    found = _CLASS.match(_first_line(error))
-    return found[1] if found else NO_CLASS
+    match = _CLASS.match(_first_line(error))
+    return match[1] if match else NO_CLASS
 
 
+@lru_cache(maxsize=1_000)
 def fingerprint(error: str) -> str:
     """Return `Class-` and eight hexadecimal digits of the message without what varies in it."""
     line = _first_line(error)
@@ -63,7 +49,7 @@ def fingerprint(error: str) -> str:
 
 
 def _first_line(error: str) -> str:
-    return error.split("\n", 1)[0][:LENGTH]
+    return error.split("\n", 1)[0][:_LENGTH]
 
 
 def due(retries: RetrySettings, letter: Letter) -> datetime:
@@ -112,7 +98,7 @@ _REPORTED = {
 
 
 class SelectedLetter(NamedTuple):
-    """A letter that a sweep moves now.
+    """A letter that a sweep retries, parks, drops or restores now.
 
     `release_offset` is the offset up to which the store has to be read before it may go, so that
     letters of one original key go in the order of the origin. `resolved_attempt` is, of one that is
@@ -127,7 +113,9 @@ class SelectedLetter(NamedTuple):
 
 def reported(counts: Counter[Outcome]) -> dict[str, int]:
     """Return the counts as a sweep reports them: retried, parked, dropped, waiting, held."""
-    return {name: sum(counts[one] for one in outcomes) for name, outcomes in _REPORTED.items()}
+    return {
+        name: sum(counts[outcome] for outcome in outcomes) for name, outcomes in _REPORTED.items()
+    }
 
 
 class RetryDecision(NamedTuple):
@@ -142,7 +130,7 @@ RETRY = RetryDecision(Outcome.RETRY)
 
 
 def decide(letter: Letter | Malformed, now: datetime, rules: RetryRules) -> RetryDecision:
-    """Decide what becomes of a letter now; never RETRY before it is due."""
+    """Decide the outcome of a letter now; never RETRY before it is due."""
     if isinstance(letter, Malformed):
         return park(MALFORMED + letter.reason)
     retries = rules.of(letter.origin_topic)
@@ -162,7 +150,7 @@ def park(reason: str) -> RetryDecision:
 
 
 def unknown_origin(letter: Letter) -> str:
-    """Return why a letter of a retry topic is not retried: no consumer knows it for its own."""
+    """Return why a letter of a retry topic is not retried: its original topic is unknown."""
     return (
         "unknown origin: expected the topic of the original record, found the retry topic"
         f" {letter.origin_topic}"

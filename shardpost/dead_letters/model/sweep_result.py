@@ -1,9 +1,4 @@
-"""The result of a sweep and of its intake: counts, gaps, and what a person has to see.
-
-Where the intake of a foreign partition goes on, and what it finds missing there.
-
-The result of a sweep: counts, and what of it a person has to see.
-"""
+"""The result of a sweep and of its intake: counts, gaps, and what needs a person."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,13 +12,13 @@ from shardpost.errors import one_line
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing
 
-GONE = "gone unread: Kafka deleted them first, so sweep more often or keep that topic for longer"
+GONE = "deleted unread by Kafka: sweep more often, or keep that topic for longer"
 RECREATED = (
-    "gone unread, if there were any: the topic was deleted and recreated, and the new one is read"
-    " from its start"
+    "deleted unread, if there were any: the topic was deleted and recreated, and the new one is"
+    " read from its start"
 )
 CUT_OFF = (
-    "were read and are gone: the topic was cut off or recreated, so it is read again from its start"
+    "read and now missing: the topic was truncated or recreated, so it is read again from its start"
 )
 TOO_LARGE = "too large for a letter: it is only in that topic"
 
@@ -49,7 +44,7 @@ class Gap:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> "Gap":
-        """Return the gap of which that is the form."""
+        """Return the gap of such a form."""
         partition = TopicPartition(form["topic"], form["partition"])
         return cls(partition, form["from"], form["to"], form["reason"])
 
@@ -62,7 +57,7 @@ class Taken(NamedTuple):
 
 
 class There(NamedTuple):
-    """What is there: the topic's id, the low watermark, the end of what is committed."""
+    """The current topic: its id, low watermark and last stable offset."""
 
     topic_id: str | None
     low: int

@@ -2,8 +2,6 @@
 
 All records about one letter are written in one transaction; a reader of committed records sees all
 of them or none.
-
-The records by which a sweep carries out what it does with a letter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +20,8 @@ from shardpost.dead_letters.model.letter_format import (
     Letter,
     LetterState,
     Malformed,
-    header_text,
-)
-from shardpost.dead_letters.model.letter_parser import (
     header_bytes,
+    header_text,
     parse_record,
     stored_milliseconds,
 )
@@ -153,7 +149,7 @@ def is_of_misplaced(gone: Outgoing, record: Record, routes: Routes) -> bool:
 
 
 def restored(record: Record) -> Outgoing:
-    """Return a letter again, to be written after a record that must not replace it.
+    """Return a copy of a letter, to be written after a record that must not replace it.
 
     It keeps its time; where the broker will stamp it anew, as a header.
     """
@@ -183,7 +179,7 @@ def parked_count(headers: HeaderMap) -> int:
 
 
 def parse_parked(record: Record) -> Letter | Malformed:
-    """Parse a record of the parking lot, whose key may be a name of its own (stored_names.py)."""
+    """Parse a record of the parking lot, whose key may be a name of its own."""
     headers = dict(record.headers)
     reason = header_text(headers.get(PARKED_REASON))
     if reason.startswith(MALFORMED):
@@ -193,14 +189,14 @@ def parse_parked(record: Record) -> Letter | Malformed:
 
 def _parked_counts(headers: HeaderMap) -> dict[str, int]:
     """Return {fingerprint: how often that error parked the letter}, the latest first."""
-    found = {}
+    counts = {}
     if last := header_text(headers.get(PARKED_ERROR)):
-        found[last] = parked_count(headers)
+        counts[last] = parked_count(headers)
     for entry in header_text(headers.get(PARKED_BEFORE)).split(","):
         name, _, times = entry.partition("=")
-        if name and name not in found:
-            found[name] = _number(times, 0)
-    return found
+        if name and name not in counts:
+            counts[name] = _number(times, 0)
+    return counts
 
 
 def _number(value: str | bytes | None, otherwise: int) -> int:

@@ -1,19 +1,15 @@
-"""Run commands: what runs under which key, as the topic `run-commands` has it.
+"""Run commands: what runs under which key, as the topic `run-commands` has it, and what is next.
 
 Its key is the run key; its value {"State", "Dag", "Conf", "RequestedBy", "RequestOffset", "RunId"};
 a tombstone means that the key is free. A command is `issued`, then `started`: one that is issued
 and unknown to Airflow was never started; one that is started and unknown was deleted.
-
-The commands in force in one partition, and what is to be done next about each.
-
-How many requests, commands and runs a dispatch handled, and how.
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -41,25 +37,24 @@ class Command:
 
     def value(self) -> bytes:
         """Return the record's value."""
-        form = {
-            "State": str(self.state),
-            "Dag": self.dag,
-            "Conf": self.conf,
-            "RequestedBy": self.requested_by,
-            "RequestOffset": self.request_offset,
-            "RunId": self.run_id,
-        }
-        return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
+        more = {"RequestOffset": self.request_offset, "RunId": self.run_id}
+        return _encoded({"State": str(self.state), **self._request_form(), **more})
 
     def request(self) -> bytes:
         """Return the value of a request for the same run."""
-        form = {"Dag": self.dag, "Conf": self.conf, "RequestedBy": self.requested_by}
-        return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
+        return _encoded(self._request_form())
+
+    def _request_form(self) -> dict[str, Any]:
+        return {"Dag": self.dag, "Conf": self.conf, "RequestedBy": self.requested_by}
 
     @property
     def started(self) -> "Command":
-        """The same command, once Airflow has its run."""
+        """The same command after Airflow has started its run."""
         return replace(self, state=CommandState.STARTED)
+
+
+def _encoded(form: dict[str, Any]) -> bytes:
+    return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
@@ -111,14 +106,12 @@ class AirflowRun:
     ended_at: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Start:
-    """Airflow does not know the run yet: start it."""
+class NextStep(Enum):
+    """What to do about a command whose key is not free yet."""
 
-
-@dataclass(frozen=True)
-class NoteStarted:
-    """Airflow has the run, and the command does not say so yet."""
+    START = "Airflow does not know the run yet"
+    NOTE_STARTED = "Airflow has the run, and the command does not say so yet"
+    KEEP = "nothing is to be done"
 
 
 @dataclass(frozen=True)
@@ -133,27 +126,22 @@ class Release:
     deleted: bool = False
 
 
-@dataclass(frozen=True)
-class Keep:
-    """Nothing is to be done."""
-
-
-NextAction = Start | NoteStarted | Release | Keep
+NextAction = NextStep | Release
 
 
 def next_action(command: Command, run: AirflowRun | None) -> NextAction:
     """Return what to do next about a command; `run` is None where Airflow does not know it."""
     if command.state is CommandState.UNREADABLE:
-        return Keep()
+        return NextStep.KEEP
     if run is None:
         if command.state is CommandState.ISSUED:
-            return Start()
+            return NextStep.START
         return Release(LONG_AGO, f"run {command.run_id} was deleted in Airflow", deleted=True)
     if run.ended_at is not None:
         millisecond = run.ended_at.microsecond // 1000 * 1000  # a record's time has no more
         ended = run.ended_at.replace(microsecond=millisecond)
         return Release(ended, f"run {command.run_id} ended: {run.state}")
-    return NoteStarted() if command.state is CommandState.ISSUED else Keep()
+    return NextStep.NOTE_STARTED if command.state is CommandState.ISSUED else NextStep.KEEP
 
 
 class ActiveCommands:
@@ -191,7 +179,7 @@ class ActiveCommands:
     def issue(self, command: Command) -> None:
         """Put a new command in force; it is to be started."""
         self._commands[command.key] = command
-        self._actions[command.key] = Start()
+        self._actions[command.key] = NextStep.START
 
     def mark_started(self, command: Command) -> Command:
         """Put the started command in the place of the issued one, and return it."""

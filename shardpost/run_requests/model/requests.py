@@ -1,17 +1,11 @@
-"""Run requests: what a record of `run-requests` has to be, and why it is refused otherwise.
+"""Run requests: how a record is parsed, what is decided on it, its run id and its status.
 
-The id of the Airflow run that a request wins: the same each time it is computed.
+The first request of a key wins. While its run is active, the same request again changes nothing,
+and another payload under the same key is a conflict: recorded, and not run.
 
-It is made from the run key and the winning request's offset and timestamp: `request__<key>__
-<offset>-<milliseconds>`. So Airflow itself rejects a second run of a request. The timestamp tells
-apart two requests of one offset, where the topic was deleted and recreated.
-
-What is decided on a run request: the first request of a key wins.
-
-While its run is active, the same request again changes nothing, and another payload under the same
-key is a conflict: recorded, and not run.
-
-The status of a run request, as `runs request --wait` prints it.
+The id of its Airflow run is made from the run key and the winning request's offset and timestamp:
+`request__<key>__<offset>-<milliseconds>`. So Airflow itself rejects a second run of a request. The
+timestamp tells apart two requests of one offset, where the topic was deleted and recreated.
 """
 
 import json
@@ -91,7 +85,7 @@ def _request(key: str, form: object, record: Record) -> Request | Refused:
     dag, conf = form.get("Dag"), form.get("Conf", {})
     requested_by = form.get("RequestedBy", NOT_SAID)
     if not isinstance(dag, str) or not dag:
-        return Refused(f"expected the name of a DAG as Dag, found {_found(form, 'Dag')}")
+        return Refused(f"expected the name of a DAG as Dag, found {_field(form, 'Dag')}")
     if not isinstance(conf, dict):
         return Refused(f"expected an object as Conf, found {shown(conf)}")
     if not isinstance(requested_by, str):
@@ -100,13 +94,13 @@ def _request(key: str, form: object, record: Record) -> Request | Refused:
     return Request(key, dag, conf, requested_by or NOT_SAID, record.offset, at)
 
 
-def _found(form: dict[str, Any], field: str) -> str:
+def _field(form: dict[str, Any], field: str) -> str:
     return shown(form[field]) if field in form else "none"
 
 
-def shown(found: object) -> str:
-    """Return what was found, for a reason: as JSON, shortened."""
-    text = str(found) if isinstance(found, Exception) else json.dumps(found)
+def shown(value: object) -> str:
+    """Return a wrong value, for a reason: as JSON, shortened."""
+    text = str(value) if isinstance(value, Exception) else json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
@@ -130,7 +124,7 @@ def escaped(key: str) -> str:
     Any other byte is `~` and two hexadecimal digits. A longer key ends in `~~` and a hash of it.
     """
     raw = key.encode(errors="surrogatepass")
-    text = _OTHERS.sub(lambda found: b"~%02X" % found[0][0], raw).decode()
+    text = _OTHERS.sub(lambda match: b"~%02X" % match[0][0], raw).decode()
     if len(text) <= LONGEST_KEY:
         return text
     return f"{text[:_KEPT]}~~{sha256(raw).hexdigest()[:_HASH]}"
@@ -235,7 +229,7 @@ class RequestStatus:
 
     @property
     def needs_attention(self) -> bool:
-        """Whether the request is not run, and a person has to see why."""
+        """Whether the request was not run, for a reason that needs a person."""
         return self.kind in (Kind.CONFLICT, Kind.REFUSED)
 
 
@@ -251,21 +245,20 @@ def status_of(
     `entries` are the records of its key in `run-commands`, oldest first; `decisions` those on this
     very request.
     """
-    found = _in_force(offset, entries)
-    command, since = (found[-1].command, found[0].at) if found else (None, None)
+    in_force = _in_force(offset, entries)
+    command, since = (in_force[-1].command, in_force[0].at) if in_force else (None, None)
     if decisions:
-        return RequestStatus(
-            str(decisions[-1].kind), command=command, since=since, why=decisions[-1].why
-        )
+        kind, why = str(decisions[-1].kind), decisions[-1].why
+        return RequestStatus(kind, command=command, since=since, why=why)
     if command is not None and command.request_offset == offset:
         # A command that is followed by a tombstone was started, and has ended.
-        started = command.state is CommandState.STARTED or entries[-1] is not found[-1]
+        started = command.state is CommandState.STARTED or entries[-1] is not in_force[-1]
         return RequestStatus(WON, settled=started, command=command, since=since)
     if not is_processed:
         return None
-    return RequestStatus(
-        ALREADY_RUNNING, command=command, since=since, why=None if command else RUN_ENDED
-    )
+    if command is None:
+        return RequestStatus(ALREADY_RUNNING, why=RUN_ENDED)
+    return RequestStatus(ALREADY_RUNNING, command=command, since=since)
 
 
 def _in_force(offset: int, entries: Sequence[CommandEntry]) -> list[CommandEntry]:

@@ -1,1 +1,0 @@
-"""Transforms and tasks that run on Spark."""
