@@ -10,43 +10,30 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.alerts.model.alert import ALERTS, Condition, Firing
+from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, rows
+from shardpost.delta.query import exists, rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.table import text_literal
+from shardpost.delta.typed_rows import to_row
 from shardpost.instants import old_before
 from shardpost.settings import Settings
-from shardpost.topics.model.finding import Severity
 
 RUN = "run"
 
 
 def list_firing(settings: Settings) -> list[Firing]:
     """Return what needed a person when it was looked at last."""
-    if not exists(settings, ALERTS):
-        return []
-    sql = "SELECT * FROM alerts ORDER BY rule, subject"
-    return [
-        Firing(
-            Condition(
-                *(row["rule"], row["subject"], Severity(row["severity"])),
-                *(row["text"], row["meaning"], row["source"]),
-            ),
-            *(row["since"], row["told_at"], row["ended_at"]),
-        )
-        for row in rows(settings, sql, {ALERTS: None})
-    ]
+    return select(settings, ALERTS, Firing, "ORDER BY rule, subject")
 
 
 def replace_firing(settings: Settings, found: Sequence[Firing], at: datetime) -> None:
     """Put what needs a person now in the place of what did before."""
-    run = int(at.timestamp())
-    columns = [{"run": run} | _columns_of(one) for one in found]
-    made = pa.Table.from_pylist(columns, arrow_schema(ALERTS))
+    run = {RUN: int(at.timestamp())}
+    made = pa.Table.from_pylist([run | to_row(firing) for firing in found], arrow_schema(ALERTS))
 
     def change(table: RowTable) -> None:
         table.replace(table.files, [made])
@@ -54,28 +41,15 @@ def replace_firing(settings: Settings, found: Sequence[Firing], at: datetime) ->
     row_files.change(settings, ALERTS, RUN, change)
 
 
-def _columns_of(one: Firing) -> dict[str, object]:
-    times = {"since": one.since, "told_at": one.told_at, "ended_at": one.ended_at}
-    return vars(one.condition) | {"severity": str(one.condition.severity)} | times
-
-
 A_DAY = timedelta(days=1)
 
 
 def add_measures(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
     """Add what was measured at a time; once a day, drop what is older than SHARDPOST_WATCH_DAYS."""
-    run = int(at.timestamp())
-    schema = arrow_schema(MEASUREMENTS)
-    found = [
-        {"run": run, "at": at, "name": one.name, "labels": _labels_text(one), "value": one.value}
-        for one in measures
-        if METRICS[one.name].is_kept
-    ]
-
-    def change(table: RowTable) -> None:
-        table.insert(pa.Table.from_pylist(found, schema))
-
-    row_files.change(settings, MEASUREMENTS, RUN, change)
+    run = {RUN: int(at.timestamp()), "at": at}
+    kept = [run | to_row(measure) for measure in measures if METRICS[measure.name].is_kept]
+    made = pa.Table.from_pylist(kept, arrow_schema(MEASUREMENTS))
+    row_files.change(settings, MEASUREMENTS, RUN, lambda table: table.insert(made))
     row_files.change(settings, MEASUREMENTS, RUN, lambda table: _drop_old(settings, table, at))
 
 
@@ -148,7 +122,3 @@ def _times_of_looks(settings: Settings) -> list[datetime]:
 def _latest_run(until: datetime) -> int:
     """Return the last run that counts as one until then: what is later has a wrong clock."""
     return int((until + MOST_AHEAD).timestamp())
-
-
-def _labels_text(measure: Measure) -> str:
-    return json.dumps(dict(measure.labels))

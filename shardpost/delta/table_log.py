@@ -5,22 +5,26 @@ several Spark jobs on each (docs/decisions/0008-spark-writes-files-deltalake-com
 is for exactly one version: it fails if another writer took that one first, on any file system.
 """
 
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.query import FORM, FORM_PROPERTY, exists, open_table, path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
+# More than the runs that append to a table at the same moment.
+MOST_CONFLICTS = 20
 PROPERTIES = {
     FORM_PROPERTY: str(FORM),
     # Who opens a table reads its newest checkpoint and fewer commits than that.
@@ -30,6 +34,8 @@ PROPERTIES = {
     # For so long, checkpoints list files that were removed, which is of use to nobody here.
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
+
+log = logging.getLogger(__name__)
 
 
 class VersionExistsError(ShardpostError):
@@ -58,6 +64,21 @@ def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
     if not exists(settings, table):
         create(settings, table, keep_days)
     return open_table(settings, table)
+
+
+def append(settings: Settings, table: Table, make: Callable[[], Any]) -> None:
+    """Append the value that `make` returns as a row, again while other runs are writing."""
+    for _ in range(MOST_CONFLICTS):
+        try:
+            return _append(settings, table, make())
+        except (CommitFailedError, VersionExistsError) as error:
+            log.info("%s: retrying to append: %s", table.name, error)
+    return _append(settings, table, make())
+
+
+def _append(settings: Settings, table: Table, value: Any) -> None:
+    row = arrow_rows(table, [value])
+    write_deltalake(opened(settings, table), row, mode="append")
 
 
 def newest_version(settings: Settings, table: Table) -> int | None:

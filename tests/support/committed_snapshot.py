@@ -51,7 +51,7 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     ends = inputs.unread(settings, Look(START, None, counts)).ends
     made = Snapshot(
         *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
-        *("test", "test", settings.country, SHARDS),
+        *(settings.country, SHARDS, "test", "test"),
     )
     snapshots.commit(settings, made)
     return made

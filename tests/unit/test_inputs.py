@@ -52,7 +52,7 @@ def snapshot_of(unread: Unread, **more: object) -> Snapshot:
     """Return the snapshot that a run leaves that read all of it."""
     known = {"topic_ids": unread.topic_ids, "generations": unread.generations} | more
     return Snapshot(
-        *(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "test", "test", "US", 2),
+        *(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "US", 2, "test", "test"),
         **known,  # type: ignore[arg-type]
     )
 

@@ -54,7 +54,7 @@ def committed(
     version = overwrite(kafka.settings, REJECTED_RECORDS, rows)
     view = Snapshot(
         *(number, START, START, {}, {REJECTED_RECORDS.name: version}),
-        *(Counts(rejected=len(rows)), "test", run, "US", 1),
+        *(Counts(rejected=len(rows)), "US", 1, "test", run),
     )
     snapshots.commit(kafka.settings, view)
     return view

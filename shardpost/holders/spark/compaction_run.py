@@ -23,7 +23,6 @@ from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.settings import Settings
 from shardpost.spark import delta_files, kafka_source
-from shardpost.spark.delta_files import columns_of
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.topic_names import TopicName
 
@@ -138,7 +137,7 @@ def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> 
     All of `latest` is in the history as records of this run.
     """
     table, history = tables.latest, tables.history
-    columns = [name for name in columns_of(table) if name in JUDGED_BY]
+    columns = [name for name in table.names if name in JUDGED_BY]
     if run.last is None:
         return delta_files.read_files(run.spark, table, ()).select(*columns)
     at, there = _version_at(run.last, table), run.last.located(table)

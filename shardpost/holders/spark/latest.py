@@ -31,7 +31,7 @@ from shardpost.holders.spark.history import Appended
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import Coordinates, OffsetRange
 from shardpost.logs import step
-from shardpost.spark.delta_files import columns_of, read_files
+from shardpost.spark.delta_files import read_files
 
 # Up to so many new records of a topic, the coordinates of the latest ones are broadcast: some 30
 # bytes each, in the driver's memory too.
@@ -67,7 +67,7 @@ def latest_of_originals(
         if broadcast_coordinates
         else fold.latest_per_key(originals.rows, broadcast_keys=run.broadcast_keys)
     )
-    return fold.as_rows(latest, columns_of(table))
+    return fold.as_rows(latest, table.names)
 
 
 def latest_with_corrections(
@@ -75,7 +75,7 @@ def latest_with_corrections(
 ) -> DataFrame:
     """Return the latest per key of the originals' latest, if any, and of decodable corrections."""
     decodable = corrections.rows.where(F.col("kind") != RecordKind.REJECTED.value)
-    columns = columns_of(table)
+    columns = table.names
     rows = fold.as_rows(decodable, [*columns, *(set(RETRIES_READ_TOGETHER) - {*columns})])
     if latest is not None:
         rows = rows.unionByName(latest, allowMissingColumns=True)
@@ -167,7 +167,7 @@ def close_superseded(
         return None
     closing = run.tables.rows_of(written)
     report_reconciled(source.topic, written.rows, closing)
-    closed = fold.as_rows(closing, columns_of(latest))
+    closed = fold.as_rows(closing, latest.names)
     return Closed(closed_latest(run, source.tables, changes, closed), written.rows)
 
 

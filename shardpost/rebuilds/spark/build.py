@@ -46,7 +46,7 @@ from shardpost.rebuilds.spark.histories import (
 from shardpost.rebuilds.spark.top_up import writer_beside
 from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
-from shardpost.spark.delta_files import columns_of, paths, read_files
+from shardpost.spark.delta_files import paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class Build:
 
     def _latest(self, source: InputTopic) -> None:
         history = self.tables.read(source.tables.history)
-        columns = columns_of(source.tables.latest)
+        columns = source.tables.latest.names
         found = self._newest(source, history)
         self.tables.write_first(source.tables.latest, fold.as_rows(found, columns), coalesce=False)
 

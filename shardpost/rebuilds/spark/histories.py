@@ -33,7 +33,6 @@ from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
 from shardpost.kafka.topic_metadata import require_same_topics, topic_ids
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
-from shardpost.spark.delta_files import columns_of
 from shardpost.spark.kafka_source import ReadRanges
 
 # A unit has about so many records: some ten seconds of work.
@@ -124,7 +123,7 @@ def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
     key, retries of an unknown origin, and records whose contact was erased.
     """
     chosen = {name: column.alias(name) for name, column in _chosen(tables).items()}
-    columns = columns_of(tables.history)
+    columns = tables.history.names
     return _with_former(rows, tables).select(*(chosen.get(name, F.col(name)) for name in columns))
 
 
@@ -154,7 +153,7 @@ def _chosen(tables: InputTables) -> dict[str, Column]:
 
 
 def _made_by_decoding(tables: InputTables) -> list[str]:
-    return [name for name in columns_of(tables.history) if name not in _AS_THEY_ARE]
+    return [name for name in tables.history.names if name not in _AS_THEY_ARE]
 
 
 def _former(name: str) -> Column:
