@@ -1,9 +1,7 @@
 """The Spark job `rebuild_tables`, as commands and DAGs submit it."""
 
-from collections.abc import Sequence
-
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec
+from shardpost.spark.job_spec import JobSpec
 
 
 def _records(settings: Settings) -> int:
@@ -24,12 +22,4 @@ def _records(settings: Settings) -> int:
         return sum(sum(rows.values()) for rows in files)
 
 
-def _if_no_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
-    from shardpost.rebuilds.run import result_without_spark
-
-    return result_without_spark(settings, arguments)
-
-
-REBUILD_TABLES = JobSpec(
-    "rebuild_tables", _records, has_own_class_archive=True, without_spark=_if_no_spark
-)
+REBUILD_TABLES = JobSpec("rebuild_tables", _records, has_own_class_archive=True)

@@ -1,14 +1,13 @@
 """What a run of the job `rebuild_tables` does, each action under the locks that it needs.
 
-It begins a rebuild, or goes on with one that was killed. Tables that are topped up are swapped at
-once, without Spark.
+It begins a rebuild, or goes on with one that was killed.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from shardpost.decisions import SHARDPOST
 from shardpost.delta import snapshots
@@ -28,7 +27,7 @@ from shardpost.rebuilds.model.rebuild import (
     folder_of,
     new_folders,
 )
-from shardpost.rebuilds.order import Action, Order, order_of_arguments
+from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.sides import compare, unknown_former
 from shardpost.rebuilds.store import compacting, rebuilding
 from shardpost.settings import Settings
@@ -134,10 +133,6 @@ class SparkWork:
 
 
 _AFTERWARDS = {Action.SWAP: Standing.IN_USE, Action.ROLLBACK: Standing.ROLLED_BACK}
-
-
-class NeedsSparkError(ShardpostError):
-    """There are records to be added, which is done on Spark."""
 
 
 def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
@@ -294,18 +289,3 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
         "progress": vars(rebuild.progress),
         "missing": list(rebuild.missing),
     }
-
-
-def result_without_spark(settings: Settings, arguments: Sequence[str]) -> JobResult | None:
-    """Do what the job's arguments say, and return its result; None if that needs Spark."""
-    order = order_of_arguments(arguments)
-    if order.action is Action.START:
-        return None
-    try:
-        return run(order, settings, SparkWork(_needs_spark, _needs_spark))
-    except NeedsSparkError:
-        return None
-
-
-def _needs_spark(*_: object) -> NoReturn:
-    raise NeedsSparkError("there are records to be added")
