@@ -54,7 +54,7 @@ _SQL_TYPES: dict[object, str] = {
 class _Column:
     """One field as it is stored: `kind` is its Python type without None and marks.
 
-    `parts` is the dataclass for whose columns it stands. `read` is None if it is as it is stored.
+    `parts` is the dataclass for whose columns it stands. `of_stored` is None if it is as it is stored.
     """
 
     field: str
@@ -63,7 +63,7 @@ class _Column:
     marks: frozenset[object]
     is_optional: bool
     parts: type[Any] | None
-    read: Reader | None
+    of_stored: Reader | None
 
     @property
     def columns(self) -> Columns:
@@ -107,7 +107,7 @@ def from_row(kind: type[T], row: Row) -> T:
         if column.parts:
             values[column.field] = from_row(column.parts, row)
         elif (stored := row.get(column.name)) is not None:
-            values[column.field] = column.read(stored) if column.read else stored
+            values[column.field] = column.of_stored(stored) if column.of_stored else stored
         elif column.is_optional and column.name in row:
             values[column.field] = None
     return kind(**values)

@@ -15,7 +15,8 @@ from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import inputs, publishing, rejected_letters
+from shardpost.holders import publishing, rejected_letters
+from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.publishing import Publication
@@ -155,22 +156,20 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
     """
     locked = locks.exclusive(settings, lock, lock, wait=settings.lock_wait)
     with locked, explain_outage(settings):
-        last = snapshots.newest(settings)
-        if last is None or inputs.unread_originals(settings, last):
+        inputs, last = Inputs(settings), snapshots.newest(settings)
+        if last is None or inputs.unread_originals(last):
             return None  # the job itself looks at all: twice would be once too often
-        look, unread = inputs.look(settings)
-        return (
-            keep_snapshot(settings, look, unread)
-            if is_nothing_new(settings, look, unread)
-            else None
-        )
+        look, unread = inputs.look()
+        if not is_nothing_new(look, unread, settings.country):
+            return None
+        return keep_snapshot(settings, look, unread)
 
 
-def is_nothing_new(settings: Settings, look: Look, unread: Unread) -> bool:
-    """Tell whether the last snapshot is what this look would make."""
+def is_nothing_new(look: Look, unread: Unread, country: str) -> bool:
+    """Tell whether the last snapshot is what this look would make, by SHARDPOST_COUNTRY."""
     if look.last is None or unread.ranges or unread.reconciliation:
         return False
-    return look.last.country == look.last.country_now(settings.country)
+    return look.last.country == look.last.country_now(country)
 
 
 def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:

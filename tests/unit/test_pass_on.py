@@ -10,8 +10,9 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import inputs, results
+from shardpost.holders import results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
 from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
@@ -168,9 +169,9 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
         for topic in ("positions", "clients", "exchanges", "retries"):
             kafka.broker.create_topic(topic, 2, {"cleanup.policy": "compact"})
         settings = kafka.settings
-        topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
+        topics = [*input_topics(settings), *retry_topics(settings)]
         counts = topic_metadata.partition_counts(settings, topics)
-        found = inputs.unread(settings, Look(datetime.now(UTC), None, counts))
+        found = Inputs(settings).unread(Look(datetime.now(UTC), None, counts))
         monkeypatch.setattr(offsets, "commit_offsets", refuse)
         results._commit_offsets(settings, found)
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text

@@ -25,8 +25,9 @@ from pyspark.sql import SparkSession
 from shardpost import __version__, locks
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders import inputs, results
+from shardpost.holders import results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
@@ -220,13 +221,14 @@ def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
 
 
 def _compact(settings: Settings, reconcile: bool) -> JobResult:
-    look, unread = inputs.look(settings, reconcile=reconcile)
-    if results.is_nothing_new(settings, look, unread):
+    inputs = Inputs(settings)
+    look, unread = inputs.look(reconcile=reconcile)
+    if results.is_nothing_new(look, unread, settings.country):
         return results.keep_snapshot(settings, look, unread)
     report_look(look, unread)
     step("read")
     latest, done = build_snapshot(settings, look, unread)
-    inputs.require_same(settings, unread)
+    inputs.require_same(unread)
     step("commit")
     snapshots.commit(settings, latest)
     counts = latest.counts.in_words(), done.in_words()
