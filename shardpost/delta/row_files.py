@@ -109,9 +109,11 @@ def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable]
 
     VersionExistsError if they always are.
     """
-    for _ in range(MOST_CONFLICTS):
+    for attempt in range(MOST_CONFLICTS + 1):
         try:
             return make(RowTable(settings, table, key))
         except VersionExistsError as error:
-            log.info("%s; trying again", error)
-    return make(RowTable(settings, table, key))
+            if attempt == MOST_CONFLICTS:
+                raise
+            log.info("%s; retrying", error)
+    return None

@@ -54,7 +54,8 @@ _SQL_TYPES: dict[object, str] = {
 class _Column:
     """One field as it is stored: `kind` is its Python type without None and marks.
 
-    `parts` is the dataclass for whose columns it stands. `of_stored` is None if it is as it is stored.
+    `parts` is the dataclass for whose columns it stands. Without `of_stored` it
+    is as it is stored.
     """
 
     field: str

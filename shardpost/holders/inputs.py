@@ -1,39 +1,27 @@
 """What a compaction reads: the new records of its inputs and of their retry topics."""
 
-import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.compacted_topics import (
-    Compaction,
     compaction_of,
-    require_all_partitions,
-    require_no_gaps,
-    require_only_compacted,
-    require_records,
 )
-from shardpost.holders.model.record_order import require_orderable
 from shardpost.holders.model.unread import (
     Look,
-    Reconciliation,
     Unread,
-    gaps,
     ranges_to_read,
     require_readable,
-    retries_to_read,
 )
 from shardpost.kafka import offsets, topic_metadata
-from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks, ends_of, total_size
+from shardpost.kafka.coordinates import ends_of, total_size
 from shardpost.kafka.reading import open_transactions, stable_ends
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.topic_metadata import changed_topics, require_same_topics
 from shardpost.settings import Settings
 from shardpost.topics import declared
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -98,31 +86,31 @@ class Inputs:
         gone = [topic for topic in former if topic not in look.counts]
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
         ids = self._ids([*self._topics, *retries])
+        configs = topic_configs(self._settings, self._topics)
+        compactions = {topic: compaction_of(configs[topic]) for topic in self._topics}
         counts = {topic: look.counts[topic] for topic in [*retries, *self._topics]}
         reached = stable_ends(self._settings, counts)
-        of_inputs, of_retries = _of(reached.stable, self._topics), _of(reached.stable, retries)
         hidden = open_transactions(self._settings, reached)
+        of_inputs, of_retries = (
+            {topic: reached.stable[topic] for topic in topics} for topics in (self._topics, retries)
+        )
+        ends = ends_of({**of_inputs, **of_retries})
+        changed = changed_topics(look.known_ids, ids)
         if look.reconcile:
             require_readable(self._topics, hidden)
-        compactions = self._compactions()
-        restarted = _restarted(look, ids, of_inputs, compactions)
-        ranges = ranges_to_read(_without(look.read, restarted), of_inputs)
-        generations = look.generations(
-            {name for name, topic in self._named.items() if topic in restarted}
-        )
+        restarted = look.restarted(changed, ids, of_inputs, compactions)
         unread = Unread(
-            ranges + _retries(look, ids, of_retries),
-            ends_of({**of_inputs, **of_retries}),
+            look.ranges(restarted, of_inputs) + look.retries(changed, of_retries),
+            ends,
             ids,
-            generations,
+            look.generations({name for name, topic in self._named.items() if topic in restarted}),
             compactions,
-            _reconciliation(look, of_inputs, compactions, restarted),
+            look.reconciliation(of_inputs, compactions, restarted),
             reached.high,
             hidden,
             gone,
         )
-        for name, topic in self._named.items():
-            require_orderable(topic, generations.get(name, 0), unread.ends)
+        unread.require_orderable(self._named)
         return unread
 
     def require_same(self, unread: Unread) -> None:
@@ -143,69 +131,3 @@ class Inputs:
 
     def _ids(self, topics: list[str]) -> dict[str, str]:
         return topic_metadata.topic_ids(self._settings, topics)
-
-    def _compactions(self) -> dict[str, Compaction]:
-        configs = topic_configs(self._settings, self._topics)
-        return {topic: compaction_of(configs[topic]) for topic in self._topics}
-
-
-def _restarted(
-    look: Look,
-    ids: Mapping[str, str],
-    of_inputs: Watermarks,
-    compactions: Mapping[str, Compaction],
-) -> set[str]:
-    """Return the inputs that are other topics than those that were read.
-
-    ShardpostError if there is one, or anything else is wrong, and the look is not to reconcile.
-    """
-    changed = changed_topics(look.known_ids, _of(ids, of_inputs)) | look.never_read(of_inputs)
-    found = gaps(_without(look.read, changed), of_inputs)
-    require_all_partitions(found.absent, {*look.known_ids} & {*ids})
-    if look.reconcile:
-        require_only_compacted(compactions)
-    else:
-        wrong = [*found.deleted.items(), *found.shorter.items(), *found.absent.items()]
-        problems = [*changed.values(), *(text for _, texts in wrong for text in texts)]
-        concerned = {*changed, *(topic for topic, _ in wrong)}
-        require_no_gaps(problems, {topic: compactions[topic] for topic in concerned})
-    restarted = {*changed, *found.shorter, *found.absent}
-    require_records(restarted, look.read, of_inputs)
-    for topic in sorted(restarted):
-        log.warning("%s: another topic than the one that was read: a new generation", topic)
-    return restarted
-
-
-def _reconciliation(
-    look: Look,
-    of_inputs: Watermarks,
-    compactions: Mapping[str, Compaction],
-    restarted: Collection[str],
-) -> Reconciliation | None:
-    """Return what is to be reconciled; None if nothing is: before the first snapshot, too."""
-    if not look.reconcile or look.last is None:
-        return None
-    closes_at = {
-        topic: look.closes_at(compaction.retention, restarted=topic in restarted)
-        for topic, compaction in compactions.items()
-    }
-    return Reconciliation(ranges_to_read({}, of_inputs), closes_at)
-
-
-def _retries(look: Look, ids: Mapping[str, str], of_retries: Watermarks) -> list[OffsetRange]:
-    """Return the ranges of retry topics; of one that was recreated, all of it."""
-    changed = changed_topics(look.known_ids, _of(ids, of_retries))
-    ranges, deleted = retries_to_read(_without(look.read, changed), of_retries)
-    for text in changed.values():
-        log.warning("%s: it is read from its beginning", text)
-    for lost in deleted:
-        log.warning("%s were deleted before being read: corrections in them have no effect", lost)
-    return ranges
-
-
-def _of(all_topics: Mapping[str, T], topics: Collection[str]) -> dict[str, T]:
-    return {topic: found for topic, found in all_topics.items() if topic in topics}
-
-
-def _without(read: Offsets, topics: Collection[str]) -> Offsets:
-    return {topic: at for topic, at in read.items() if topic not in topics}

@@ -36,13 +36,19 @@ def publish_results(
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.
 
-    NEEDS_ATTENTION if a list was too large to be published, or share-holders is not compacted only.
+    NEEDS_ATTENTION if a list was too large to be published, if share-holders is not compacted only,
+    if transactions are open, and if good records of keys may be lost.
     """
     step("offsets")
     _commit_offsets(settings, unread)
     code, passed_on = publish_and_send(settings, latest)
+    transactions = [transaction.as_json() for transaction in unread.open_transactions]
+    needs_attention = transactions or done.uncertain
     document = {"snapshot": latest.as_json(), **passed_on, "changed": changed, **asdict(done)}
-    return code, document
+    return (
+        NEEDS_ATTENTION if needs_attention and code == DONE else code,
+        document | {"open_transactions": transactions},
+    )
 
 
 def _commit_offsets(settings: Settings, unread: Unread) -> None:
@@ -137,18 +143,6 @@ def report_look(look: Look, unread: Unread) -> None:
         )
 
 
-def with_attention(result: JobResult, unread: Unread) -> JobResult:
-    """Return a result with the open transactions, and NEEDS_ATTENTION if somebody should know.
-
-    So it is if there are any, or keys of which good records may be lost.
-    """
-    code, document = result
-    found = [one.as_json() for one in unread.open_transactions]
-    needs_attention = found or document["uncertain"]
-    code = NEEDS_ATTENTION if needs_attention and code == DONE else code
-    return code, document | {"open_transactions": found}
-
-
 def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
     """Do, and return, all that a compaction does that has nothing to read; None if it has.
 
@@ -160,26 +154,18 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
         if last is None or inputs.unread_originals(last):
             return None  # the job itself looks at all: twice would be once too often
         look, unread = inputs.look()
-        if not is_nothing_new(look, unread, settings.country):
+        if not look.is_of(unread, settings.country):
             return None
         return keep_snapshot(settings, look, unread)
 
 
-def is_nothing_new(look: Look, unread: Unread, country: str) -> bool:
-    """Tell whether the last snapshot is what this look would make, by SHARDPOST_COUNTRY."""
-    if look.last is None or unread.ranges or unread.reconciliation:
-        return False
-    return look.last.country == look.last.country_now(country)
-
-
 def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:
     """Note when the inputs were found to hold no more, and pass on what is left to pass on."""
-    assert look.last is not None  # noqa: S101 - by is_nothing_new
+    assert look.last is not None  # noqa: S101 - by Look.is_of
     report_look(look, unread)
     looked_at, incomplete = look.times(unread)
     latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete)
     latest = latest.without_topics(unread.gone)
     snapshots.update_looked_at(settings, latest)
     log.info("snapshot %d has all that can be read", latest.number)
-    result = publish_results(settings, latest, unread, RunCounts(), changed=False)
-    return with_attention(result, unread)
+    return publish_results(settings, latest, unread, RunCounts(), changed=False)

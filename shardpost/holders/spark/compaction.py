@@ -25,13 +25,17 @@ from pyspark.sql import SparkSession
 from shardpost import __version__, locks
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders import results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
-from shardpost.holders.results import explain_outage, publish_results, report_look, with_attention
+from shardpost.holders.results import (
+    explain_outage,
+    keep_snapshot,
+    publish_results,
+    report_look,
+)
 from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
@@ -223,8 +227,8 @@ def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
 def _compact(settings: Settings, reconcile: bool) -> JobResult:
     inputs = Inputs(settings)
     look, unread = inputs.look(reconcile=reconcile)
-    if results.is_nothing_new(look, unread, settings.country):
-        return results.keep_snapshot(settings, look, unread)
+    if look.is_of(unread, settings.country):
+        return keep_snapshot(settings, look, unread)
     report_look(look, unread)
     step("read")
     latest, done = build_snapshot(settings, look, unread)
@@ -233,4 +237,4 @@ def _compact(settings: Settings, reconcile: bool) -> JobResult:
     snapshots.commit(settings, latest)
     counts = latest.counts.in_words(), done.in_words()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    return with_attention(publish_results(settings, latest, unread, done, changed=True), unread)
+    return publish_results(settings, latest, unread, done, changed=True)
