@@ -44,16 +44,18 @@ class VersionExistsError(ShardpostError):
 
 def create(settings: Settings, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
-    DeltaTable.create(
-        path_of(settings, table),
-        Schema.from_arrow(arrow_schema(table)),
-        mode="ignore",
-        configuration={
-            "delta.logRetentionDuration": f"interval {keep_days} days",
-            **PROPERTIES,
-        },
-        raise_if_key_not_exists=False,  # Delta does not know ours
-    )
+    days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
+    try:
+        DeltaTable.create(
+            path_of(settings, table),
+            Schema.from_arrow(arrow_schema(table)),
+            mode="ignore",
+            configuration={**days, **PROPERTIES},
+            raise_if_key_not_exists=False,  # Delta does not know ours
+        )
+    except CommitFailedError:  # another run is creating it
+        if not exists(settings, table):
+            raise
 
 
 def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
