@@ -6,7 +6,7 @@ Who only reads does without Parquet.
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
@@ -103,8 +103,7 @@ def _with_number(settings: Settings, number: int) -> Snapshot | None:
 
 def _committed(settings: Settings) -> dict[int, datetime]:
     """Return {number: when it was committed} of all snapshots."""
-    found = rows(settings, "SELECT snapshot, committed_at FROM snapshots", {SNAPSHOTS: None})
-    return {row["snapshot"]: row["committed_at"] for row in found}
+    return _by_number(settings, "committed_at")
 
 
 def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
@@ -202,10 +201,12 @@ def _change(settings: Settings, make: "Callable[[RowTable], None]", what: str) -
 
 def runs(settings: Settings) -> dict[int, str]:
     """Return {number: the run that made the snapshot} of all snapshots."""
-    if not exists(settings, SNAPSHOTS):
-        return {}
-    found = rows(settings, "SELECT snapshot, run FROM snapshots", {SNAPSHOTS: None})
-    return {row["snapshot"]: row["run"] for row in found}
+    return _by_number(settings, "run") if exists(settings, SNAPSHOTS) else {}
+
+
+def _by_number(settings: Settings, column: str) -> dict[int, Any]:
+    sql = f"SELECT snapshot, {column} FROM snapshots"  # noqa: S608 - a column
+    return {row["snapshot"]: row[column] for row in rows(settings, sql, {SNAPSHOTS: None})}
 
 
 def _nearest(kept: Collection[int], number: int) -> str:

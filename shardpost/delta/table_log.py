@@ -112,15 +112,19 @@ def sizes_of(found: DeltaTable) -> dict[str, int]:
 
 def rows(settings: Settings, table: Table, version: int) -> dict[str, int]:
     """Return {path within the table: rows} of the files of one version."""
-    actions = DeltaTable(path_of(settings, table), version=version).get_add_actions()
-    listed = pa.table(actions).select(["path", "num_records"]).to_pylist()
+    listed = _files(settings, table, version).select(["path", "num_records"]).to_pylist()
     return {file["path"]: file["num_records"] or 0 for file in listed}
+
+
+def _files(settings: Settings, table: Table, version: int) -> pa.Table:
+    """Return the files of one version with their statistics, such as `max.offset`."""
+    opened_ = DeltaTable(path_of(settings, table), version=version)
+    return pa.table(opened_.get_add_actions(flatten=True))
 
 
 def files_after(settings: Settings, table: Table, version: int, snapshot: int) -> dict[str, int]:
     """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
-    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
-    actions = pa.table(found)
+    actions = _files(settings, table, version)
     if not actions.num_rows:
         return {}
     columns = [actions[name].to_pylist() for name in ("path", "num_records", "max.snapshot")]
@@ -132,8 +136,7 @@ def files_before(
     settings: Settings, table: Table, version: int, column: str, at: datetime
 ) -> dict[str, int]:
     """Return {path: bytes} of the files that may have a time before that one, by statistics."""
-    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
-    actions = pa.table(found)
+    actions = _files(settings, table, version)
     paths, sizes = (actions[name].to_pylist() for name in ("path", "size_bytes"))
     if f"min.{column}" not in actions.column_names:
         return dict(zip(paths, sizes, strict=True))
@@ -147,8 +150,7 @@ def files_with(
     settings: Settings, table: Table, version: int, column: str, value: str
 ) -> list[str]:
     """Return the files that may have rows with that text in a column, by statistics."""
-    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
-    actions = pa.table(found)
+    actions = _files(settings, table, version)
     names = (f"min.{column}", f"max.{column}")
     if not {*names} <= {*actions.column_names}:
         return list(actions["path"].to_pylist())

@@ -18,8 +18,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from shardpost import __version__, locks
@@ -36,7 +34,11 @@ from shardpost.holders.results import (
     publish_results,
     report_look,
 )
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import (
+    MAX_BROADCAST_KEYS,
+    CompactionRun,
+    InputTopic,
+)
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import read_corrections
@@ -77,16 +79,20 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnaps
         spark = driver.start_session(COMPACT_POSITIONS.name)
         _require_tombstones_kept(spark, settings, look, unread, read_ranges)
         tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
-        run = CompactionRun(settings, tables, look.last, look.counts, unread, read_ranges)
+        run = CompactionRun(
+            settings,
+            tables,
+            look.last,
+            country=look.last.country_now(settings.country) if look.last else settings.country,
+            shards=look.counts[settings.topic("share-holders")],
+            broadcast_keys=unread.size <= MAX_BROADCAST_KEYS,
+            partitions=look.counts,
+            unread=unread,
+            read_ranges=read_ranges,
+        )
         return _build(run, look)
 
-    try:
-        return build(kafka_source.read_ranges)
-    except (PySparkException, Py4JError) as error:
-        if not kafka_source.is_beyond_timestamps(error):
-            raise
-        log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
-    return build(kafka_source.read_ranges_by_client)
+    return kafka_source.with_any_timestamps(build)
 
 
 def _require_tombstones_kept(

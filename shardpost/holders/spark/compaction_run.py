@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import query
@@ -19,10 +19,9 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
-from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
+from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.settings import Settings
-from shardpost.spark import delta_files, kafka_source
+from shardpost.spark import delta_files
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.topic_names import TopicName
 
@@ -51,50 +50,17 @@ class InputTopic:
 
 
 @dataclass(frozen=True)
-class CompactionRun:
-    """A run after the snapshot `last`, None for the first one.
+class CompactionRun(HoldersRun):
+    """A compaction: `partitions` is {topic: their number}, `read_ranges` reads what is `unread`."""
 
-    `partitions` is {topic: number of partitions}; `unread` is what the run reads, and `read_ranges`
-    what reads it.
-    """
-
-    settings: Settings
-    tables: TableWriter
-    last: Snapshot | None
     partitions: Mapping[str, int]
     unread: Unread
-    read_ranges: ReadRanges = kafka_source.read_ranges
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-        return self.tables.spark
-
-    @property
-    def number(self) -> int:
-        """The number of the snapshot that this run makes."""
-        return self.tables.number
-
-    @property
-    def country(self) -> str:
-        """Whose stock counts from this run on."""
-        setting = self.settings.country
-        return self.last.country_now(setting) if self.last else setting
+    read_ranges: ReadRanges
 
     @property
     def set_country(self) -> str | None:
         """`Snapshot.set_country` of the snapshot that this run makes."""
         return self.settings.country if self.settings.country != self.country else None
-
-    @property
-    def shards(self) -> int:
-        """The partitions of `share-holders`."""
-        return self.partitions[self.settings.topic("share-holders")]
-
-    @property
-    def broadcast_keys(self) -> bool:
-        """Whether keys of new records are so few that they are broadcast, into few files."""
-        return self.unread.size <= MAX_BROADCAST_KEYS
 
     @property
     def inputs(self) -> list[InputTopic]:

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -185,14 +183,11 @@ class Build:
 
 def build(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
     """Do what is left of a rebuild's work; return it, built."""
-    try:
-        return _build(settings, rebuild, pinned, kafka_source.read_ranges)
-    except (PySparkException, Py4JError) as error:
-        if not kafka_source.is_beyond_timestamps(error):
-            raise
-        log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
-    rebuild = store.require_current(settings)
-    return _build(settings, rebuild, pinned, kafka_source.read_ranges_by_client)
+    return kafka_source.with_any_timestamps(
+        lambda read_ranges: _build(
+            settings, store.require_current(settings, rebuild.number), pinned, read_ranges
+        )
+    )
 
 
 def _build(

@@ -24,7 +24,11 @@ from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import (
+    MAX_BROADCAST_KEYS,
+    CompactionRun,
+    InputTopic,
+)
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import append_corrections, append_originals, read_corrections
 from shardpost.holders.spark.table_writer import TableWriter
@@ -245,7 +249,17 @@ class KafkaHistories:
         unread = Unread(ranges, pinned.end_offsets, pinned.topic_ids, pinned.generations, {})
         counts = {topic: len(ends) for topic, ends in pinned.end_offsets.items()}
         read = partial(self._read, source)
-        return CompactionRun(self.settings, self.tables, None, counts, unread, read)
+        return CompactionRun(
+            self.settings,
+            self.tables,
+            None,
+            country=pinned.country,
+            shards=pinned.shards,
+            broadcast_keys=unread.size <= MAX_BROADCAST_KEYS,
+            partitions=counts,
+            unread=unread,
+            read_ranges=read,
+        )
 
     def _retry_topics(self) -> list[str]:
         others = {*input_topics(self.settings)}

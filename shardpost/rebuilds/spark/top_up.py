@@ -30,7 +30,7 @@ from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.compaction_run import frame_of, totals
 from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.fold import update_holders
-from shardpost.holders.spark.table_writer import LAYERED, TableWriter, fold_layers
+from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
 from shardpost.locks import LockedError
@@ -47,33 +47,13 @@ from shardpost.spark.job_spec import JobResult
 
 
 @dataclass(frozen=True)
-class BesideRun:
+class BesideRun(HoldersRun):
     """A run that brings the tables `last`, beside those in use, to where `at` has the latter.
 
     Its own tables are written; all others it shares with those in use.
     """
 
-    settings: Settings
-    tables: TableWriter
-    last: Snapshot | None
     at: Snapshot
-    country: str
-    broadcast_keys: bool
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-        return self.tables.spark
-
-    @property
-    def number(self) -> int:
-        """The number of the snapshot that has the same records."""
-        return self.at.number
-
-    @property
-    def shards(self) -> int:
-        """The partitions of `share-holders`."""
-        return self.at.shards
 
 
 def writer_beside(
@@ -125,7 +105,7 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
     few = sum(count for _, count in new.values()) <= MAX_LISTED_RECORDS
     cores = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", cores if few else 4 * cores)
-    run = BesideRun(settings, tables, view, at, view.country, few)
+    run = BesideRun(settings, tables, view, view.country, at.shards, few, at)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
     counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
     step("top-up fold")
