@@ -214,7 +214,7 @@ def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     for part in parts:
         waiting.append(part)
-        rows, size = sum(one.num_rows for one in waiting), sum(one.nbytes for one in waiting)
+        rows, size = sum(part.num_rows for part in waiting), sum(part.nbytes for part in waiting)
         if rows >= GROUP_ROWS or size >= GROUP_BYTES:
             yield pa.concat_tables(waiting)
             waiting = []

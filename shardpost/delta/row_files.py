@@ -76,8 +76,8 @@ class RowTable:
         settings, table = self._settings, self._table
         actions: list[AddAction] = []
         try:
-            for one in filter(len, rows):
-                made = parquet_files.write(settings, table, one, self._name())
+            for part in filter(len, rows):
+                made = parquet_files.write(settings, table, part, self._name())
                 actions.append(made)
             for group in merged:
                 made = parquet_files.merge(settings, table, group, self._name())

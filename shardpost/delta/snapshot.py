@@ -53,7 +53,7 @@ class Counts:
     held: int = 0
     rejected: int = 0
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return them as one line."""
         return (
             f"{self.positions} open positions, {self.holders} clients hold {self.held},"

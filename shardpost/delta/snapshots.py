@@ -210,6 +210,6 @@ def _by_number(settings: Settings, column: str) -> dict[int, Any]:
 
 
 def _nearest(kept: Collection[int], number: int) -> str:
-    before = max((one for one in kept if one < number), default=None)
-    after = min(one for one in kept if one > number)  # the newest is always kept
+    before = max((other for other in kept if other < number), default=None)
+    after = min(other for other in kept if other > number)  # the newest is always kept
     return f"{after}" if before is None else f"{before} and {after}"

@@ -187,7 +187,7 @@ def commit(
     if not actions and not app_transactions:
         return version
     found = DeltaTable(path_of(settings, table), version=version)
-    transactions = [Transaction(*one) for one in (app_transactions or {}).items()]
+    transactions = [Transaction(*known) for known in (app_transactions or {}).items()]
     once = CommitProperties(max_commit_retries=0, app_transactions=transactions)
     try:
         found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)

@@ -124,7 +124,7 @@ def _column(field: str, hint: Any) -> _Column:
     marks: list[object] = []
     is_optional = False
     while (origin := get_origin(hint)) in (Annotated, Union, UnionType):
-        hint, *more = (one for one in get_args(hint) if one is not type(None))
+        hint, *more = (arg for arg in get_args(hint) if arg is not type(None))
         is_optional |= origin is not Annotated
         marks += more
     name = next((mark.name for mark in marks if isinstance(mark, Named)), field)

@@ -95,12 +95,12 @@ def _readable(settings: Settings) -> list[tuple[Snapshot, list[Table]]]:
     if not every:
         return []
     last = every[-1]
-    since = [one for one in every if one.number >= (last.erased_in or 0)]
+    since = [view for view in every if view.number >= (last.erased_in or 0)]
     found = [(last, [*OF_CONTACTS])]
     for table in OF_CONTACTS:
-        newest_of = {one.located(table).path: one for one in since}
+        newest_of = {view.located(table).path: view for view in since}
         del newest_of[last.located(table).path]
-        found += [(one, [table]) for one in newest_of.values()]
+        found += [(view, [table]) for view in newest_of.values()]
     return found
 
 

@@ -172,13 +172,13 @@ class Pruning:
     @property
     def rows(self) -> dict[str, int]:
         """How many rows go, by table."""
-        counts = {t.name: sum(one.rows for one in files.values()) for t, files in self._items()}
+        counts = {t.name: sum(file.rows for file in files.values()) for t, files in self._items()}
         return {name: count for name, count in counts.items() if count}
 
     @property
     def bytes(self) -> int:
         """About so many bytes go."""
-        return sum(one.bytes for _, files in self._items() for one in files.values())
+        return sum(file.bytes for _, files in self._items() for file in files.values())
 
     def in_steps(self) -> "Iterator[Pruning]":
         """Yield it in parts, of BYTES_AT_ONCE of files or of one file."""

@@ -185,7 +185,8 @@ def published_partitions(
     # After that: what is published meanwhile is taken for that of others, and looked at again.
     now = offsets.watermarks(settings, {topic: count}, committed=False)[topic]
     return [
-        _inspected(settings, one, published[one], now[one.partition], runs) for one in partitions
+        _inspected(settings, partition, published[partition], now[partition.partition], runs)
+        for partition in partitions
     ]
 
 
@@ -203,7 +204,10 @@ def _published(
 ) -> dict[TopicPartition, Published]:
     """Return what the consumer's group has noted of each partition."""
     found = offsets.committed_offsets(settings, reader, partitions)
-    return {one: Published.of(found[one].metadata if one in found else None) for one in partitions}
+    return {
+        partition: Published.of(found[partition].metadata if partition in found else None)
+        for partition in partitions
+    }
 
 
 def _inspected(
@@ -259,7 +263,7 @@ def _noted_as_published(settings: Settings) -> list[SnapshotRun | None]:
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
         found = _published(settings, reader, partitions)
-    return [run for one in found.values() for run in (one.at, one.partly)]
+    return [run for noted in found.values() for run in (noted.at, noted.partly)]
 
 
 def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:

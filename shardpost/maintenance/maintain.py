@@ -111,7 +111,7 @@ def _certain(settings: Settings, now: datetime) -> datetime:
 
     Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
     """
-    committed = {one.number: one.committed_at for one in snapshots.list_all(settings)}
+    committed = {view.number: view.committed_at for view in snapshots.list_all(settings)}
     young = kept_snapshots(committed.items(), now, settings.snapshot_days)
     return latest_certain_time(((number, committed[number]) for number in young), now)
 
@@ -174,7 +174,7 @@ def _drop(settings: Settings, found: Plan) -> None:
 def _carry_out(settings: Settings, found: Plan) -> Plan:
     """Remove what is planned, but rows; return what was."""
     _remove_files(settings, found)
-    if any(one.is_whole for one in found.tables):
+    if any(table.is_whole for table in found.tables):
         found = _remove_folders(settings, found)
     step("maintained")
     return found
@@ -234,8 +234,8 @@ class Maintenance:
 
     def lines(self, days: int) -> list[str]:
         """Return it in words; `days` is SHARDPOST_SNAPSHOT_DAYS."""
-        aged = (line for one in self.weeks.values() for line in one.lines())
-        return [*aged, *self.tables.in_words(days)]
+        aged = (line for done in self.weeks.values() for line in done.lines())
+        return [*aged, *self.tables.lines(days)]
 
 
 def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) -> Maintenance:

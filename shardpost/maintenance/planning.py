@@ -103,7 +103,7 @@ class _Log:
 
     def _is_near(self, at: int, checkpoint: int, version: int) -> bool:
         """Tell whether commits are read in place of a checkpoint: few are, and all are there."""
-        is_whole = all(one in self._commits for one in range(at + 1, version + 1))
+        is_whole = all(number in self._commits for number in range(at + 1, version + 1))
         return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
 
     def _paths_at(self, checkpoint: int) -> list[str]:
@@ -152,13 +152,13 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     found = views.snapshots
     frozen = stored_tables.frozen_audiences(settings)
     pinned, unknown = _pinned(settings, views, now)
-    numbers = {one.number for one in found}
+    numbers = {view.number for view in found}
     if unknown is None:
-        committed = ((one.number, one.committed_at) for one in found)
+        committed = ((view.number, view.committed_at) for view in found)
         by_age = snapshot.kept_snapshots(committed, now, settings.snapshot_days, GRACE)
         pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
         numbers = by_age | set(pinned) if thin else numbers
-    kept = [one for one in found if one.number in numbers]
+    kept = [view for view in found if view.number in numbers]
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}
     of_view = (
@@ -170,7 +170,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     of_others = (partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS)
     return Plan(
         kept=sorted(numbers),
-        dropped=[one.number for one in found if one.number not in numbers],
+        dropped=[view.number for view in found if view.number not in numbers],
         pinned=pinned,
         unknown=unknown,
         tables=[
@@ -214,7 +214,7 @@ def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
     So long they are offered (snapshots.py); and an audience is erased as of when that run began.
     """
     weeks = frozen_weeks.with_audience(settings, now - 2 * GRACE)
-    verbs = ((one, "was" if one.audience_erased_at else "is") for one in reversed(weeks))
+    verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
     return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 
 

@@ -54,9 +54,9 @@ def since_erasure(kept: Collection[Snapshot], now: datetime) -> list[Snapshot]:
     """
     newest = max(kept, key=lambda one: one.number, default=None)
     erased_in = (newest and newest.erased_in) or 0
-    since = [one for one in kept if one.number >= erased_in]
+    since = [view for view in kept if view.number >= erased_in]
     # One of them may be by a clock that was ahead, as that of the erasure is after such a one.
-    is_over = any(now - one.committed_at >= GRACE for one in since)
+    is_over = any(now - view.committed_at >= GRACE for view in since)
     return since if is_over else [*kept]
 
 
@@ -127,7 +127,7 @@ class Views:
     @property
     def rebuild(self) -> Rebuild | None:
         """The rebuild that is open."""
-        return next((one for one in reversed(self.rebuilds) if one.is_open), None)
+        return next((rebuild for rebuild in reversed(self.rebuilds) if rebuild.is_open), None)
 
 
 @dataclass(frozen=True)
@@ -174,16 +174,16 @@ def folders_of(table: Table, views: Views, kept: Collection[Snapshot]) -> list[F
     newest, rebuild = views.newest, views.rebuild
     if newest is None or table.name not in newest.tables:
         return [Folder(table, frozenset(), None, True, "its newest version")]
-    naming = [newest, *(one for one in views.snapshots if table.name in one.tables)]
+    naming = [newest, *(view for view in views.snapshots if table.name in view.tables)]
     naming += rebuild.views(newest) if rebuild else []
-    located = {there.path: there for there in (one.located(table) for one in naming)}
+    located = {there.path: there for there in (view.located(table) for view in naming)}
     return [_folder(there, views, newest, kept) for there in located.values()]
 
 
 def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snapshot]) -> Folder:
     named, rebuild = _versions(table, kept), views.rebuild
     read = rebuild.views(newest) if rebuild else []
-    count = sum(_names(one, table) for one in kept)
+    count = sum(_names(view, table) for view in kept)
     reasons = [f"{count} snapshot{'s' * (count != 1)}"]
     committed = max(_versions(table, views.snapshots), default=None)
     is_in_use = _is_in(newest, table)
@@ -192,7 +192,7 @@ def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snaps
         committed = newest.tables[table.name]
     elif is_beside:
         committed = read[0].tables.get(table.name)
-        reasons = [one for one in reasons if named]
+        reasons = [reason for reason in reasons if named]
     if is_beside and rebuild:
         reasons.append(_FOR[rebuild.standing(newest)].format(rebuild.number))
     beside = _versions(table, _kept_of(table, rebuild, read, newest) if rebuild else ())
@@ -210,11 +210,11 @@ def _kept_of(
     if not table.contacts:
         return read
     is_own = table.name in rebuild.tables
-    return [one for one in read[:1] if is_own or one.number >= (newest.erased_in or 0)]
+    return [view for view in read[:1] if is_own or view.number >= (newest.erased_in or 0)]
 
 
 def _versions(table: Table, views: Collection[Snapshot]) -> frozenset[int]:
-    return frozenset(one.tables[table.name] for one in views if _names(one, table))
+    return frozenset(view.tables[table.name] for view in views if _names(view, table))
 
 
 def _names(view: Snapshot, table: Table) -> bool:

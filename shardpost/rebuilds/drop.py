@@ -134,16 +134,16 @@ def unnamed(
     newest = max(views, key=lambda view: view.number, default=None)
     if newest is None:
         return []
-    open_ = [one for one in rebuilds if one.is_open]
-    every = [*views, *(view for one in open_ for view in one.views(newest))]
+    open_ = [rebuild for rebuild in rebuilds if rebuild.is_open]
+    every = [*views, *(view for rebuild in open_ for view in rebuild.views(newest))]
     named = {view.located(table).path for view in every for table in VIEW if _has(view, table)}
-    named |= {folder for one in open_ for folder in one.folders.values()}
-    folders = [{}, *(one.folders for one in rebuilds)]
+    named |= {folder for rebuild in open_ for folder in rebuild.folders.values()}
+    folders = [{}, *(rebuild.folders for rebuild in rebuilds)]
     located = {
         there.path: there
         for table in VIEW
         if _has(newest, table)
-        for there in (table.located(one) for one in folders)
+        for there in map(table.located, folders)
     }
     gone = (there for path, there in located.items() if path not in named)
     return [there for there in gone if stored_files.exists(settings, there)]

@@ -17,7 +17,7 @@ def _records(settings: Settings) -> int:
         if newest is None or not (found is None or found.state is State.BUILDING):
             return 0
         histories = (tables.history for tables in INPUTS.values())
-        there = [one for one in histories if one.name in newest.tables]
+        there = [history for history in histories if history.name in newest.tables]
         files = (table_log.rows(settings, newest.located(t), newest.tables[t.name]) for t in there)
         return sum(sum(rows.values()) for rows in files)
 

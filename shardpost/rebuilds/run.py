@@ -85,7 +85,7 @@ _ADVICE = {
 
 def _new(settings: Settings, order: Order, last: Snapshot, country: str) -> Rebuild:
     every = store.list_rebuilds(settings)
-    number = max((one.number for one in every), default=FIRST - 1) + 1
+    number = max((rebuild.number for rebuild in every), default=FIRST - 1) + 1
     at = datetime.now(UTC)
     shared = {name: version for name, version in last.tables.items() if name not in order.tables}
     if missing := {*order.tables} - {*last.tables}:

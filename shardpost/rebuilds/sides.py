@@ -162,7 +162,7 @@ def _side(view: Snapshot) -> dict[str, Any]:
     return {
         "snapshot": view.number,
         "country": view.country,
-        "tables": {view.located(one).path: view.tables[one.name] for one in tables},
+        "tables": {view.located(table).path: view.tables[table.name] for table in tables},
     }
 
 
@@ -184,7 +184,7 @@ def compared(settings: Settings, number: int | None = None) -> Difference:
     standing = rebuild.standing(newest)
     if standing is Standing.BUILDING:
         raise ShardpostError(
-            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.in_words()}): go on with"
+            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.summary()}): go on with"
             " `shardpost rebuild start` and the same options"
         )
     candidate, former = rebuild.candidate, rebuild.former

@@ -52,7 +52,7 @@ def list_rebuilds(settings: Settings) -> list[Rebuild]:
 
 def current(settings: Settings) -> Rebuild | None:
     """Return the rebuild whose tables are there, in use or beside; None if there is none."""
-    return next((one for one in reversed(list_rebuilds(settings)) if one.is_open), None)
+    return next((rebuild for rebuild in reversed(list_rebuilds(settings)) if rebuild.is_open), None)
 
 
 def require_current(settings: Settings, number: int | None = None) -> Rebuild:
@@ -72,7 +72,7 @@ def require_current(settings: Settings, number: int | None = None) -> Rebuild:
 
 def get(settings: Settings, number: int) -> Rebuild:
     """Return the rebuild of a number; ShardpostError if there is none."""
-    found = next((one for one in list_rebuilds(settings) if one.number == number), None)
+    found = next((rebuild for rebuild in list_rebuilds(settings) if rebuild.number == number), None)
     if found is None:
         raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` has all")
     return found

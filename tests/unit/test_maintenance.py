@@ -64,7 +64,7 @@ def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
     }
     assert planned == before - data_files(aged.settings)
     assert said.dropped
-    assert any(line.startswith("snapshots: ") for line in said.in_words(30))
+    assert any(line.startswith("snapshots: ") for line in said.lines(30))
 
 
 @pytest.mark.parametrize("seed", some(range(3), 0))
@@ -209,6 +209,6 @@ def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
 
 def test_a_plan_says_all_in_words() -> None:
     plan = Plan(kept=[1, 9], dropped=[2, 3, 4, 7], pinned={1: "the audience of 2026-W01 is of it"})
-    lines = plan.in_words(90)
+    lines = plan.lines(90)
     assert "snapshots: 4 no longer kept: 2-4, 7" in lines
     assert "snapshot 1: the audience of 2026-W01 is of it" in lines

@@ -168,6 +168,6 @@ def test_tables_without_their_histories_are_not_made_from_kafka(names: str) -> N
 
 
 def test_progress_says_share_rate_and_the_time_that_is_left() -> None:
-    said = Progress(3, 2_000_000, 8_000_000, 40).in_words()
+    said = Progress(3, 2_000_000, 8_000_000, 40).summary()
     assert said == "2,000,000 of 8,000,000 records, 25%, 50,000 a second, 120 s left"
-    assert Progress().in_words() == "0 of 0 records, 100%"
+    assert Progress().summary() == "0 of 0 records, 100%"

@@ -38,7 +38,7 @@ class LastLook(NamedTuple):
     looked_at: datetime
     read_at: datetime
 
-    def in_words(self, now: datetime) -> str:
+    def text(self, now: datetime) -> str:
         """Return when that was, and how long ago."""
         if self.looked_at == NEVER:
             return "When the inputs were last read to their ends is not known"
@@ -138,7 +138,7 @@ def require_tombstones_kept(
     if suspect:
         found = "; ".join(_suspicion(one, compaction) for one, compaction in suspect)
         raise TombstonesLostError(
-            f"tombstones may have been lost: {found}. {last.in_words(now)}. Positions that were"
+            f"tombstones may have been lost: {found}. {last.text(now)}. Positions that were"
             " closed since would stay open, so nothing was changed."
             f" {way_out({one.topic: compaction for one, compaction in suspect})}"
         )
@@ -173,7 +173,7 @@ def require_certain(
         raise UncertainKeysError(
             "good records may have been lost: of these keys only undecodable records were found"
             f" since the last snapshot, behind offsets without a record: {found}."
-            f" {last.in_words(now)}; after min.compaction.lag.ms Kafka deletes any record that a"
+            f" {last.text(now)}; after min.compaction.lag.ms Kafka deletes any record that a"
             " later one of its key supersedes, a tombstone too, even if the later one is"
             " undecodable. Holders could be wrong, so nothing was changed. Write new records of"
             f" these keys and compact again, or run {RECONCILE}: it leaves these keys as they are,"

@@ -125,7 +125,7 @@ class UnreadableRecordsError(ShardpostError):
 
 def require_readable(topics: Collection[str], found: Sequence[OpenTransaction]) -> None:
     """Raise UnreadableRecordsError, naming all, if one of the topics has an open transaction."""
-    if hidden := [str(one) for one in found if one.begins.topic in topics]:
+    if hidden := [str(open_) for open_ in found if open_.begins.topic in topics]:
         raise UnreadableRecordsError(
             "a reconciliation closes what the inputs do not hold, and records behind an open"
             f" transaction cannot be read: {'; '.join(hidden)}. Nothing was changed. Wait for it to"

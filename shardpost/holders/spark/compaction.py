@@ -171,7 +171,7 @@ def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
 
     with ThreadPoolExecutor(len(topics)) as pool:  # of a few records, planning takes longest
         found = [*pool.map(update, run.inputs)]
-        return found, sum(one.count for one in corrections.values())
+        return found, sum(correction.count for correction in corrections.values())
 
 
 def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
@@ -194,14 +194,14 @@ def _uncertain(
     if last is None:
         return {}
     now = datetime.now(UTC)
-    found = {one.source.topic: uncertain_keys(run, one, last, now) for one in updates}
+    found = {update.source.topic: uncertain_keys(run, update, last, now) for update in updates}
     if run.unread.reconciliation is None:
         require_certain(found, last, now)
     found = {topic: keys for topic, keys in found.items() if keys.count}
     for topic, keys in found.items():
         report_uncertain(topic, keys)
     named = {topic: list(keys.keys) for topic, keys in found.items()}
-    return {"uncertain": sum(one.count for one in found.values()), "uncertain_keys": named}
+    return {"uncertain": sum(keys.count for keys in found.values()), "uncertain_keys": named}
 
 
 def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:
@@ -241,6 +241,6 @@ def _compact(settings: Settings, reconcile: bool) -> JobResult:
     inputs.require_same(unread)
     step("commit")
     snapshots.commit(settings, latest)
-    counts = latest.counts.in_words(), done.in_words()
+    counts = latest.counts.summary(), done.summary()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
     return publish_results(settings, latest, unread, done, changed=True)

@@ -133,13 +133,13 @@ def update_topic(
         latest = latest_with_corrections(table, latest, corrected)
     assert latest is not None  # noqa: S101 - of ranges and corrections, one is there
     changes = changed_latest(run, source.tables, latest)
-    appended = [one for one in (originals, corrected) if one]
+    appended = [rows for rows in (originals, corrected) if rows]
     return TopicUpdate(
         source,
-        reduce(DataFrame.unionByName, (one.rows for one in appended)),
+        reduce(DataFrame.unionByName, (part.rows for part in appended)),
         changes,
         originals.count if originals else 0,
-        sum(one.rejected for one in appended),
+        sum(part.rejected for part in appended),
         _without_effect(source.topic, corrections, corrected, changes),
     )
 

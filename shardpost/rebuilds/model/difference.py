@@ -42,7 +42,7 @@ class Differences:
         """Which share of all is not equal: 0 to 1."""
         return self.different / max(self.equal + self.different, 1)
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return the counts as one line."""
         return ", ".join(f"{n:,} {name.replace('_', ' in the ')}" for name, n in vars(self).items())
 
@@ -88,18 +88,18 @@ class Difference:
 
     def lines(self) -> list[str]:
         """Return it in words, the samples too."""
-        return [*self.counts_in_words(), *map(self.in_words, self.samples)]
+        return [*self.count_lines(), *map(self.sample_line, self.samples)]
 
-    def counts_in_words(self) -> list[str]:
+    def count_lines(self) -> list[str]:
         """Return what was compared, and the counts, in words."""
         return [
             f"old: {_side(self.old)}",
             f"new: {_side(self.new)}",
-            *(f"{TITLES[name]}: {one.in_words()}" for name, one in self.counts.items()),
+            *(f"{TITLES[name]}: {counts.summary()}" for name, counts in self.counts.items()),
         ]
 
     @staticmethod
-    def in_words(sample: dict[str, Any]) -> str:
+    def sample_line(sample: dict[str, Any]) -> str:
         """Return a sample as one line."""
         what = next(name for name in _NAMES if name in sample)
         line = f"{what} {sample[what]}: {sample['difference'].replace('_', ' in the ')}"
@@ -161,10 +161,12 @@ def question(number: int, found: Difference) -> str:
 
 def samples(found: Difference) -> list[str]:
     """Return some of what differs, a line each, as long as a person reads it."""
-    of_positions = [one for one in found.samples if "position" in one][:SAMPLES]
-    of_holders = [one for one in found.samples if "client" in one][:SAMPLES]
-    others = [one for one in found.samples if not {"position", "client"} & {*one}][:SAMPLES]
-    return [_short(found.in_words(one)) for one in of_positions + of_holders + others]
+    of_positions = [sample for sample in found.samples if "position" in sample][:SAMPLES]
+    of_holders = [sample for sample in found.samples if "client" in sample][:SAMPLES]
+    others = [sample for sample in found.samples if not {"position", "client"} & {*sample}][
+        :SAMPLES
+    ]
+    return [_short(found.sample_line(sample)) for sample in of_positions + of_holders + others]
 
 
 def _row(name: str, counts: Differences) -> str:

@@ -54,7 +54,7 @@ class Progress:
     of_records: int = 0
     seconds: float = 0.0
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return records, share, rate, and the time that is left at that rate."""
         share = self.records / self.of_records if self.of_records else 1.0
         line = f"{self.records:,} of {self.of_records:,} records, {share:.0%}"

@@ -215,11 +215,11 @@ def _build(
         step(f"rebuild {unit.name}")
         unit.work()
         seconds = before.seconds + time.monotonic() - began
-        records = sum(one.records for one in units[:number])
-        done = Progress(number, records, sum(one.records for one in units), seconds)
+        records = sum(done.records for done in units[:number])
+        done = Progress(number, records, sum(each.records for each in units), seconds)
         step(f"rebuilt {unit.name}")
         rebuild = store.update(settings, _at(rebuild, pinned, tables, done))
-        log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.in_words())
+        log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
     candidate = replace(rebuild.candidate, counts=counted(settings, rebuild.candidate))
     if rebuild.source is Source.KAFKA:
         gone = (*rebuild.missing, *_superseded(settings, rebuild, pinned))

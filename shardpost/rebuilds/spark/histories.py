@@ -188,11 +188,11 @@ class KafkaHistories:
         Those that were erased are taken from the history in use, as it has them.
         """
         for ranges in self._slices(source.topic):
-            name = f"{source.topic} up to {', '.join(str(one.until) for one in ranges)}"
+            name = f"{source.topic} up to {', '.join(str(range_.until) for range_ in ranges)}"
             yield Unit(name, total_size(ranges), partial(self._append, source, ranges))
         if self._may_be_erased(source.tables.history):
             yield Unit(f"erased records of {source.topic}", 0, partial(self._keep_erased, source))
-        retries = [one for topic in self._retry_topics() for one in self._slices(topic)]
+        retries = [ranges for topic in self._retry_topics() for ranges in self._slices(topic)]
         yield Unit(f"retries of {source.topic}", 0, partial(self._correct, source, retries))
 
     def _append(self, source: InputTopic, ranges: list[OffsetRange]) -> None:
@@ -200,9 +200,9 @@ class KafkaHistories:
             append_originals(self._run(source, there), source, there)
 
     def _correct(self, source: InputTopic, slices: list[list[OffsetRange]]) -> None:
-        if there := self._held([one for ranges in slices for one in ranges]):
+        if there := self._held([range_ for ranges in slices for range_ in ranges]):
             run = self._run(source, there)
-            topics = [one.topic for one in run.inputs]
+            topics = [input_.topic for input_ in run.inputs]
             found = read_corrections(run.records_of, there, topics).get(source.topic)
             if found:
                 append_corrections(run, source, found)
@@ -230,7 +230,7 @@ class KafkaHistories:
         history = source.tables.history
         if not self._may_be_erased(history):
             return found
-        (topic,) = {one.topic for one in ranges}
+        (topic,) = {range_.topic for range_ in ranges}
         known = known_rows(spark, settings, self.pinned, history)
         if topic == source.topic:
             return known_originals(found, known)
@@ -238,11 +238,12 @@ class KafkaHistories:
 
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
-        lows = (self.low[one.topic][one.partition][0] for one in ranges)
+        lows = (self.low[range_.topic][range_.partition][0] for range_ in ranges)
         held = (
-            replace(one, first=max(one.first, low)) for one, low in zip(ranges, lows, strict=True)
+            replace(range_, first=max(range_.first, low))
+            for range_, low in zip(ranges, lows, strict=True)
         )
-        return [one for one in held if one.size > 0]
+        return [range_ for range_ in held if range_.size > 0]
 
     def _run(self, source: InputTopic, ranges: list[OffsetRange]) -> CompactionRun:
         pinned = self.pinned
@@ -263,7 +264,9 @@ class KafkaHistories:
 
     def _retry_topics(self) -> list[str]:
         others = {*input_topics(self.settings)}
-        return [one for one in self.pinned.end_offsets if one not in others and one in self.low]
+        return [
+            topic for topic in self.pinned.end_offsets if topic not in others and topic in self.low
+        ]
 
     def _slices(self, topic: str) -> list[list[OffsetRange]]:
         """Return all offsets of a topic in slices of all its partitions; always the same ones."""
