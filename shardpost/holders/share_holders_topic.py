@@ -1,13 +1,13 @@
 """The topic `share-holders`: the records made for it, and what its partitions hold.
 
-A record is a client's list, its length where it is too large, or null.
+A record is a client's list, or its length if the list is too large, or null.
 
-Records are missing, or are others, where the tables were restored from a copy; where Kafka deleted
-some, by `cleanup.policy=delete` or by hand; where it lost the end of a partition; and where another
-program wrote to it. Then all holders of the partition are published again.
+Records are missing or differ if tables were restored from a copy, if Kafka deleted some (by
+`cleanup.policy=delete`, or by hand) or lost the end of a partition, or if another program wrote to
+the topic. Then all holders of the partition are published again.
 
-What Kafka notes of snapshots (those that were published, and whose letters were sent) is compared
-with the run that made the snapshot: so its row has to stay.
+Kafka stores which snapshot was published, and whose letters were sent. These are compared with the
+run that made the snapshot, so its row must be kept.
 """
 
 import json

@@ -1,16 +1,14 @@
-"""Records that later ones superseded leave the histories after SHARDPOST_HISTORY_DAYS.
+"""The maintenance of the tables: remove what is not kept, while everything else goes on.
 
-The maintenance of the tables: what is not kept goes, while all else goes on.
+A run that is interrupted at any point has only kept too much. Snapshots are removed first, since
+nobody is given one whose files may be missing; then, table by table, the files and the log entries
+that no kept version needs. If the disk has no room for the first step, files that no snapshot needs
+are removed before it. What is removed is older than anything a running compaction, a freeze or a
+reader uses, so no lock keeps them waiting. Unreferenced folders are removed last, under the lock of
+rebuilds. One maintenance runs at a time.
 
-In an order in which a run that is broken off at any point has only kept too much: snapshots first,
-since nobody is given one whose files may be missing; then, table by table, the files that no kept
-snapshot needs, and the entries of the log that no kept version needs. On a disk that has no room
-for the first, what no snapshot needs as it is goes before. All that goes is older than
-whatever a running compaction, a freeze or a reader has or writes, so that no lock keeps them
-waiting. At last unreferenced folders go, under the lock of rebuilds. Another
-maintenance is refused.
-
-All that is done for the age of a home: audiences, weeks, letters, records, and files.
+Superseded records leave the histories after SHARDPOST_HISTORY_DAYS; audiences, weeks and letters
+have ages of their own.
 """
 
 import logging

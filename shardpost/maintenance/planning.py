@@ -1,12 +1,10 @@
-"""The files that any of some versions of a table has, by one pass over its log.
+"""What a maintenance would remove now; nothing is changed.
 
-To open each of the versions says the same, and reads up to ten commits and a checkpoint for each.
+The files of any of some versions are found by one pass over the log: opening each version says the
+same, but reads up to ten commits and a checkpoint for each.
 
-What a maintenance would remove now. Nothing is changed.
-
-The files of a snapshot go an hour after it was offered for the last time: the rule of
-`kept_snapshots` is applied as it was an hour ago, and what it kept then contains all that was
-offered since.
+The files of a snapshot are removed an hour after it was last offered: `kept_snapshots` is applied
+as of an hour ago, which keeps everything that was offered since.
 """
 
 import json

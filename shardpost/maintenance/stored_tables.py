@@ -1,9 +1,5 @@
 """All tables as the maintenance sees them: folders, versions, files, and what keeps them.
 
-All tables, as the maintenance sees them: their versions, their files, and what keeps them.
-
-The folders of the tables of a view, and which versions there are kept, and for whom.
-
 Snapshots name the folder and the version of each table; an open rebuild names those of the tables
 that are beside those in use.
 """

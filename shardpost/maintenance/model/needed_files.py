@@ -1,16 +1,11 @@
-"""Which entries of a table's log no kept version needs.
+"""Which data files and which log entries of a table no kept version needs.
 
-A version is read from the newest checkpoint at it or before it, and the commits since. Nothing is
-written for that: Delta makes a checkpoint of every tenth version. Everything from the newest one on
-stays, of which a reader can have known for a while.
+A version is read from the newest checkpoint at or before it, and the commits since; Delta writes a
+checkpoint every tenth version. Everything from the newest checkpoint on is kept, since a reader may
+have opened it.
 
-Which data files of a table nothing needs any more.
-
-A file that is written is in no version yet. So a file that is in none goes only if no run can be
-about to commit it: a run writes files before their version is committed, and one run at a time
-writes a table.
-
-Which files any of some versions of a table has, found in one pass over its log.
+A new file is in no version yet. So a file that is in no version is removed only if no run can be
+about to commit it: a run writes files before it commits them, and one run at a time writes a table.
 """
 
 import re

@@ -1,9 +1,4 @@
-"""What two sets of tables differ in, at the same offsets, and what a person is asked before a swap.
-
-What two sets of tables differ in, at the same offsets.
-
-What a person is asked before rebuilt tables are swapped, in Markdown.
-"""
+"""How two sets of tables differ at the same offsets, and what a person is asked before a swap."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,9 +1,7 @@
-"""Building the tables of a rebuild at its pinned snapshot, unit by unit.
-
-No compaction waits for it.
+"""Building the tables of a rebuild at its pinned snapshot, in units; no compaction waits for it.
 
 Histories are decoded again from those in use, or read from Kafka; then come the latest record of
-each key, who holds, and the counts.
+each key, the holders and the counts.
 """
 
 import logging

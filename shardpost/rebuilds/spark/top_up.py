@@ -1,9 +1,7 @@
-"""Bringing tables beside those in use to where the latter are, by what came to the histories since.
+"""Bringing the tables of a rebuild up to those in use, after each compaction beside it.
 
-New records are decoded as those of a rebuild are, by the code that runs. What they change follows
-from the same expression of "positions now" that every reader has, before and after.
-
-So it is after each compaction beside a rebuild, during which the country stays as it is.
+New records are decoded by the code that runs. What they change follows from the same expression of
+"positions now" that every reader has, before and after. The country stays as it is meanwhile.
 """
 
 import logging
