@@ -131,14 +131,14 @@ def report_look(look: Look, unread: Unread) -> None:
         )
     for topic in sorted(unread.gone):
         log.warning(
-            "retry topic %s was read before and is not there any more: corrections in it that were"
-            " not read have no effect",
+            "retry topic %s was read before and no longer exists: unread corrections in it have"
+            " no effect",
             topic,
         )
     for transaction in unread.open_transactions:
         log.warning(
-            "%s: an open transaction: nothing behind it can be read, and looked_at stays behind"
-            " until it ends (docs/compaction.md, An open transaction)",
+            "%s: an open transaction: records after it cannot be read, and looked_at does not"
+            " advance until it ends (docs/compaction.md, An open transaction)",
             transaction,
         )
 

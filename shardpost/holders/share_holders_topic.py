@@ -80,7 +80,9 @@ class HolderRecords:
         for key in sorted(keys):
             record = self._fitting(key, None)
             if record is None:  # its limit was lowered since
-                log.warning("%s: a key of %d bytes stays: too large", self._partition, len(key))
+                log.warning(
+                    "%s: a key of %d bytes is not removed: too large", self._partition, len(key)
+                )
             else:
                 self.count += 1
                 yield record

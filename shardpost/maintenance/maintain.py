@@ -154,7 +154,7 @@ def _thinned(settings: Settings, found: Plan, now: datetime) -> Plan:
     try:
         _drop(settings, found)
     except ShardpostError as error:
-        log.warning("%s: trying again without what no snapshot needs", error)
+        log.warning("%s: retrying after removing what no snapshot needs", error)
         without = _planned(settings, now, thin=False)
         _remove_files(settings, without)
         try:

@@ -73,8 +73,8 @@ def needed_paths(
         newest = DeltaTable(path_of(settings, table), version=at)
     if live != {*table_log.sizes_of(newest)}:
         raise ShardpostError(
-            f"{table.path}: by its log, version {at} has {len(live)} files, and they are not"
-            " those that it has when it is opened"
+            f"{table.path}: by its log, version {at} has {len(live)} files, which are not the"
+            f" files of the opened table"
         )
     return found.end()
 
@@ -202,8 +202,8 @@ def _pinned(
     try:
         noted = noted_snapshots(settings)
     except ShardpostError as error:
-        return {}, f"which ones Kafka names is not known: {error}"
-    return dict.fromkeys(noted, "Kafka names it as published or sent") | pinned, None
+        return {}, f"Kafka did not say which ones it stores: {error}"
+    return dict.fromkeys(noted, "Kafka stores it as published or sent") | pinned, None
 
 
 def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:

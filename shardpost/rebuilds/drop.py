@@ -64,7 +64,7 @@ def _transactions(settings: Settings, decision: Decision, done: str) -> Transact
     return Transactions(
         settings,
         f"{settings.topic('decisions')}/{about}",
-        fenced=f"somebody else decides about {about}, too; {done}",
+        fenced=f"another process is deciding about {about}; {done}",
         failed=f"the decision cannot be written ({{reason}}): {done}, and nothing is on record",
     )
 
@@ -101,8 +101,8 @@ def drop(
         found = store.require_current(settings) if number is None else store.get(settings, number)
         if not even_in_use and found.is_in_use(snapshots.current(settings)):
             raise ShardpostError(
-                f"rebuild {found.number} is in use by now: put the tables before it in use first,"
-                " with `shardpost rebuild rollback`"
+                f"rebuild {found.number} is already in use: put the previous tables back in use"
+                " first, with `shardpost rebuild rollback`"
             )
         if decide:
             decide(found)
@@ -195,7 +195,7 @@ def erase_contact_beside(settings: Settings, client: str) -> dict[str, int]:
     if own and rebuild.state is State.BUILDING:
         raise ShardpostError(
             f"rebuild {rebuild.number} is being built of snapshot {rebuild.pinned}, which may have"
-            " its contact: go on with it by `shardpost rebuild start` and the same options, or"
+            " its contact: continue it with `shardpost rebuild start` and the same options, or"
             " `shardpost rebuild drop`; then erase again"
         )
     rewrites, counts = find_contact(settings, beside, client, own)

@@ -132,7 +132,7 @@ def exchange(
         found = with_number_of_swap(settings, rebuild, last, beside, run)
         tables[REJECTED_RECORDS.name], rejected = found
         if rejected:
-            log.info("%d records are rejected newly, and become dead letters", rejected)
+            log.info("%d newly rejected records become dead letters", rejected)
     step("leave tables")
     rebuild = store.update(settings, _left(rebuild, last, beside))
     made = replace(

@@ -55,7 +55,7 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     is_same = (found.source, found.country, found.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
         _require_decoder(found, standing)
-        log.info("rebuild %d is %s: going on with it", found.number, standing)
+        log.info("rebuild %d is %s: continuing it", found.number, standing)
         return found
     raise ShardpostError(
         f"rebuild {found.number} (of {', '.join(found.tables)}, country {found.country}, from"
@@ -75,10 +75,10 @@ def _require_decoder(found: Rebuild, standing: Standing) -> None:
 
 _DROP = "drop it first with `shardpost rebuild drop`"
 _ADVICE = {
-    Standing.BUILDING: f"go on with it by the same options, or {_DROP}",
+    Standing.BUILDING: f"continue it with the same options, or {_DROP}",
     Standing.READY: f"swap it, or {_DROP}",
     Standing.ROLLED_BACK: f"swap it, or {_DROP}",
-    Standing.IN_USE: "the tables before it are kept for a rollback: give them up first with"
+    Standing.IN_USE: "the previous tables are kept for a rollback: drop them first with"
     " `shardpost rebuild drop`",
 }
 
@@ -243,7 +243,7 @@ def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
     else:
         return
     advice = {
-        Standing.BUILDING: "go on with `shardpost rebuild start` and the same options",
+        Standing.BUILDING: "continue it with `shardpost rebuild start` and the same options",
     }.get(standing, "swap it first")
     raise ShardpostError(
         f"rebuild {rebuild.number}: expected one that is {expected}, found one that is {standing}:"

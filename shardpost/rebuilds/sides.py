@@ -184,8 +184,8 @@ def compared(settings: Settings, number: int | None = None) -> Difference:
     standing = rebuild.standing(newest)
     if standing is Standing.BUILDING:
         raise ShardpostError(
-            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.summary()}): go on with"
-            " `shardpost rebuild start` and the same options"
+            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.summary()}): continue it"
+            " with `shardpost rebuild start` and the same options"
         )
     candidate, former = rebuild.candidate, rebuild.former
     if standing is Standing.IN_USE:
@@ -203,8 +203,8 @@ def unknown_former(rebuild: Rebuild) -> ShardpostError:
     So it is in a copy of the tables that was made in the moment of a swap.
     """
     return ShardpostError(
-        f"rebuild {rebuild.number}: where the tables before it are is not known: they can neither"
-        " be compared nor put in use again; `shardpost rebuild drop` gives them up"
+        f"rebuild {rebuild.number}: the previous tables are not recorded: they can be neither"
+        " compared nor put back in use; `shardpost rebuild drop` drops them"
     )
 
 

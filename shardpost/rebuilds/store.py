@@ -62,10 +62,10 @@ def require_current(settings: Settings, number: int | None = None) -> Rebuild:
     """
     found = current(settings)
     if found is None:
-        raise ShardpostError("there is no rebuild: begin one with `shardpost rebuild start`")
+        raise ShardpostError("there is no rebuild: start one with `shardpost rebuild start`")
     if number not in (None, found.number):
         raise ShardpostError(
-            f"expected rebuild {number}, found {found.number}: the other is dropped"
+            f"expected rebuild {number}, found {found.number}: the other one was dropped"
         )
     return found
 
@@ -74,7 +74,7 @@ def get(settings: Settings, number: int) -> Rebuild:
     """Return the rebuild of a number; ShardpostError if there is none."""
     found = next((rebuild for rebuild in list_rebuilds(settings) if rebuild.number == number), None)
     if found is None:
-        raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` has all")
+        raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` lists them")
     return found
 
 
@@ -84,7 +84,7 @@ def insert(settings: Settings, rebuild: Rebuild) -> None:
 
     def make(table: "RowTable") -> None:
         if table.newest() >= rebuild.number:
-            raise ShardpostError(f"rebuild {rebuild.number} was begun by another run: run again")
+            raise ShardpostError(f"rebuild {rebuild.number} was started by another run: run again")
         table.insert(arrow_rows(REBUILDS, [rebuild]))
 
     row_files.change(settings, REBUILDS, NUMBER, make)

@@ -19,7 +19,7 @@ def dag(database: None) -> Any:
     return DagBag(dag_folder=CHECKOUT / "dags" / "maintain_tables.py").dags["maintain_tables"]
 
 
-UNKNOWN = "which ones Kafka names is not known: it does not answer"
+UNKNOWN = "Kafka did not say which ones it stores: it does not answer"
 
 
 @pytest.fixture

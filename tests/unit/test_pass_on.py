@@ -107,7 +107,7 @@ def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
     read = {**view.end_offsets, "former": {0: 5}}
     snapshots.update_looked_at(kafka.settings, replace(moved, end_offsets=read))
     assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
-    assert caplog.text.count("retry topic former was read before and is not there any more") == 1
+    assert caplog.text.count("retry topic former was read before and no longer exists") == 1
     assert submit(kafka.settings, COMPACT_POSITIONS, [])[0] == 0
     assert caplog.text.count("retry topic former") == 1
 

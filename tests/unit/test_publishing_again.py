@@ -138,7 +138,7 @@ def test_a_key_that_is_too_large_by_now_stays_and_stops_nobody(
     limit(kafka, 2_000)
     publish(kafka.settings, made_by("again", kafka, 1, {"b": ["1"]}))
     assert published(kafka).keys() == {"x" * 3_000, "b"}
-    assert "a key of 3000 bytes stays: too large" in caplog.text
+    assert "a key of 3000 bytes is not removed: too large" in caplog.text
 
 
 def test_records_that_kafka_deleted_are_published_again_once_also_with_nothing_new(

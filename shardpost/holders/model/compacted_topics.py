@@ -41,7 +41,7 @@ class LastLook(NamedTuple):
     def text(self, now: datetime) -> str:
         """Return when that was, and how long ago."""
         if self.looked_at == NEVER:
-            return "When the inputs were last read to their ends is not known"
+            return "It is not known when the inputs were last read to the end"
         return (
             f"The inputs were last read at {self.looked_at:%Y-%m-%d %H:%M} UTC,"
             f" {duration_text(now - self.looked_at)} ago"
@@ -231,8 +231,8 @@ def require_all_partitions(absent: Mapping[str, Collection[str]], same: Collecti
     if texts:
         raise ShardpostError(
             f"Kafka does not show all partitions of the topics that were read: {'; '.join(texts)}."
-            " Nothing was changed. Run `shardpost compact` again; if it stays so, look at the state"
-            " of the brokers"
+            " Nothing was changed. Run `shardpost compact` again; if this persists, check the"
+            " state of the brokers"
         )
 
 
@@ -249,7 +249,7 @@ def require_records(restarted: Collection[str], read: Offsets, watermarks: Water
     ]
     if empty:
         raise ShardpostError(
-            f"{', '.join(empty)}: another topic than the one that was read, and empty: a"
+            f"{', '.join(empty)}: not the topic that was read before, and empty: a"
             " reconciliation would close all that the tables hold of it. Nothing was changed. Fill"
             f" it first, correct the setting that names it, or {EMPTY_TABLES}"
         )

@@ -127,7 +127,7 @@ class _State:
         """Say why the position does or does not count for that client."""
         if self.latest is None or self.latest.client is None:
             if self.latest and self.latest.is_reconciled:
-                return "the topic did not hold this record any more: compact --reconcile closed it"
+                return "the topic no longer held this record: compact --reconcile closed it"
             return "it is closed"
         if self.latest.client != client:
             return f"it is {self.latest.client}'s"

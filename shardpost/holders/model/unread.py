@@ -74,7 +74,7 @@ def gaps(read: Offsets, watermarks: Watermarks) -> Gaps:
             found.shorter.setdefault(topic, []).append(text)
     for topic, partitions in watermarks.items():
         for partition in read.get(topic, {}).keys() - partitions.keys():
-            text = f"{TopicPartition(topic, partition)} was read, but is not there"
+            text = f"{TopicPartition(topic, partition)} was read, but does not exist"
             found.absent.setdefault(topic, []).append(text)
     return found
 
@@ -218,7 +218,7 @@ class Look:
         restarted = {*changed, *found.shorter, *found.absent}
         require_records(restarted, self.read, of_inputs)
         for topic in sorted(restarted):
-            log.warning("%s: another topic than the one that was read: a new generation", topic)
+            log.warning("%s: not the topic that was read before: a new generation", topic)
         return restarted
 
     def ranges(self, restarted: Collection[str], of_inputs: Watermarks) -> list[OffsetRange]:
@@ -232,7 +232,9 @@ class Look:
         for text in changed.values():
             log.warning("%s: it is read from its beginning", text)
         for lost in deleted:
-            log.warning("%s were deleted unread: corrections in them have no effect", lost)
+            log.warning(
+                "%s were deleted before being read: corrections in them have no effect", lost
+            )
         return ranges
 
     def reconciliation(

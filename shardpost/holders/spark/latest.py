@@ -132,8 +132,8 @@ def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
     some = closing.select("partition", "offset", "key").orderBy("partition", "offset")
     for partition, offset, key in some.limit(MAX_NAMED).collect():
         at = Coordinates(topic, partition, offset)
-        log.warning("%s: not in the topic any more: key %s is closed", at, one_line(key))
-    log.warning("%s: %d keys closed, whose records are not in the topic any more", topic, count)
+        log.warning("%s: no longer in the topic: key %s is closed", at, one_line(key))
+    log.warning("%s: %d keys closed: their records are no longer in the topic", topic, count)
 
 
 _RECORD = ("key", "partition", "offset", "timestamp", "seq")

@@ -145,11 +145,12 @@ def question(number: int, found: Difference) -> str:
             "",
             *_sampled(found),
             "- **Swap** adds what came since, puts the new tables in use by one commit, and"
-            " publishes whose list differs. The old ones are kept: `shardpost rebuild rollback`, or"
+            " publishes the lists that differ. The old ones are kept: `shardpost rebuild"
+            " rollback`, or"
             " this DAG with **Action** rollback.",
-            "- **Drop** gives the new tables up. Nothing else changes.",
+            "- **Drop** removes the new tables. Nothing else changes.",
             "",
-            "Until you answer, compactions and e-mails go on with the tables in use.",
+            "Until you answer, compactions and e-mails keep using the present tables.",
         ]
     )
 
@@ -175,7 +176,7 @@ def _sampled(found: Difference) -> list[str]:
     # Airflow shows a block of code as one line, so each is a piece of code; none may end its own.
     pieces = (line.replace("`", "'") for line in lines)
     listed = [f"- `{piece}`" for piece in pieces]
-    return ["Some of it (`shardpost rebuild diff` has more):", "", *listed, ""]
+    return ["Samples (`shardpost rebuild diff` has more):", "", *listed, ""]
 
 
 def _short(line: str) -> str:

@@ -300,7 +300,7 @@ def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str
     found = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:
-            found.append(f"topic {topic} is not there any more")
+            found.append(f"topic {topic} no longer exists")
             continue
         gone = {number: low[topic][number][0] for number in ends if low[topic][number][0] > 0}
         found += [f"{topic}[{number}]: offsets 0 to {first - 1}" for number, first in gone.items()]
