@@ -254,7 +254,7 @@ def test_a_swap_that_was_killed_before_its_commit_may_be_repeated(
 
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
-    with pytest.raises(ShardpostError, match="rebuild 2 is in use by now"):
+    with pytest.raises(ShardpostError, match="rebuild 2 is already in use"):
         drop.drop(kafka.settings, 2, even_in_use=False)
     assert store.require_current(kafka.settings).number == 2
     done(kafka.settings, Action.ROLLBACK)
