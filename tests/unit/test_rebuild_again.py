@@ -124,7 +124,7 @@ def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
     drop.drop(kafka.settings)
     built(kafka.settings)
     for action in (Action.SWAP, Action.ROLLBACK, Action.TOP_UP):
-        with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other is dropp"):
+        with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other one"):
             done(kafka.settings, action, number=2)
     assert snapshots.current(kafka.settings).number == 2
     dropped, _ = drop.drop(kafka.settings, 2)

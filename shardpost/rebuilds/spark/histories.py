@@ -75,39 +75,18 @@ def is_erased(kind: Column, value: Column, reason: Column) -> Column:
     return of_upsert | ((kind == RecordKind.REJECTED.value) & (reason == ERASED))
 
 
-def erased_rows(
-    spark: SparkSession, settings: Settings, view: Snapshot, history: Table
-) -> DataFrame:
-    """Return the rows of a history, as a view has it, that were erased."""
-    return _rows(spark, settings, view, history).where(_was_erased())
-
-
-def known_rows(
-    spark: SparkSession, settings: Settings, view: Snapshot, history: Table
-) -> DataFrame:
-    """Return the rows that were not."""
-    return _rows(spark, settings, view, history).where(~_was_erased())
-
-
 def known_originals(records: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the records of a history's own topic that it has, and that were not erased.
-
-    Others were erased, or had been pruned by then: nobody can tell of whom these are.
-    """
+    """Return the records of a history's own topic that are known: neither erased nor pruned."""
     places = known.where(F.col("retry_offset").isNull()).select(*_PLACE)
     return records.join(places, [*_PLACE], "left_semi")
 
 
 def known_retries(records: DataFrame, known: DataFrame, topic: str) -> DataFrame:
-    """Return the records of a retry topic that it has so."""
+    """Return the records of a retry topic that are known."""
     places = known.where(F.col("retry_topic") == topic).select(
         F.col("retry_partition").alias("partition"), F.col("retry_offset").alias("offset")
     )
     return records.join(places, [*_PLACE], "left_semi")
-
-
-def _rows(spark: SparkSession, settings: Settings, view: Snapshot, history: Table) -> DataFrame:
-    return delta_files.read(spark, settings, view.located(history), view.tables[history.name])
 
 
 def _was_erased() -> Column:
@@ -212,10 +191,12 @@ class KafkaHistories:
 
     def _keep_erased(self, source: InputTopic) -> None:
         history = source.tables.history
-        self.tables.append(history, self._erased(history))
+        self.tables.append(history, self._in_use(history).where(_was_erased()))
 
-    def _erased(self, history: Table) -> DataFrame:
-        return erased_rows(self.tables.spark, self.settings, self.pinned, history)
+    def _in_use(self, history: Table) -> DataFrame:
+        """Return a history as the pinned snapshot has it."""
+        located, version = self.pinned.located(history), self.pinned.tables[history.name]
+        return delta_files.read(self.tables.spark, self.settings, located, version)
 
     def _read(
         self,
@@ -231,7 +212,7 @@ class KafkaHistories:
         if not self._may_be_erased(history):
             return found
         (topic,) = {range_.topic for range_ in ranges}
-        known = known_rows(spark, settings, self.pinned, history)
+        known = self._in_use(history).where(~_was_erased())
         if topic == source.topic:
             return known_originals(found, known)
         return known_retries(found, known, topic)
