@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum, StrEnum, auto
-from functools import cache, partial
+from functools import partial
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -85,7 +85,7 @@ class _Column:
         return {self.name: json.dumps(value, default=_json_value)}
 
 
-def columns_of(kind: type) -> Columns:
+def columns_of(kind: type[Any]) -> Columns:
     """Return the columns of the rows that a dataclass declares, in the order of its fields."""
     return tuple(column for field in _columns(kind) for column in field.columns)
 
@@ -114,10 +114,14 @@ def from_row(kind: type[T], row: Row) -> T:
     return kind(**values)
 
 
-@cache
-def _columns(kind: type) -> tuple[_Column, ...]:
-    hints = get_type_hints(kind, include_extras=True)
-    return tuple(_column(field.name, hints[field.name]) for field in fields(kind))
+_KNOWN: dict[type[Any], tuple[_Column, ...]] = {}
+
+
+def _columns(kind: type[Any]) -> tuple[_Column, ...]:
+    if kind not in _KNOWN:
+        hints = get_type_hints(kind, include_extras=True)
+        _KNOWN[kind] = tuple(_column(field.name, hints[field.name]) for field in fields(kind))
+    return _KNOWN[kind]
 
 
 def _column(field: str, hint: Any) -> _Column:
@@ -129,7 +133,7 @@ def _column(field: str, hint: Any) -> _Column:
         marks += more
     name = next((mark.name for mark in marks if isinstance(mark, Named)), field)
     is_json = Mark.JSON in marks
-    parts = hint if is_dataclass(hint) and not is_json else None
+    parts = cast("type[Any]", hint) if is_dataclass(hint) and not is_json else None
     read = _of_text(hint) if is_json else _reader(hint)
     return _Column(field, name, hint, frozenset(marks), is_optional, parts, read)
 
