@@ -92,8 +92,9 @@ class _Publisher:
         errors = [future.exception() for future in futures]
         if failures := [error for error in errors if isinstance(error, Exception)]:
             raise combined(failures)
-        counts = zip((0, 0), *(future.result() for future in futures), strict=True)
-        return Publication(*map(sum, counts), is_compacted)
+        done = [future.result() for future in futures]
+        records, too_large = (sum(counts) for counts in zip((0, 0), *done, strict=True))
+        return Publication(records, too_large, is_compacted)
 
     def _is_compacted(self) -> bool:
         """Tell whether the topic is compacted and no more; warn if it is not."""

@@ -1,9 +1,14 @@
 """Unit tests open no socket: one that tries fails, and says where it wanted to go."""
 
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from shardpost.topics.creation import apply_topics
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +18,12 @@ def _closed_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("connect", "connect_ex", "bind"):
         monkeypatch.setattr(socket.socket, name, refuse)
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKafka]:
+    """Give an in-memory Kafka with the declared topics; `KAFKA` of a module are its settings."""
+    settings: dict[str, Any] = getattr(request.module, "KAFKA", {"partitions": 2})
+    with memory_kafka(home=tmp_path, **settings) as made:
+        apply_topics(made.settings)
+        yield made

@@ -24,7 +24,6 @@ from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import frozen_weeks, ledger_guard
 from shardpost.weekly_email.ledger_decisions import accept_ledger as resolution_accept_ledger
 from shardpost.weekly_email.ledger_guard import (
-    LedgerMark,
     locked_shards,
     mark_end,
     mark_start,
@@ -33,6 +32,7 @@ from shardpost.weekly_email.ledger_guard import (
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import LedgerMark
 from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 

@@ -1,10 +1,8 @@
 """What a compaction does after its snapshot: one that finds nothing new does only that."""
 
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -20,16 +18,10 @@ from shardpost.kafka.records import Record
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.submit import submit
-from shardpost.topics.creation import apply_topics
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": SHARDS}
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Publishing all again where a partition does not hold what was published; Kafka in memory."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -16,19 +15,13 @@ from shardpost.kafka import clients
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
-from shardpost.topics.creation import apply_topics
 from tests.support.committed_snapshot import SHARDS, configure, held, limit, published, records
 from tests.support.dying_publication import dying
 from tests.support.how_far import some
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.log import PartitionLog
 
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": SHARDS}
 
 
 Holders = dict[str, list[str]]

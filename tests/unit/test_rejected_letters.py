@@ -20,17 +20,11 @@ from shardpost.kafka import records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.kafka.transactions import FencedError
-from shardpost.topics.creation import apply_topics
 from tests.support.histories import START, overwrite
 from tests.support.letter_world import at, header, live, sweep, total
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=1, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": 1}
 
 
 def row(topic: str, partition: int, offset: int, number: int, **more: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from shardpost.kafka.coordinates import (
     Watermarks,
     total_size,
 )
+from shardpost.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 
@@ -307,7 +308,7 @@ class Unread:
     open_transactions: Sequence[OpenTransaction] = ()
     gone: Collection[str] = ()
 
-    def require_orderable(self, inputs: Mapping[str, str]) -> None:
+    def require_orderable(self, inputs: Mapping[TopicName, str]) -> None:
         """Raise ShardpostError if records of an input could not be ordered; {name: topic}."""
         for name, topic in inputs.items():
             require_orderable(topic, self.generations.get(name, 0), self.ends)
