@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
-from shardpost.kafka.coordinates import Offsets, Watermarks
+from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks
 from shardpost.wording import duration_text
 
 RECONCILE = "`shardpost compact --reconcile`"
@@ -121,6 +121,18 @@ class ReadTopic:
     topic: str
     offsets: int
     records: int
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """What a run needs that closes what the inputs do not hold any more.
+
+    `visible` are all offsets of the inputs up to the ends of the run; `closes_at` is {input: the
+    timestamp of the records that close}.
+    """
+
+    visible: list[OffsetRange]
+    closes_at: Mapping[str, datetime]
 
 
 def require_tombstones_kept(

@@ -12,6 +12,7 @@ from shardpost.holders.model.compacted_topics import (
     Compaction,
     LastLook,
     ReadTopic,
+    Reconciliation,
     require_all_partitions,
     require_no_gaps,
     require_only_compacted,
@@ -243,7 +244,7 @@ class Look:
         of_inputs: Watermarks,
         compactions: Mapping[str, Compaction],
         restarted: Collection[str],
-    ) -> "Reconciliation | None":
+    ) -> Reconciliation | None:
         """Return what is to be reconciled; None if nothing is: before the first snapshot, too."""
         if not self.reconcile or self.last is None:
             return None
@@ -272,18 +273,6 @@ class Look:
     def _read_of_others(self, topics: Collection[str]) -> Offsets:
         """Return how far the topics that are not among these were read."""
         return {topic: at for topic, at in self.read.items() if topic not in topics}
-
-
-@dataclass(frozen=True)
-class Reconciliation:
-    """What a run needs that closes what the inputs do not hold any more.
-
-    `visible` are all offsets of the inputs up to the ends of the run; `closes_at` is {input: the
-    timestamp of the records that close}.
-    """
-
-    visible: list[OffsetRange]
-    closes_at: Mapping[str, datetime]
 
 
 @dataclass(frozen=True)
