@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -22,8 +23,14 @@ def _closed_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKafka]:
-    """Give an in-memory Kafka with the declared topics; `KAFKA` of a module are its settings."""
-    settings: dict[str, Any] = getattr(request.module, "KAFKA", {"partitions": 2})
-    with memory_kafka(home=tmp_path, **settings) as made:
-        apply_topics(made.settings)
-        yield made
+    """Give a home with Kafka in memory, by the settings KAFKA of the test's module."""
+    given = getattr(request.module, "KAFKA", {"partitions": 2, "kafka_timeout": 1})
+    with memory_kafka(home=tmp_path, **given) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka) -> Settings:
+    """Give the settings of that home."""
+    return kafka.settings
