@@ -6,13 +6,15 @@ are right also before the first sweep.
 
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from shardpost.dead_letters.letters_table_offsets import TableProgress, read_progress
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import (
     Generations,
     Step,
@@ -22,16 +24,16 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.dead_letters.model.letters import named_pattern
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.arrow_schema import arrow_rows
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import exists, rows
 from shardpost.delta.table import MAX_TIME, MIN_TIME, text_literal, time_literal
 from shardpost.delta.table_log import VersionExistsError
-from shardpost.delta.typed_rows import from_row
 from shardpost.kafka import reading, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.reading import record_of
 from shardpost.settings import Settings
 
+SCHEMA = arrow_schema(DEAD_LETTERS)
 RESOLUTION = timedelta(microseconds=1)
 # For so many days old versions of the table stay readable.
 KEEP_DAYS = 7
@@ -169,8 +171,9 @@ def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> No
     version = table.version()
     folder = f"{version + 1:08d}-{uuid.uuid4()}"  # what an interrupted run left has another name
     added, old = parquet_files.merge_small(settings, DEAD_LETTERS, version, folder)
-    steps = arrow_rows(DEAD_LETTERS, _not_in_table(settings, progress))
-    if steps.num_rows:
+    found = [asdict(step) for step in _not_in_table(settings, progress)]
+    if found:
+        steps = pa.Table.from_pylist(found, SCHEMA)
         added.append(parquet_files.write(settings, DEAD_LETTERS, steps, f"{folder}/steps.parquet"))
     try:
         table_log.commit(settings, DEAD_LETTERS, version, added, old, progress.transactions)
@@ -181,7 +184,11 @@ def append(settings: Settings, table: DeltaTable, progress: TableProgress) -> No
 def _query(settings: Settings, sql: str) -> list[Step]:
     if not exists(settings, DEAD_LETTERS):
         return []
-    return [from_row(Step, row) for row in rows(settings, sql, {DEAD_LETTERS: None})]
+    return [_step(row) for row in rows(settings, sql, {DEAD_LETTERS: None})]
+
+
+def _step(row: dict[str, Any]) -> Step:
+    return Step(**(row | {"state": LetterState(row["state"])}))
 
 
 def _not_in_table(settings: Settings, progress: TableProgress) -> Iterator[Step]:

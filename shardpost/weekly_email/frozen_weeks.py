@@ -4,29 +4,41 @@ The row of a week is its commit point. It stays when the audience is erased, and
 is not frozen again.
 """
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from shardpost.delta.arrow_schema import arrow_rows
-from shardpost.delta.query import first, path_of, query, rows, select
+from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.query import exists, path_of, query, rows
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
 
+SCHEMA = arrow_schema(FROZEN_WEEKS)
+
 
 def find(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
     """Return the week as it was frozen, or None if it is not frozen."""
-    return first(settings, FROZEN_WEEKS, FrozenWeek, f"WHERE week = '{week}'")
+    if not exists(settings, FROZEN_WEEKS):
+        return None
+    sql = f"SELECT * FROM frozen_weeks WHERE week = '{week}'"  # noqa: S608 - an IsoWeek
+    found = rows(settings, sql, {FROZEN_WEEKS: None})
+    return FrozenWeek(**found[0]) if found else None
 
 
 def newest(settings: Settings) -> FrozenWeek | None:
     """Return the week that was frozen last, or None before the first."""
-    return first(settings, FROZEN_WEEKS, FrozenWeek, "ORDER BY frozen_at DESC LIMIT 1")
+    if not exists(settings, FROZEN_WEEKS):
+        return None
+    sql = "SELECT * FROM frozen_weeks ORDER BY frozen_at DESC LIMIT 1"
+    found = rows(settings, sql, {FROZEN_WEEKS: None})
+    return FrozenWeek(**found[0]) if found else None
 
 
 def newest_before(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
@@ -38,7 +50,10 @@ def newest_before(settings: Settings, week: IsoWeek) -> FrozenWeek | None:
 
 def list_all(settings: Settings) -> list[FrozenWeek]:
     """Return all frozen weeks, the newest week first."""
-    return select(settings, FROZEN_WEEKS, FrozenWeek, "ORDER BY week DESC")
+    if not exists(settings, FROZEN_WEEKS):
+        return []
+    sql = "SELECT * FROM frozen_weeks ORDER BY week DESC"
+    return [FrozenWeek(**row) for row in rows(settings, sql, {FROZEN_WEEKS: None})]
 
 
 def with_audience(settings: Settings, erased_since: datetime | None = None) -> list[FrozenWeek]:
@@ -73,7 +88,7 @@ def require_audience(settings: Settings, week: IsoWeek, known: FrozenWeek | None
 
 def commit(settings: Settings, frozen: FrozenWeek) -> None:
     """Insert the week's row; ShardpostError if the week is frozen already."""
-    source = arrow_rows(FROZEN_WEEKS, [frozen])
+    source = pa.Table.from_pylist([asdict(frozen)], SCHEMA)
     try:
         done = (
             _table(settings)

@@ -4,16 +4,19 @@ import os
 import signal
 import subprocess
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
 from shardpost import locks
+from shardpost.dead_letters import letters_table
 from shardpost.dead_letters.foreign_intake import GROUP
 from shardpost.dead_letters.letters_table import current_letters, life
 from shardpost.dead_letters.model.letter_format import ATTEMPT, DEAD_LETTERS, ID, LetterState
@@ -24,7 +27,6 @@ from shardpost.dead_letters.spark import letter_steps
 from shardpost.dead_letters.sweep import sweep_dead_letters
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import rows
 from shardpost.delta.table_log import newest_version
 from shardpost.errors import ShardpostError
@@ -134,7 +136,7 @@ def test_old_letters_leave_the_table_while_spark_appends_to_it(
         Step("orders-0-1", LetterState.WAITING, 0, ancient, "dead-letters", 0, 1),
         Step("orders-0-1", LetterState.RETRIED, 0, ancient, "dead-letters", 0, 2),
     ]
-    made = arrow_rows(DEAD_LETTERS, life_of_one)
+    made = pa.Table.from_pylist([asdict(one) for one in life_of_one], letters_table.SCHEMA)
     file = parquet_files.write(ready, DEAD_LETTERS, made, "00000000-ancient/steps.parquet")
     version = newest_version(ready, DEAD_LETTERS) or 0
     table_log.commit(ready, DEAD_LETTERS, version, [file])

@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from shardpost.dead_letters import letters_table, removal
@@ -19,7 +20,6 @@ from shardpost.dead_letters.model.letter_history import Step, step_of
 from shardpost.dead_letters.removal import may_be_forgotten, remove_old
 from shardpost.dead_letters.spark import letter_steps
 from shardpost.delta import parquet_files, query, table_log
-from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
@@ -300,7 +300,7 @@ def test_a_letter_of_an_older_version_is_closed_by_its_later_name(world: World) 
     ]
     for settings in (world.pruned, world.whole):
         version = open_table(settings).version()
-        made = arrow_rows(DEAD_LETTERS, rows)
+        made = pa.Table.from_pylist([asdict(row) for row in rows], letters_table.SCHEMA)
         file = parquet_files.write(settings, DEAD_LETTERS, made, "00000001-older/rows.parquet")
         table_log.commit(settings, DEAD_LETTERS, version, [file])
     world.put(Outgoing(STORE, b"7", b"malformed", []))
