@@ -3,7 +3,7 @@
 import copy
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +11,10 @@ from random import Random
 
 import pytest
 
-from shardpost.delta import parquet_files, snapshot, snapshots, table_log
+from shardpost.delta import parquet_files, snapshot, snapshots, stored_files, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import GRACE
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.maintenance import maintain as module
@@ -194,6 +195,31 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
         maintain(broken.settings, broken.now)
         broken.require_all_kept()
         assert data_files(broken.settings) == needed_files(broken.settings)
+
+
+def test_broken_off_while_it_removes_files_all_is_readable(
+    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged.age(9)
+    own = stored_files.remove
+    for left in some((0, 1, 7)):
+        removed = itertools.count()
+
+        def remove(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+            for path in paths:
+                if next(removed) == left:  # noqa: B023 - called in this round
+                    raise KeyboardInterrupt
+                own(settings, table, [path])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stored_files, "remove", remove)
+            with pytest.raises(KeyboardInterrupt):
+                maintain(aged.settings, aged.now)
+        aged.require_all_kept()
+        aged.compact()
+    maintain(aged.settings, aged.now)
+    aged.require_all_kept()
+    assert data_files(aged.settings) == needed_files(aged.settings)
 
 
 def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
