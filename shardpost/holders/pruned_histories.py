@@ -149,9 +149,9 @@ def _candidates(
             first += part.num_rows
             file = pa.array(np.full(part.num_rows, number))
             placed = part.append_column("row", pa.array(rows)).append_column("file", file)
-            found = horizon.candidates(placed)
-            if found.num_rows:
-                yield found
+            candidates = horizon.candidates(placed)
+            if candidates.num_rows:
+                yield candidates
 
 
 # Exchanges stay: they are few, and their first records are asked for at any time.
@@ -202,14 +202,14 @@ def find_superseded(
     settings: Settings, snapshot: Snapshot, at: datetime, origins: Mapping[TopicName, Origins]
 ) -> Pruning:
     """Return what goes of a snapshot; `origins` are those of letters, (partition, offset)."""
-    found = {}
+    files = {}
     for name in PRUNED:
         tables = INPUTS[name]
         if tables.history.name in snapshot.tables:
             folded = snapshot.folded_up_to(tables.latest.name)
             horizon = Horizon(at, folded, origins.get(name, ()))
-            found[tables.history] = superseded_records(settings, tables, snapshot, horizon)
-    return Pruning(at, found)
+            files[tables.history] = superseded_records(settings, tables, snapshot, horizon)
+    return Pruning(at, files)
 
 
 def prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:

@@ -63,9 +63,9 @@ def group_of(tables: str) -> str:
     return f"{GROUP}-{tables}"
 
 
-def sent_of(found: offsets.CommittedOffset) -> SnapshotRun:
+def sent_of(committed: offsets.CommittedOffset) -> SnapshotRun:
     """Return of which snapshot letters were sent, as that group has it."""
-    return _committed_sent(found)[1]
+    return _committed_sent(committed)[1]
 
 
 class _Sent(NamedTuple):
@@ -80,11 +80,11 @@ class _Sent(NamedTuple):
         return json.dumps({name: value for name, value in form.items() if value is not None})
 
 
-def _committed_sent(found: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
+def _committed_sent(committed: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
     """Return how far letters were sent, and of which snapshot."""
-    form = json.loads(found.metadata or "{}")
+    form = json.loads(committed.metadata or "{}")
     after = Place(*form["after"]) if "after" in form else None
-    return _Sent(found.offset, after), SnapshotRun(form["of"], form["run"])
+    return _Sent(committed.offset, after), SnapshotRun(form["of"], form["run"])
 
 
 class _Sending:
@@ -160,10 +160,10 @@ class _Sending:
         That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.
         """
         place = TopicPartition(self._topic, 0)
-        found = offsets.committed_offsets(self._settings, reader, [place]).get(place)
-        if found is None or found.offset < sent:
+        offset = offsets.committed_offsets(self._settings, reader, [place]).get(place)
+        if offset is None or offset.offset < sent:
             return _Sent(sent)
-        committed, of = _committed_sent(found)
+        committed, of = _committed_sent(offset)
         if not of.is_in(runs_of(self._settings, self._snapshot)):
             log.warning(
                 "%s: letters of snapshot %d were sent, but it is not in these tables (they were"
@@ -186,13 +186,13 @@ class _Sending:
             f" FROM rejected_records WHERE {condition}"
         )
         at = at_snapshot(self._snapshot, REJECTED_RECORDS)
-        found = [
+        batches = [
             batch.set_column(1, "topic", batch["topic"].cast(pa.string()))
             for batch in stream(self._settings, sql, at, ROWS_AT_ONCE)
         ]
-        if not found:
+        if not batches:
             return iter(())
-        ordered = pa.Table.from_batches(found).sort_by(
+        ordered = pa.Table.from_batches(batches).sort_by(
             [(name, "ascending") for name in Place._fields]
         )
         rows = (

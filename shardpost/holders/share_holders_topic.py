@@ -205,9 +205,9 @@ def _published(
     settings: Settings, reader: "Consumer", partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Published]:
     """Return what the consumer's group has noted of each partition."""
-    found = offsets.committed_offsets(settings, reader, partitions)
+    committed = offsets.committed_offsets(settings, reader, partitions)
     return {
-        partition: Published.of(found[partition].metadata if partition in found else None)
+        partition: Published.of(committed[partition].metadata if partition in committed else None)
         for partition in partitions
     }
 
@@ -245,12 +245,12 @@ def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes
 
     The whole partition is read; in memory are only the keys.
     """
-    found: set[bytes] = set()
+    keys: set[bytes] = set()
     for message in read_to_end(settings, partition, committed=True):
         key = message.key()
         if key is not None:
-            (found.discard if message.value() is None else found.add)(key)
-    return found
+            (keys.discard if message.value() is None else keys.add)(key)
+    return keys
 
 
 def noted_snapshots(settings: Settings) -> set[int]:
@@ -264,8 +264,8 @@ def _noted_as_published(settings: Settings) -> list[SnapshotRun | None]:
     count = topic_metadata.partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        found = _published(settings, reader, partitions)
-    return [run for noted in found.values() for run in (noted.at, noted.partly)]
+        noted_of = _published(settings, reader, partitions)
+    return [run for noted in noted_of.values() for run in (noted.at, noted.partly)]
 
 
 def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
@@ -273,5 +273,5 @@ def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
     group = rejected_letters.group_of(tables)
     place = TopicPartition(settings.topic("dead-letters"), 0)
     with closing(clients.consumer(settings, group)) as reader:
-        found = offsets.committed_offsets(settings, reader, [place]).get(place)
-    return [] if found is None else [rejected_letters.sent_of(found)]
+        offset = offsets.committed_offsets(settings, reader, [place]).get(place)
+    return [] if offset is None else [rejected_letters.sent_of(offset)]

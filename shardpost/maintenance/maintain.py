@@ -88,15 +88,15 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
         at = _certain(settings, now) - timedelta(days=settings.history_days)
         of_letters = {name: origins(settings, settings.topic(name)) for name in PRUNED}
         step("find old records")
-        found = pruned_histories.find_superseded(settings, newest, at, of_letters)
-        if not found.rows:
+        pruning = pruned_histories.find_superseded(settings, newest, at, of_letters)
+        if not pruning.rows:
             return result
-        result.history_from, result.rows, result.bytes = at, found.rows, found.bytes
+        result.history_from, result.rows, result.bytes = at, pruning.rows, pruning.bytes
         try:
             if dry_run:
                 require_none(settings, STAYS)
             else:
-                _prune(settings, found, now)
+                _prune(settings, pruning, now)
         except LockedError as error:
             result.postponed["histories"] = error.holder
         except OpenRebuildError as error:
@@ -114,12 +114,12 @@ def _certain(settings: Settings, now: datetime) -> datetime:
     return latest_certain_time(((number, committed[number]) for number in young), now)
 
 
-def _prune(settings: Settings, found: Pruning, now: datetime) -> None:
+def _prune(settings: Settings, pruning: Pruning, now: datetime) -> None:
     """Prune, if no tables are beside those in use; under the lock of rebuilds: none begins."""
     with rebuilding(settings, wait=settings.lock_wait):
         require_none(settings, STAYS)
         step("prune records")
-        pruned_histories.prune(settings, found, now)
+        pruned_histories.prune(settings, pruning, now)
 
 
 LOCK = "maintain_tables"
@@ -135,8 +135,10 @@ def maintain(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pla
     if dry_run:
         return _planned(settings, now)
     with table_errors(), exclusive(settings, LOCK, "the maintenance of the tables"):
-        found = _planned(settings, now)
-        return _carry_out(settings, _thinned(settings, found, now) if found.dropped else found)
+        planned = _planned(settings, now)
+        return _carry_out(
+            settings, _thinned(settings, planned, now) if planned.dropped else planned
+        )
 
 
 def _planned(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
@@ -144,7 +146,7 @@ def _planned(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
         return plan(settings, now, thin=thin)
 
 
-def _thinned(settings: Settings, found: Plan, now: datetime) -> Plan:
+def _thinned(settings: Settings, planned: Plan, now: datetime) -> Plan:
     """Remove the rows that are planned to go; return what may go then.
 
     That writes a file. On a full disk there may be room for it when all has gone that no row needs;
@@ -152,30 +154,30 @@ def _thinned(settings: Settings, found: Plan, now: datetime) -> Plan:
     """
     step("thin snapshots")
     try:
-        _drop(settings, found)
+        _drop(settings, planned)
     except ShardpostError as error:
         log.warning("%s: retrying after removing what no snapshot needs", error)
         without = _planned(settings, now, thin=False)
         _remove_files(settings, without)
         try:
-            _drop(settings, found)
+            _drop(settings, planned)
         except ShardpostError as again:
             return replace(without, unknown=str(again))
-    return found
+    return planned
 
 
-def _drop(settings: Settings, found: Plan) -> None:
+def _drop(settings: Settings, planned: Plan) -> None:
     with table_errors():
-        snapshots.drop(settings, found.dropped)
+        snapshots.drop(settings, planned.dropped)
 
 
-def _carry_out(settings: Settings, found: Plan) -> Plan:
+def _carry_out(settings: Settings, planned: Plan) -> Plan:
     """Remove what is planned, but rows; return what was."""
-    _remove_files(settings, found)
-    if any(table.is_whole for table in found.tables):
-        found = _remove_folders(settings, found)
+    _remove_files(settings, planned)
+    if any(table.is_whole for table in planned.tables):
+        planned = _remove_folders(settings, planned)
     step("maintained")
-    return found
+    return planned
 
 
 def _remove_files(settings: Settings, found: Plan) -> None:
@@ -188,7 +190,7 @@ def _remove_files(settings: Settings, found: Plan) -> None:
             stored_files.remove(settings, planned.table, [file.path for file in planned.entries])
 
 
-def _remove_folders(settings: Settings, found: Plan) -> Plan:
+def _remove_folders(settings: Settings, planned: Plan) -> Plan:
     """Remove the folders that still are unnamed under the lock of rebuilds; return what was done.
 
     Beside a run of a rebuild none goes.
@@ -199,9 +201,9 @@ def _remove_folders(settings: Settings, found: Plan) -> Plan:
             remove_unnamed(settings)
     except LockedError as error:
         why = error.holder
-        tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in found.tables]
-        return replace(found, tables=tables)
-    return found
+        tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in planned.tables]
+        return replace(planned, tables=tables)
+    return planned
 
 
 class Aged(Protocol):

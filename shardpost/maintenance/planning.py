@@ -64,11 +64,11 @@ def needed_paths(
     if not versions:
         return set()
     log = _Log(settings, table, files)
-    found = NeededFiles(versions)
+    needed = NeededFiles(versions)
     at = -1
     for version in sorted(versions):
-        at = log.replay(found, at, version)
-    live = found.live
+        at = log.replay(needed, at, version)
+    live = needed.live
     if newest is None or newest.version() != at:
         newest = DeltaTable(path_of(settings, table), version=at)
     if live != {*table_log.sizes_of(newest)}:
@@ -76,7 +76,7 @@ def needed_paths(
             f"{table.path}: by its log, version {at} has {len(live)} files, which are not the"
             f" files of the opened table"
         )
-    return found.end()
+    return needed.end()
 
 
 class _Log:
@@ -88,15 +88,15 @@ class _Log:
         self._commits, self._checkpoints = paths_of_entries(files)
         self._numbers = sorted(self._checkpoints)
 
-    def replay(self, found: NeededFiles, at: int, version: int) -> int:
+    def replay(self, needed: NeededFiles, at: int, version: int) -> int:
         """Replay what is between two versions, and return the latter."""
         number = bisect_right(self._numbers, version)
         checkpoint = self._numbers[number - 1] if number else -1
         if checkpoint > at and not self._is_near(at, checkpoint, version):
-            found.jump(checkpoint, self._paths_at(checkpoint))
+            needed.jump(checkpoint, self._paths_at(checkpoint))
             at = checkpoint
         for number in range(at + 1, version + 1):
-            found.commit(number, *self._changed_by(number))
+            needed.commit(number, *self._changed_by(number))
         return version
 
     def _is_near(self, at: int, checkpoint: int, version: int) -> bool:
@@ -147,16 +147,16 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     ShardpostError if snapshots cannot be read.
     """
     views = stored_tables.read(settings)
-    found = views.snapshots
+    stored_views = views.snapshots
     frozen = stored_tables.frozen_audiences(settings)
     pinned, unknown = _pinned(settings, views, now)
-    numbers = {view.number for view in found}
+    numbers = {view.number for view in stored_views}
     if unknown is None:
-        committed = ((view.number, view.committed_at) for view in found)
+        committed = ((view.number, view.committed_at) for view in stored_views)
         by_age = snapshot.kept_snapshots(committed, now, settings.snapshot_days, GRACE)
         pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
         numbers = by_age | set(pinned) if thin else numbers
-    kept = [view for view in found if view.number in numbers]
+    kept = [view for view in stored_views if view.number in numbers]
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}
     of_view = (
@@ -168,7 +168,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     of_others = (partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS)
     return Plan(
         kept=sorted(numbers),
-        dropped=[view.number for view in found if view.number not in numbers],
+        dropped=[view.number for view in stored_views if view.number not in numbers],
         pinned=pinned,
         unknown=unknown,
         tables=[

@@ -62,8 +62,8 @@ def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:
         return {}
     columns = "week, snapshot, audience_version"
     sql = f"SELECT {columns} FROM frozen_weeks WHERE audience_erased_at IS NULL"  # noqa: S608 - constants
-    found = rows(settings, sql, {FROZEN_WEEKS: None})
-    return {row["week"]: (row["snapshot"], row["audience_version"]) for row in found}
+    weeks = rows(settings, sql, {FROZEN_WEEKS: None})
+    return {row["week"]: (row["snapshot"], row["audience_version"]) for row in weeks}
 
 
 def committed_since(
@@ -74,13 +74,13 @@ def committed_since(
     Who reads an older version than the newest one reads these, besides those of the newest.
     """
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    found: set[str] = set()
+    paths: set[str] = set()
     for entry in commits_since(files, at):
         with system.open_input_file(f"{root}/{entry.path}") as file:
             actions = [json.loads(line) for line in file.read().splitlines()]
         for action in actions:
-            found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
-    return found
+            paths.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
+    return paths
 
 
 def opened(settings: Settings, table: Table) -> DeltaTable | None:
@@ -151,10 +151,10 @@ def read(settings: Settings) -> Views:
     """
     rebuilds = store.list_rebuilds(settings)
     for _ in range(MOST_READS):
-        found = snapshots.list_all(settings)
+        views = snapshots.list_all(settings)
         again = store.list_rebuilds(settings)
         if again == rebuilds:
-            return Views(found, rebuilds)
+            return Views(views, rebuilds)
         rebuilds = again
     raise ShardpostError(
         f"table rebuilds: changed each of {MOST_READS} times that it was read: run again"

@@ -68,8 +68,8 @@ def of_side(side: str, view: Snapshot, *tables: Table) -> dict[Table, Version]:
 
 def counted(settings: Settings, sql: str, tables: Tables) -> Differences:
     """Return how many keys are equal and not, of a query that `compared_sql` begins."""
-    found = rows(settings, f"{sql} {_COUNTS}", tables)
-    return Differences(**{row["difference"]: row["n"] for row in found})
+    counts = rows(settings, f"{sql} {_COUNTS}", tables)
+    return Differences(**{row["difference"]: row["n"] for row in counts})
 
 
 def some_sql(sql: str, of_each: int, most: int) -> str:
@@ -118,15 +118,15 @@ def compare_others(
 
     None of a table that one of them does not have, or that may not be read any more.
     """
-    found: Others = {}
+    differences_of: Others = {}
     samples: list[dict[str, Any]] = []
     for name, one in _COMPARED_OTHERS.items():
-        found[name] = None
+        differences_of[name] = None
         if _is_readable(one.table, old) and _is_readable(one.table, new):
             differences, some = _compared(settings, one, old, new)
-            found[name] = differences
+            differences_of[name] = differences
             samples += [_sample(name, one, row) for row in some]
-    return found, samples
+    return differences_of, samples
 
 
 def _is_readable(table: Table, view: Snapshot) -> bool:

@@ -98,18 +98,18 @@ def drop(
     record, right before.
     """
     with rebuilding(settings, wait=settings.lock_wait):
-        found = store.require_current(settings) if number is None else store.get(settings, number)
-        if not even_in_use and found.is_in_use(snapshots.current(settings)):
+        rebuild = store.require_current(settings) if number is None else store.get(settings, number)
+        if not even_in_use and rebuild.is_in_use(snapshots.current(settings)):
             raise ShardpostError(
-                f"rebuild {found.number} is already in use: put the previous tables back in use"
+                f"rebuild {rebuild.number} is already in use: put the previous tables back in use"
                 " first, with `shardpost rebuild rollback`"
             )
         if decide:
-            decide(found)
+            decide(rebuild)
             step("drop on record")
-        found = store.update(settings, replace(found, state=State.DROPPED))
+        rebuild = store.update(settings, replace(rebuild, state=State.DROPPED))
         step("dropped")
-        return found, remove_unnamed(settings)
+        return rebuild, remove_unnamed(settings)
 
 
 def remove_unnamed(settings: Settings) -> list[str]:
@@ -117,10 +117,10 @@ def remove_unnamed(settings: Settings) -> list[str]:
 
     The caller holds the lock of rebuilds: without it, a rebuild could be swapped meanwhile.
     """
-    found = unnamed(settings, snapshots.list_all(settings), store.list_rebuilds(settings))
-    for table in found:
+    tables = unnamed(settings, snapshots.list_all(settings), store.list_rebuilds(settings))
+    for table in tables:
         stored_files.remove_all(settings, table)
-    return [table.path for table in found]
+    return [table.path for table in tables]
 
 
 def unnamed(
@@ -155,10 +155,10 @@ def _has(view: Snapshot, table: Table) -> bool:
 
 def require_none(settings: Settings, what: str) -> None:
     """Refuse what would go wrong beside the tables of a rebuild: OpenRebuildError."""
-    if found := store.current(settings):
+    if rebuild := store.current(settings):
         raise OpenRebuildError(
-            f"{what}: not while the tables of rebuild {found.number} are beside those in use: drop"
-            " them with `shardpost rebuild drop`"
+            f"{what}: not while the tables of rebuild {rebuild.number} are beside those in use:"
+            " drop them with `shardpost rebuild drop`"
         )
 
 
@@ -170,8 +170,8 @@ def give_up(
     Killed in between, it is on record, and there: dropped again, it is on record once.
     """
 
-    def decide(found: Rebuild) -> None:
-        record_drop(settings, found, by, why)
+    def decide(rebuild: Rebuild) -> None:
+        record_drop(settings, rebuild, by, why)
 
     return drop(settings, number, even_in_use=even_in_use, decide=decide)
 

@@ -93,8 +93,8 @@ def _is_one_of(places: pa.Array, rows: pa.Table) -> pa.ChunkedArray:
 def _places(rows: pa.Table) -> pa.Array:
     """Return the coordinates of each row as one text."""
     columns = (rows[name].cast(pa.string()) for name in _PLACE)
-    found = pc.binary_join_element_wise(*columns, _SEPARATOR)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    texts = pc.binary_join_element_wise(*columns, _SEPARATOR)
+    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
 
 log = logging.getLogger(__name__)
@@ -178,8 +178,8 @@ def _write_changed(
     added, count = [], 0
     for shard in range(last.shards):
         sql = f"{holders_sql(_COLUMNS, f'shard = {shard}')} {_CHANGED}"
-        found = stream(settings, sql, both(last, beside, SHARE_HOLDERS))
-        parts = (_rows(batch, last.number + 1, schema) for batch in found if batch.num_rows)
+        batches = stream(settings, sql, both(last, beside, SHARE_HOLDERS))
+        parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)
         path = f"{folder}/group={shard}/changed.parquet"
         made, rows = parquet_files.write_parts(settings, table, parts, path)
         added += [made] if made else []
@@ -187,14 +187,14 @@ def _write_changed(
     return table_log.commit(settings, table, version, added), count
 
 
-def _rows(found: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.Table:
+def _rows(batch: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.Table:
     """Return rows of the table of holders; who holds nothing there has an empty list."""
     type_ = schema.field("positions").type
-    lists = found["positions"].cast(type_).to_pylist()
+    lists = batch["positions"].cast(type_).to_pylist()
     columns = {
-        "client": found["client"].cast(pa.string()),
+        "client": batch["client"].cast(pa.string()),
         "positions": pa.array([ids or [] for ids in lists], type_),
-        "snapshot": pa.array([number] * found.num_rows, pa.int64()),
-        "shard": found["shard"].cast(pa.int32()),
+        "snapshot": pa.array([number] * batch.num_rows, pa.int64()),
+        "shard": batch["shard"].cast(pa.int32()),
     }
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -13,8 +13,8 @@ def _records(settings: Settings) -> int:
     from shardpost.rebuilds.model.rebuild import State
 
     with table_errors():
-        found, newest = store.current(settings), snapshots.newest(settings)
-        if newest is None or not (found is None or found.state is State.BUILDING):
+        rebuild, newest = store.current(settings), snapshots.newest(settings)
+        if newest is None or not (rebuild is None or rebuild.state is State.BUILDING):
             return 0
         histories = (tables.history for tables in INPUTS.values())
         there = [history for history in histories if history.name in newest.tables]

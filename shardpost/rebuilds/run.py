@@ -47,28 +47,28 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     last = snapshots.current(settings)
     in_force = last.country_now(settings.country)
     country = order.country if order.country is not None else in_force
-    found = store.current(settings)
-    if found is None:
+    rebuild = store.current(settings)
+    if rebuild is None:
         return _new(settings, order, last, country)
-    standing = found.standing(last)
+    standing = rebuild.standing(last)
     wanted = (order.source, country, order.tables)
-    is_same = (found.source, found.country, found.tables) == wanted
+    is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
-        _require_decoder(found, standing)
-        log.info("rebuild %d is %s: continuing it", found.number, standing)
-        return found
+        _require_decoder(rebuild, standing)
+        log.info("rebuild %d is %s: continuing it", rebuild.number, standing)
+        return rebuild
     raise ShardpostError(
-        f"rebuild {found.number} (of {', '.join(found.tables)}, country {found.country}, from"
-        f" {found.source}) is {standing}: {_ADVICE[standing]}"
+        f"rebuild {rebuild.number} (of {', '.join(rebuild.tables)}, country {rebuild.country}, from"
+        f" {rebuild.source}) is {standing}: {_ADVICE[standing]}"
     )
 
 
-def _require_decoder(found: Rebuild, standing: Standing) -> None:
+def _require_decoder(rebuild: Rebuild, standing: Standing) -> None:
     """Refuse to go on with histories that another decoder than the installed one has made."""
-    begun_ = found.progress.units or standing is Standing.READY
-    if begun_ and {*HISTORIES} <= {*found.tables} and found.candidate.decoder != decoder_id():
+    begun_ = rebuild.progress.units or standing is Standing.READY
+    if begun_ and {*HISTORIES} <= {*rebuild.tables} and rebuild.candidate.decoder != decoder_id():
         raise ShardpostError(
-            f"rebuild {found.number} is {standing}, and its records were decoded by other code"
+            f"rebuild {rebuild.number} is {standing}, and its records were decoded by other code"
             f" than is installed now: {_ADVICE[standing] if standing is Standing.READY else _DROP}"
         )
 
@@ -145,9 +145,9 @@ def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
             case Action.START:
                 return _start(order, settings, work)
             case Action.TOP_UP:
-                found = store.require_current(settings, order.number)
-                found = topped_up(settings, found, work)
-                return DONE, _result(settings, found)
+                rebuild = store.require_current(settings, order.number)
+                rebuild = topped_up(settings, rebuild, work)
+                return DONE, _result(settings, rebuild)
             case Action.SWAP | Action.ROLLBACK:
                 return _exchange(order, settings, work)
 
@@ -193,10 +193,10 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
         if beside is None:
             raise unknown_former(rebuild)
         if order.max_changed is not None:
-            found = compare(settings, last, beside)
-            if found.share > order.max_changed:
-                said = {**_result(settings, rebuild), "difference": found.as_json()}
-                return NEEDS_ATTENTION, said | {"refused": _too_many(found.share, order)}
+            difference = compare(settings, last, beside)
+            if difference.share > order.max_changed:
+                said = {**_result(settings, rebuild), "difference": difference.as_json()}
+                return NEEDS_ATTENTION, said | {"refused": _too_many(difference.share, order)}
         _record_former(order, settings, rebuild, last)
         step("publish what is left")
         # Rows of the tables beside may have any number up to that of `last`: none is news.

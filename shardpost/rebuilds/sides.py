@@ -96,8 +96,8 @@ def _record(row: dict[str, Any], side: str, topic: str) -> dict[str, Any] | None
 def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
     columns = "COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new"
     sql = some_sql(holders_sql(columns), OF_EACH_KIND, SAMPLES)
-    found = rows(settings, sql, both(old, new, SHARE_HOLDERS))
-    ids = {id_ for row in found for id_ in _in_one(row)}
+    changed = rows(settings, sql, both(old, new, SHARE_HOLDERS))
+    ids = {id_ for row in changed for id_ in _in_one(row)}
     records = _records(settings, old, new, sorted(ids)[: 10 * SAMPLES])
     return [
         {
@@ -112,7 +112,7 @@ def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[d
                 if one["client"] == row["id"]
             ],
         }
-        for row in found
+        for row in changed
     ]
 
 
@@ -128,7 +128,7 @@ def _records(
     listed = ", ".join(f"({text_literal(id_)})" for id_ in ids)
     if not listed:
         return {}
-    found: dict[str, list[dict[str, Any]]] = {}
+    records: dict[str, list[dict[str, Any]]] = {}
     for side, view in zip(SIDES, (old, new), strict=True):
         sql = (
             f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country,"  # noqa: S608
@@ -142,12 +142,12 @@ def _records(
             one |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
             one["timestamp"] = row["timestamp"].isoformat()
             one["country_by"] = _place_of_country(row, settings.topic("exchanges"))
-            of_both = found.setdefault(row["key"], [])
+            of_both = records.setdefault(row["key"], [])
             if of_both and of_both[0] | {"in": side} == one | {"in": side}:
                 of_both[0]["in"] = "both"
             else:
                 of_both.append(one | {"in": side})
-    return found
+    return records
 
 
 def _place_of_country(row: dict[str, Any], topic: str) -> dict[str, Any] | None:

@@ -60,14 +60,14 @@ def require_current(settings: Settings, number: int | None = None) -> Rebuild:
 
     Also if it is not that of a number.
     """
-    found = current(settings)
-    if found is None:
+    rebuild = current(settings)
+    if rebuild is None:
         raise ShardpostError("there is no rebuild: start one with `shardpost rebuild start`")
-    if number not in (None, found.number):
+    if number not in (None, rebuild.number):
         raise ShardpostError(
-            f"expected rebuild {number}, found {found.number}: the other one was dropped"
+            f"expected rebuild {number}, found {rebuild.number}: the other one was dropped"
         )
-    return found
+    return rebuild
 
 
 def get(settings: Settings, number: int) -> Rebuild:

@@ -148,9 +148,9 @@ def require_tombstones_kept(
         if one.records < one.offsets and compactions[one.topic].may_have_lost(last, now)
     ]
     if suspect:
-        found = "; ".join(_suspicion(one, compaction) for one, compaction in suspect)
+        suspicions = "; ".join(_suspicion(one, compaction) for one, compaction in suspect)
         raise TombstonesLostError(
-            f"tombstones may have been lost: {found}. {last.text(now)}. Positions that were"
+            f"tombstones may have been lost: {suspicions}. {last.text(now)}. Positions that were"
             " closed since would stay open, so nothing was changed."
             f" {way_out({one.topic: compaction for one, compaction in suspect})}"
         )
@@ -181,10 +181,10 @@ def require_certain(
     """Raise UncertainKeysError if there are any; by topic."""
     suspect = {topic: keys for topic, keys in uncertain.items() if keys.count}
     if suspect:
-        found = "; ".join(f"{topic}: {keys}" for topic, keys in sorted(suspect.items()))
+        named = "; ".join(f"{topic}: {keys}" for topic, keys in sorted(suspect.items()))
         raise UncertainKeysError(
             "good records may have been lost: of these keys only undecodable records were found"
-            f" since the last snapshot, behind offsets without a record: {found}."
+            f" since the last snapshot, behind offsets without a record: {named}."
             f" {last.text(now)}; after min.compaction.lag.ms Kafka deletes any record that a"
             " later one of its key supersedes, a tombstone too, even if the later one is"
             " undecodable. Holders could be wrong, so nothing was changed. Write new records of"

@@ -65,20 +65,20 @@ class Gaps(NamedTuple):
 
 def gaps(read: Offsets, watermarks: Watermarks) -> Gaps:
     """Return what is wrong; with that the tables cannot simply catch up: holders would be wrong."""
-    found = Gaps({}, {}, {})
+    result = Gaps({}, {}, {})
     for unread in _unread(read, watermarks):
         topic = unread.partition.topic
         if unread.first < unread.low:
             text = f"{unread.deleted} were deleted before being read"
-            found.deleted.setdefault(topic, []).append(text)
+            result.deleted.setdefault(topic, []).append(text)
         elif unread.first > unread.end:
             text = f"{unread.partition}: read up to {unread.first}, but it ends at {unread.end}"
-            found.shorter.setdefault(topic, []).append(text)
+            result.shorter.setdefault(topic, []).append(text)
     for topic, partitions in watermarks.items():
         for partition in read.get(topic, {}).keys() - partitions.keys():
             text = f"{TopicPartition(topic, partition)} was read, but does not exist"
-            found.absent.setdefault(topic, []).append(text)
-    return found
+            result.absent.setdefault(topic, []).append(text)
+    return result
 
 
 def ranges_to_read(read: Offsets, watermarks: Watermarks) -> list[OffsetRange]:
@@ -101,15 +101,15 @@ def retries_to_read(
     Kafka deletes retries by age, and most are of other origins: what was deleted stops nothing. A
     topic that was deleted and recreated is read from its low watermark.
     """
-    found, deleted = [], []
+    ranges, deleted = [], []
     for unread in _unread(read, watermarks):
         if unread.first < unread.low:
             deleted.append(unread.deleted)
         if not unread.low <= unread.first <= unread.end:
             unread = unread._replace(first=unread.low)
         if unread.first < unread.end:
-            found.append(unread.range)
-    return found, deleted
+            ranges.append(unread.range)
+    return ranges, deleted
 
 
 def _unread(read: Offsets, watermarks: Watermarks) -> Iterator[_Unread]:
@@ -164,19 +164,19 @@ class Look:
         """When the inputs were read last."""
         return LastLook(self.last.looked_at, self.last.read_at) if self.last else None
 
-    def times(self, found: "Unread") -> tuple[datetime, IncompleteLook | None]:
+    def times(self, unread: "Unread") -> tuple[datetime, IncompleteLook | None]:
         """Return `looked_at` of what this look found, and what is incomplete about it.
 
         With open transactions that is when everything up to the present ends was there; mostly as
         it was. As soon as all below an earlier look's high watermarks is read, it is that look's.
         """
         known = self.last.looked_at if self.last else NEVER
-        if not found.open_transactions:
+        if not unread.open_transactions:
             return max(known, self.at), None
         earlier = self.last.incomplete if self.last else None
-        if earlier and earlier.is_read_up_to(found.ends):
+        if earlier and earlier.is_read_up_to(unread.ends):
             known, earlier = max(known, earlier.at), None
-        noted = (earlier.at, earlier.ends) if earlier else (self.at, found.high)
+        noted = (earlier.at, earlier.ends) if earlier else (self.at, unread.high)
         return known, IncompleteLook(*noted, read_at=self.at)
 
     def never_read(self, topics: Collection[str]) -> dict[str, str]:
@@ -208,16 +208,20 @@ class Look:
         """
         changed = {topic: changed[topic] for topic in of_inputs if topic in changed}
         changed |= self.never_read(of_inputs)
-        found = gaps(self._read_of_others(changed), of_inputs)
-        require_all_partitions(found.absent, {*self.known_ids} & {*ids})
+        wrong_offsets = gaps(self._read_of_others(changed), of_inputs)
+        require_all_partitions(wrong_offsets.absent, {*self.known_ids} & {*ids})
         if self.reconcile:
             require_only_compacted(compactions)
         else:
-            wrong = [*found.deleted.items(), *found.shorter.items(), *found.absent.items()]
+            wrong = [
+                *wrong_offsets.deleted.items(),
+                *wrong_offsets.shorter.items(),
+                *wrong_offsets.absent.items(),
+            ]
             problems = [*changed.values(), *(text for _, texts in wrong for text in texts)]
             concerned = {*changed, *(topic for topic, _ in wrong)}
             require_no_gaps(problems, {topic: compactions[topic] for topic in concerned})
-        restarted = {*changed, *found.shorter, *found.absent}
+        restarted = {*changed, *wrong_offsets.shorter, *wrong_offsets.absent}
         require_records(restarted, self.read, of_inputs)
         for topic in sorted(restarted):
             log.warning("%s: not the topic that was read before: a new generation", topic)

@@ -170,8 +170,8 @@ def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
         return reconciled(run, update_topic(run, source, corrections.get(source.topic)))
 
     with ThreadPoolExecutor(len(topics)) as pool:  # of a few records, planning takes longest
-        found = [*pool.map(update, run.inputs)]
-        return found, sum(correction.count for correction in corrections.values())
+        updates = [*pool.map(update, run.inputs)]
+        return updates, sum(correction.count for correction in corrections.values())
 
 
 def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
@@ -194,14 +194,14 @@ def _uncertain(
     if last is None:
         return {}
     now = datetime.now(UTC)
-    found = {update.source.topic: uncertain_keys(run, update, last, now) for update in updates}
+    uncertain = {update.source.topic: uncertain_keys(run, update, last, now) for update in updates}
     if run.unread.reconciliation is None:
-        require_certain(found, last, now)
-    found = {topic: keys for topic, keys in found.items() if keys.count}
-    for topic, keys in found.items():
+        require_certain(uncertain, last, now)
+    uncertain = {topic: keys for topic, keys in uncertain.items() if keys.count}
+    for topic, keys in uncertain.items():
         report_uncertain(topic, keys)
-    named = {topic: list(keys.keys) for topic, keys in found.items()}
-    return {"uncertain": sum(keys.count for keys in found.values()), "uncertain_keys": named}
+    named = {topic: list(keys.keys) for topic, keys in uncertain.items()}
+    return {"uncertain": sum(keys.count for keys in uncertain.values()), "uncertain_keys": named}
 
 
 def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:

@@ -28,8 +28,8 @@ from shardpost.topic_names import TopicName
 
 def totals(frame: DataFrame, *expressions: str) -> list[int]:
     """Return the sums of SQL expressions."""
-    found = frame.agg(*map(_sum, expressions)).first()
-    return [int(total) for total in found or ()]
+    sums = frame.agg(*map(_sum, expressions)).first()
+    return [int(total) for total in sums or ()]
 
 
 def _sum(expression: str) -> Column:
@@ -108,8 +108,8 @@ def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> 
         return delta_files.read_files(run.spark, table, ()).select(*columns)
     at, there = _version_at(run.last, table), run.last.located(table)
     if not run.broadcast_keys:
-        found = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
-        return found.select(*columns)
+        known = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
+        return known.select(*columns)
     keys = (
         f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
         f" AND r.kind <> {text_literal(RecordKind.REJECTED)}"
@@ -164,8 +164,8 @@ def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
     return layered(table, last.tables, last.folded_up_to(table.name))
 
 
-def frame_of(run: HoldersRun, table: Table, found: pa.Table) -> DataFrame:
+def frame_of(run: HoldersRun, table: Table, table_rows: pa.Table) -> DataFrame:
     """Return rows as a frame; DataFusion's types of texts and lists are others than Spark's."""
     schema = arrow_schema(table)
-    fields = pa.schema([schema.field(name) for name in found.column_names])
-    return run.spark.createDataFrame(found.cast(fields))
+    fields = pa.schema([schema.field(name) for name in table_rows.column_names])
+    return run.spark.createDataFrame(table_rows.cast(fields))

@@ -187,8 +187,8 @@ def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:
     )
     both = known.unionByName(rejected)
     highest = F.max_by(F.struct(*both.columns), F.struct("seq", "is_known")).alias("highest")
-    found = both.groupBy("key").agg(highest).select("highest.*")
-    return found.where("can_open").select(*_RECORD)
+    rows = both.groupBy("key").agg(highest).select("highest.*")
+    return rows.where("can_open").select(*_RECORD)
 
 
 def without(highest: DataFrame, visible: DataFrame, lowest: int) -> DataFrame:
@@ -211,21 +211,21 @@ def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
     ranges = run.unread.visible_of_topic(source.topic)
     if not ranges:
         return _empty(run, source.tables.history).select("key", "partition", "offset")
-    found = run.records_of(ranges)
-    return found.select(F.col("key").cast("string").alias("key"), "partition", "offset")
+    records = run.records_of(ranges)
+    return records.select(F.col("key").cast("string").alias("key"), "partition", "offset")
 
 
 def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
     """Return what came to the topic after the ends of the run, in new partitions too."""
     counts = topic_metadata.partition_counts(run.settings, [source.topic])
-    found = offsets.watermarks(run.settings, counts, committed=True)
-    return ranges_to_read(run.unread.ends, found)
+    marks = offsets.watermarks(run.settings, counts, committed=True)
+    return ranges_to_read(run.unread.ends, marks)
 
 
 def _keys(run: CompactionRun, source: InputTopic, ranges: list[OffsetRange]) -> DataFrame:
     """Return the keys of decodable records: an undecodable one says nothing of its key."""
-    found = decoded(run.records_of(ranges), source.tables.fields)
-    return found.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
+    records = decoded(run.records_of(ranges), source.tables.fields)
+    return records.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
 
 
 def _closing(run: CompactionRun, source: InputTopic, gone: DataFrame) -> DataFrame:

@@ -29,9 +29,9 @@ def unneeded_entries(
     after `settled` may not have been seen by who is reading now.
     """
     entries = [
-        (int(found[1]), found[2] == _CHECKPOINT, file)
+        (int(entry[1]), entry[2] == _CHECKPOINT, file)
         for file in files
-        if (found := _ENTRY.fullmatch(file.path))
+        if (entry := _ENTRY.fullmatch(file.path))
     ]
     checkpoints = sorted(version for version, is_checkpoint, _ in entries if is_checkpoint)
     known = [v for v, is_checkpoint, file in entries if is_checkpoint and file.at <= settled]
@@ -63,16 +63,16 @@ def paths_of_entries(files: Iterable[StoredFile]) -> tuple[dict[int, str], dict[
     commits: dict[int, str] = {}
     checkpoints: dict[int, str] = {}
     for file in files:
-        if found := _ENTRY.fullmatch(file.path):
-            of_kind = checkpoints if found[2] == _CHECKPOINT else commits
-            of_kind[int(found[1])] = file.path
+        if entry := _ENTRY.fullmatch(file.path):
+            of_kind = checkpoints if entry[2] == _CHECKPOINT else commits
+            of_kind[int(entry[1])] = file.path
     return commits, checkpoints
 
 
 def commits_since(files: Iterable[StoredFile], at: datetime) -> list[StoredFile]:
     """Return the commits of a table that were written at that time or later."""
-    found = ((_ENTRY.fullmatch(file.path), file) for file in files)
-    return [file for entry, file in found if entry and entry[2] != _CHECKPOINT and file.at >= at]
+    matched = ((_ENTRY.fullmatch(file.path), file) for file in files)
+    return [file for entry, file in matched if entry and entry[2] != _CHECKPOINT and file.at >= at]
 
 
 # Each write has a folder (or a file) whose name begins with the version that it is to become.
@@ -114,8 +114,8 @@ def is_needed(path: str, needed: Collection[str]) -> bool:
 
 def _checked(path: str) -> str:
     """Return the file that a checksum of Spark's is of, or else the path itself."""
-    found = _CHECKSUM.fullmatch(path)
-    return f"{found[1] or ''}{found[2]}" if found else path
+    checksum = _CHECKSUM.fullmatch(path)
+    return f"{checksum[1] or ''}{checksum[2]}" if checksum else path
 
 
 class NeededFiles:

@@ -78,8 +78,8 @@ class Plan:
     @property
     def errors(self) -> list[str]:
         """What could not be found out."""
-        found = (table.error and table.line() for table in self.tables)
-        return [*filter(None, (self.unknown, *found))]
+        lines = (table.error and table.line() for table in self.tables)
+        return [*filter(None, (self.unknown, *lines))]
 
     def as_json(self) -> dict[str, Any]:
         """Return all that goes, and why what is older is kept."""

@@ -131,9 +131,9 @@ SAMPLES = 5  # of positions, as many of holders, and of all else
 LINE = 240  # characters of a sample: a client may hold very much
 
 
-def question(number: int, found: Difference) -> str:
+def question(number: int, difference: Difference) -> str:
     """Return what rebuild `number` changes, and what the answers mean."""
-    old, new = found.old, found.new
+    old, new = difference.old, difference.new
     return "\n".join(
         [
             f"Rebuild {number}, country {new['country']}, compared with the tables in use, country"
@@ -141,9 +141,9 @@ def question(number: int, found: Difference) -> str:
             "",
             "| | equal | changed | only in the old | only in the new | share that differs |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
-            *(_row(TITLES[name], counts) for name, counts in found.counts.items()),
+            *(_row(TITLES[name], counts) for name, counts in difference.counts.items()),
             "",
-            *_sampled(found),
+            *_sampled(difference),
             "- **Swap** adds what came since, puts the new tables in use by one commit, and"
             " publishes the lists that differ. The old ones are kept: `shardpost rebuild"
             " rollback`, or"
@@ -155,14 +155,14 @@ def question(number: int, found: Difference) -> str:
     )
 
 
-def samples(found: Difference) -> list[str]:
+def samples(difference: Difference) -> list[str]:
     """Return some of what differs, a line each, as long as a person reads it."""
-    of_positions = [sample for sample in found.samples if "position" in sample][:SAMPLES]
-    of_holders = [sample for sample in found.samples if "client" in sample][:SAMPLES]
-    others = [sample for sample in found.samples if not {"position", "client"} & {*sample}][
+    of_positions = [sample for sample in difference.samples if "position" in sample][:SAMPLES]
+    of_holders = [sample for sample in difference.samples if "client" in sample][:SAMPLES]
+    others = [sample for sample in difference.samples if not {"position", "client"} & {*sample}][
         :SAMPLES
     ]
-    return [_short(found.sample_line(sample)) for sample in of_positions + of_holders + others]
+    return [_short(difference.sample_line(sample)) for sample in of_positions + of_holders + others]
 
 
 def _row(name: str, counts: Differences) -> str:
@@ -170,8 +170,8 @@ def _row(name: str, counts: Differences) -> str:
     return f"| {name} | {' | '.join(numbers)} | {counts.share:.2%} |"
 
 
-def _sampled(found: Difference) -> list[str]:
-    if not (lines := samples(found)):
+def _sampled(difference: Difference) -> list[str]:
+    if not (lines := samples(difference)):
         return ["Nothing differs.", ""]
     # Airflow shows a block of code as one line, so each is a piece of code; none may end its own.
     pieces = (line.replace("`", "'") for line in lines)

@@ -124,8 +124,8 @@ class Rebuild:
 
         Tables in use are compared with the others as they were when they were swapped.
         """
-        found = [self.former, self.candidate] if self.is_in_use(newest) else [self.candidate]
-        return [view for view in found if view is not None]
+        read = [self.former, self.candidate] if self.is_in_use(newest) else [self.candidate]
+        return [view for view in read if view is not None]
 
     def standing(self, newest: Snapshot) -> Standing:
         """Return where it is."""
@@ -155,15 +155,15 @@ def with_dependents(names: Collection[str]) -> tuple[str, ...]:
     """
     if unknown := sorted({*names} - {*NAMES}):
         raise UsageError(f"{unknown[0]}: expected a table: {', '.join(NAMES)}")
-    found = {*names}
+    wanted = {*names}
     for tables in INPUTS.values():
-        if tables.history.name in found:
-            found |= {tables.latest.name, REJECTED_RECORDS.name}
-    if REJECTED_RECORDS.name in found:  # one table of all inputs
-        found |= {*HISTORIES} | {tables.latest.name for tables in INPUTS.values()}
-    if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & found:
-        found.add(SHARE_HOLDERS.name)
-    return tuple(name for name in NAMES if name in found)
+        if tables.history.name in wanted:
+            wanted |= {tables.latest.name, REJECTED_RECORDS.name}
+    if REJECTED_RECORDS.name in wanted:  # one table of all inputs
+        wanted |= {*HISTORIES} | {tables.latest.name for tables in INPUTS.values()}
+    if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & wanted:
+        wanted.add(SHARE_HOLDERS.name)
+    return tuple(name for name in NAMES if name in wanted)
 
 
 def new_folders(last: Snapshot, tables: Collection[str], number: int) -> Mapping[str, str]:

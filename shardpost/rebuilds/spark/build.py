@@ -131,8 +131,8 @@ class Build:
     def _latest(self, source: InputTopic) -> None:
         history = self.tables.read(source.tables.history)
         columns = source.tables.latest.names
-        found = self._newest(source, history)
-        self.tables.write_first(source.tables.latest, fold.as_rows(found, columns), coalesce=False)
+        newest = self._newest(source, history)
+        self.tables.write_first(source.tables.latest, fold.as_rows(newest, columns), coalesce=False)
 
     def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
         """Return the latest decodable record of each key."""
@@ -144,12 +144,12 @@ class Build:
             and lowest is not None
             and is_in_current_partition(lowest, partitions, generation)
         )
-        found = (
+        latest = (
             fold.latest_in_current_partition(history)
             if is_plain
             else fold.latest_per_key(history, broadcast_keys=False)
         )
-        return fold.newest_of_ties(found) if ties or generation else found
+        return fold.newest_of_ties(latest) if ties or generation else latest
 
     def _looked_over(self, source: InputTopic) -> tuple[int, int | None, int]:
         """Return of a history: its records, the lowest seq, how many may share their place."""
@@ -172,10 +172,12 @@ class Build:
         codes = [row["key"] for row in counting.select("key").collect()]
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
-        found = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
+        holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
         shard = kafka_source.partition_column(spark, F.col("client"), self._pinned.shards)
         number = F.lit(self._pinned.number).cast("bigint")
-        rows_ = found.select("client", "positions", number.alias("snapshot"), shard.alias("shard"))
+        rows_ = holders.select(
+            "client", "positions", number.alias("snapshot"), shard.alias("shard")
+        )
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
 
 
@@ -276,5 +278,5 @@ def counted(settings: Settings, view: Snapshot) -> Counts:
 
 
 def _row(settings: Settings, view: Snapshot, table: Table, select: str) -> list[int]:
-    [found] = rows(settings, f"SELECT {select}", at_snapshot(view, table))
-    return [int(value or 0) for value in found.values()]
+    [row] = rows(settings, f"SELECT {select}", at_snapshot(view, table))
+    return [int(value or 0) for value in row.values()]

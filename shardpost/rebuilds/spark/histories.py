@@ -90,8 +90,8 @@ def known_retries(records: DataFrame, known: DataFrame, topic: str) -> DataFrame
 
 
 def _was_erased() -> Column:
-    found = is_erased(F.col("kind"), F.col("value"), F.col("reason"))
-    return F.coalesce(found, F.lit(False))
+    was_erased = is_erased(F.col("kind"), F.col("value"), F.col("reason"))
+    return F.coalesce(was_erased, F.lit(False))
 
 
 _KEPT = "as_it_was"
@@ -114,8 +114,8 @@ def is_decoded_alike(rows: DataFrame, tables: InputTables) -> bool:
     """Tell whether `decoded_again` would return those very rows."""
     same = (now.eqNullSafe(_former(name)) for name, now in _chosen(tables).items())
     # An aggregate: a filter would be evaluated where it parses each record once per column.
-    found = _with_former(rows, tables).agg(F.bool_and(reduce(and_, same)).alias("alike"))
-    return all(row["alike"] is not False for row in found.collect())
+    alike = _with_former(rows, tables).agg(F.bool_and(reduce(and_, same)).alias("alike"))
+    return all(row["alike"] is not False for row in alike.collect())
 
 
 def _with_former(rows: DataFrame, tables: InputTables) -> DataFrame:
@@ -182,9 +182,9 @@ class KafkaHistories:
         if there := self._held([range_ for ranges in slices for range_ in ranges]):
             run = self._run(source, there)
             topics = [input_.topic for input_ in run.inputs]
-            found = read_corrections(run.records_of, there, topics).get(source.topic)
-            if found:
-                append_corrections(run, source, found)
+            corrections = read_corrections(run.records_of, there, topics).get(source.topic)
+            if corrections:
+                append_corrections(run, source, corrections)
 
     def _may_be_erased(self, history: Table) -> bool:
         return bool(history.contacts) and self.pinned.erased_in is not None
@@ -207,15 +207,15 @@ class KafkaHistories:
         *more: str,
     ) -> DataFrame:
         """Return records of one topic for the history of an input; none that was erased."""
-        found = self.read_ranges(spark, settings, ranges, *more)
+        records = self.read_ranges(spark, settings, ranges, *more)
         history = source.tables.history
         if not self._may_be_erased(history):
-            return found
+            return records
         (topic,) = {range_.topic for range_ in ranges}
         known = self._in_use(history).where(~_was_erased())
         if topic == source.topic:
-            return known_originals(found, known)
-        return known_retries(found, known, topic)
+            return known_originals(records, known)
+        return known_retries(records, known, topic)
 
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
@@ -278,11 +278,13 @@ def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
 
 def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
     """Return, in words, what the topics of a snapshot held, and hold no more."""
-    found = []
+    gone_ranges = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:
-            found.append(f"topic {topic} no longer exists")
+            gone_ranges.append(f"topic {topic} no longer exists")
             continue
         gone = {number: low[topic][number][0] for number in ends if low[topic][number][0] > 0}
-        found += [f"{topic}[{number}]: offsets 0 to {first - 1}" for number, first in gone.items()]
-    return tuple(found)
+        gone_ranges += [
+            f"{topic}[{number}]: offsets 0 to {first - 1}" for number, first in gone.items()
+        ]
+    return tuple(gone_ranges)

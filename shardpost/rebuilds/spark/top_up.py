@@ -127,8 +127,8 @@ def _new_records(
 ) -> tuple[list[str], int]:
     """Return the files of a history in use that may have records after a snapshot; their rows."""
     located, version = at.located(history), at.tables[history.name]
-    found = table_log.files_after(settings, located, version, since)
-    return delta_files.paths(settings, located, found), sum(found.values())
+    files = table_log.files_after(settings, located, version, since)
+    return delta_files.paths(settings, located, files), sum(files.values())
 
 
 def _append_histories(
@@ -150,8 +150,8 @@ def _append_histories(
         new = decoded_again(rows.where(F.col("snapshot") > run.last.number), source)
         written = run.tables.append(source.history, new, coalesce=run.broadcast_keys)
         if written.non_null("reason"):
-            found = rejected_of(run.tables.rows_of(written), run.settings.topic(name))
-            rejected += run.tables.append(t.REJECTED_RECORDS, found).rows
+            rejected_rows = rejected_of(run.tables.rows_of(written), run.settings.topic(name))
+            rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
     return rejected
 
 
@@ -205,8 +205,8 @@ def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersi
         return frame_of(run, t.POSITIONS, query(run.settings, sql, versions))
     new = delta_files.read(run.spark, run.settings, history, at).alias("r").where(condition)
     keys_ = new.select("key").distinct()
-    found = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
-    return found.select(*_KNOWN)
+    known = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
+    return known.select(*_KNOWN)
 
 
 def compact_and_top_up(settings: Settings, work: SparkWork, *, reconcile: bool) -> JobResult:
