@@ -15,8 +15,8 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_configs import topic_config
+from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
-from tests.support.dying_publication import dying
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka
 
@@ -129,7 +129,7 @@ def test_a_run_that_dies_between_two_transactions_is_made_whole_by_the_next(
 ) -> None:
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     view = held(kafka, 1, many())
-    with dying(nth), pytest.raises(KeyboardInterrupt):
+    with dying(publishing, "batch published", nth), pytest.raises(KeyboardInterrupt):
         publish(kafka.settings, view)
     assert 0 < len(published(kafka)) < 25
     later = many() | {"client3": [], "client4": ["9"]}
