@@ -1,8 +1,8 @@
-"""What a compaction says and does around its snapshot, all without Spark.
+"""What a compaction reports and does before and after its snapshot, without Spark.
 
-Before it: what a person should know of a look at the inputs, in the log, the result and the exit
-code; and what is said where Kafka is gone. After it: publish the changes, send letters, count.
-A compaction that finds nothing new does only this: no new snapshot, and no Spark.
+Before it: warnings about the inputs, and the error if Kafka is unreachable. After it: publish the
+changes, send letters, count. A compaction that finds nothing new does only this: it makes no
+snapshot and starts no Spark.
 """
 
 import logging
@@ -62,10 +62,10 @@ def _commit_offsets(settings: Settings, unread: Unread) -> None:
 def publish_and_send(
     settings: Settings, latest: Snapshot, *, mark: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Publish, and send letters, each also where the other fails; raise what failed.
+    """Publish, and send letters, each even if the other fails; raise what failed.
 
-    Return the exit code, NEEDS_ATTENTION as `pass_on` says, and the counts as JSON. With `mark`,
-    both are noted to be at this snapshot, also where there was nothing to do.
+    Return the exit code, NEEDS_ATTENTION as `publish_results` says, and the counts as JSON. With
+    `mark`, both are recorded to be at this snapshot even if there was nothing to do.
     """
     published, letters = Publication(), 0
     failures: dict[str, Exception] = {}
@@ -104,9 +104,9 @@ def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> Shardpos
 
 @contextmanager
 def explain_outage(settings: Settings) -> Iterator[None]:
-    """Say that of an error of a Kafka that is gone: after the commit it is another error.
+    """Say that nothing was changed if Kafka is unreachable; after the commit it is another error.
 
-    Spark's own errors are of a timeout; then it is asked whether Kafka is there.
+    Spark itself reports a timeout; then Kafka's addresses are tried.
     """
     try:
         try:
@@ -120,7 +120,7 @@ def explain_outage(settings: Settings) -> Iterator[None]:
 
 
 def report_look(look: Look, unread: Unread) -> None:
-    """Warn of open transactions, of retry topics that are gone, and of a clock that was ahead."""
+    """Warn of open transactions, of retry topics that no longer exist, and of a clock ahead."""
     if look.ahead is not None:
         log.warning(
             "the last snapshot says that the inputs were looked at at %s UTC, and now it is %s UTC"
@@ -160,7 +160,7 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
 
 
 def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:
-    """Note when the inputs were found to hold no more, and pass on what is left to pass on."""
+    """Record when the inputs were found to hold no more, and publish what is left."""
     assert look.last is not None  # noqa: S101 - by Look.is_of
     report_look(look, unread)
     looked_at, incomplete = look.times(unread)

@@ -1,8 +1,8 @@
-"""What leaves the tables beside those in use: all of them, or the contact of a client; no JVM.
+"""Dropping the tables beside those in use, and erasing a client's contact from them; no JVM.
 
-Giving the tables up is on record in the topic `decisions`, as `rebuild/<number>`, as a swap is;
-then they are removed from the disk. A contact leaves them, too: otherwise a swap or a rollback
-would bring it back. There the caller holds the lock of rebuilds.
+A drop is recorded in the topic `decisions` as `rebuild/<number>`, as a swap is; then the tables are
+removed from the disk. A contact is erased from them too, since a swap or a rollback would bring it
+back; the caller holds the lock of rebuilds for that.
 """
 
 import uuid
@@ -34,7 +34,7 @@ Headers = Mapping[str, bytes]
 def record(
     settings: Settings, order: Order, rebuild: Rebuild, snapshot: int, *, again: bool = False
 ) -> None:
-    """Put a swap, either way, on record.
+    """Record a swap or a rollback.
 
     `again` if an earlier run may have done so for that snapshot: it is there once then.
     """
@@ -47,7 +47,7 @@ def record(
 
 
 def record_drop(settings: Settings, rebuild: Rebuild, by: str, why: str) -> None:
-    """Put a drop on record, once; it is carried out afterwards."""
+    """Record a drop, once; it is carried out afterwards."""
     decision, headers = _decision(rebuild, Kind.DISCARDED, by, why), {"action": b"drop"}
     with closing(_transactions(settings, decision, "nothing is dropped")) as transactions:
         transactions.open()
@@ -90,12 +90,12 @@ def drop(
     even_in_use: bool = True,
     decide: Callable[[Rebuild], None] | None = None,
 ) -> tuple[Rebuild, list[str]]:
-    """Give up the tables beside those in use; return the rebuild, and the folders that went.
+    """Drop the tables beside those in use; return the rebuild, and the folders that were removed.
 
-    Of a rebuild that is in use that are the tables before it: there is no rollback any more. What
-    kept snapshots name stays until the maintenance thins them. The rebuild of a number may be
-    dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` puts it on
-    record, right before.
+    If the rebuild is in use, these are the previous tables, and a rollback is no longer possible.
+    What kept snapshots name is kept until the maintenance removes them. The rebuild of a number may
+    be dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` records it
+    right before.
     """
     with rebuilding(settings, wait=settings.lock_wait):
         rebuild = store.require_current(settings) if number is None else store.get(settings, number)
@@ -113,9 +113,9 @@ def drop(
 
 
 def remove_unnamed(settings: Settings) -> list[str]:
-    """Remove the folders that neither a snapshot nor an open rebuild names; return which.
+    """Remove the folders that neither a snapshot nor an open rebuild names; return their names.
 
-    The caller holds the lock of rebuilds: without it, a rebuild could be swapped meanwhile.
+    The caller holds the lock of rebuilds, since a rebuild could be swapped meanwhile.
     """
     tables = unnamed(settings, snapshots.list_all(settings), store.list_rebuilds(settings))
     for table in tables:
@@ -154,7 +154,7 @@ def _has(view: Snapshot, table: Table) -> bool:
 
 
 def require_none(settings: Settings, what: str) -> None:
-    """Refuse what would go wrong beside the tables of a rebuild: OpenRebuildError."""
+    """Raise OpenRebuildError while the tables of a rebuild are beside those in use."""
     if rebuild := store.current(settings):
         raise OpenRebuildError(
             f"{what}: not while the tables of rebuild {rebuild.number} are beside those in use:"
@@ -165,9 +165,9 @@ def require_none(settings: Settings, what: str) -> None:
 def give_up(
     settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
 ) -> tuple[Rebuild, list[str]]:
-    """Drop a rebuild as `drop` does, by whom and why on record; return what `drop` returns.
+    """Drop a rebuild as `drop` does, and record by whom and why; return what `drop` returns.
 
-    Killed in between, it is on record, and there: dropped again, it is on record once.
+    A drop that is killed in between is recorded and not done; a repeated one is recorded once.
     """
 
     def decide(rebuild: Rebuild) -> None:

@@ -1,14 +1,14 @@
 """Swapping the tables beside with those in use: one commit of the table `snapshots`.
 
-Both ways, a swap and a rollback, are the same. Under the lock of the compaction, and with tables
-beside that are topped up to the newest snapshot: whose list differs is given the number of the next
-snapshot, so that only they are published; the row of the rebuild is told where the tables in use
-are left; then the snapshot is committed that names the other folders. A run that is killed before
-that has changed nothing that anybody reads.
+A swap and a rollback work the same way. They hold the lock of the compaction, and the tables beside
+are topped up to the newest snapshot. Clients whose list differs get the number of the next snapshot,
+so that only these are published; the row of the rebuild records where the tables in use are left;
+then the snapshot is committed that names the other folders. A run that is killed before that has
+changed nothing that anybody reads.
 
-Records that only the tables which come into use reject become dead letters, too. Letters are made
-of what was rejected since the snapshot up to which they were sent (holders/rejected_letters.py). So
-rows of such records get the number of the snapshot of the swap. What a table rejected while it was
+Records that only the tables coming into use reject become dead letters, too. Letters are made of
+what was rejected since the snapshot up to which they were sent (holders/rejected_letters.py), so
+the rows of such records get the number of the swap's snapshot. What a table rejected while it was
 in use has its letters already: they are sent before each swap.
 """
 
@@ -158,7 +158,7 @@ def exchange(
 
 
 def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
-    """Return a rebuild that knows where those in use are left, and where the others are."""
+    """Return a rebuild that records where the tables in use and the others are left."""
     swaps = rebuild.swaps + 1
     if rebuild.is_in_use(last):
         return replace(rebuild, candidate=last, former=beside, swaps=swaps)

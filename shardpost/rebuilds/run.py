@@ -1,6 +1,6 @@
-"""What a run of the job `rebuild_tables` does, each action under the locks that it needs.
+"""What a run of the job `rebuild_tables` does: start or continue a rebuild, top up, swap, roll back.
 
-It begins a rebuild, or goes on with one that was killed.
+Each action holds the locks that it needs.
 """
 
 import logging
@@ -64,7 +64,7 @@ def begun(settings: Settings, order: Order) -> Rebuild:
 
 
 def _require_decoder(rebuild: Rebuild, standing: Standing) -> None:
-    """Refuse to go on with histories that another decoder than the installed one has made."""
+    """Refuse to continue histories that another decoder than the installed one has made."""
     begun_ = rebuild.progress.units or standing is Standing.READY
     if begun_ and {*HISTORIES} <= {*rebuild.tables} and rebuild.candidate.decoder != decoder_id():
         raise ShardpostError(
@@ -211,7 +211,7 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 
 
 def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> JobResult:
-    """Do what a run that was killed after its commit has left undone."""
+    """Finish a run that was killed after its commit."""
     assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
     step("on record")
     record(settings, order, rebuild, last.rebuilt_in, again=True)
@@ -221,11 +221,13 @@ def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -
 
 
 def _record_former(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> None:
-    """Put the swap before this one on record, if the run that did it was killed before that."""
+    """Record the swap before this one, if the run that did it was killed before it could."""
     if rebuild.was_swapped(last):
         assert last.rebuilt_in is not None  # noqa: S101 - it was swapped
         other = Action.SWAP if order.action is Action.ROLLBACK else Action.ROLLBACK
-        former = Order(other, SHARDPOST, "it was committed by a run that was killed before this")
+        former = Order(
+            other, SHARDPOST, "committed by a run that was killed before it could record this"
+        )
         record(settings, former, rebuild, last.rebuilt_in, again=True)
 
 
@@ -234,7 +236,7 @@ def _too_many(share: float, order: Order) -> str:
 
 
 def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse to swap what is not ready, and to roll back what is not in use."""
+    """Refuse to swap tables that are not ready, or to roll back tables that are not in use."""
     standing = rebuild.standing(last)
     if order.action is Action.SWAP and standing not in (Standing.READY, Standing.ROLLED_BACK):
         expected = "ready"
@@ -252,7 +254,7 @@ def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
 
 
 def _require_agreed(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse to swap tables that somebody has put out of use since it was agreed to."""
+    """Refuse a swap if tables were swapped since it was agreed to."""
     if order.compared is None or last.rebuilt_in is None or last.rebuilt_in <= order.compared:
         return
     raise ShardpostError(
