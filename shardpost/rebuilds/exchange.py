@@ -1,8 +1,8 @@
 """Swapping the tables beside with those in use: one commit of the table `snapshots`.
 
 A swap and a rollback work the same way. They hold the lock of the compaction, and the tables beside
-are topped up to the newest snapshot. Clients whose list differs get the number of the next snapshot,
-so that only these are published; the row of the rebuild records where the tables in use are left;
+are topped up to the newest snapshot. Lists that differ get the number of the next snapshot, so that
+only these are published; the row of the rebuild records where the tables in use are left;
 then the snapshot is committed that names the other folders. A run that is killed before that has
 changed nothing that anybody reads.
 

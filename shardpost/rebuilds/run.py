@@ -1,4 +1,4 @@
-"""What a run of the job `rebuild_tables` does: start or continue a rebuild, top up, swap, roll back.
+"""What the job `rebuild_tables` does: start or continue a rebuild, top it up, swap, roll back.
 
 Each action holds the locks that it needs.
 """
