@@ -20,6 +20,7 @@ from shardpost.rebuilds.comparison import (
     compare_others,
     compared_sql,
     counted,
+    id_and_values,
     of_side,
     same_values,
     some_sql,
@@ -65,14 +66,7 @@ def _positions_sql(columns: str) -> str:
 
 
 def _sampled_positions(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
-    columns = ", ".join(
-        ["COALESCE(o.key, n.key) AS id"]
-        + [
-            f"{a}.{name} AS {side}_{name.strip(chr(34))}"
-            for a, side in zip("on", SIDES, strict=True)
-            for name in _RECORD
-        ]
-    )
+    columns = id_and_values("key", _RECORD)
     sql = some_sql(_positions_sql(columns), OF_EACH_KIND, SAMPLES)
     topic = settings.topic("positions")
     return [
