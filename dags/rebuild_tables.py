@@ -120,7 +120,7 @@ def diff(built: dict[str, Any]) -> dict[str, Any]:
 
     found = compared(load(), built["rebuild"])
     some = samples(found)
-    for line in [*found.counts_in_words(), *some]:
+    for line in [*found.count_lines(), *some]:
         log.info(line)
     counts = {name: vars(one) for name, one in found.counts.items()}
     asked = {"share": found.share, "samples": some, "question": question(built["rebuild"], found)}

@@ -10,43 +10,30 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardpost.alerts.model.alert import ALERTS, Condition, Firing
+from shardpost.alerts.model.alert import ALERTS, Firing
 from shardpost.alerts.model.metrics import MEASUREMENTS, METRICS, Measure
 from shardpost.delta import row_files
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, rows
+from shardpost.delta.query import exists, rows, select
 from shardpost.delta.row_files import RowTable
 from shardpost.delta.snapshot import MOST_AHEAD
 from shardpost.delta.table import text_literal
+from shardpost.delta.typed_rows import to_row
 from shardpost.instants import old_before
 from shardpost.settings import Settings
-from shardpost.topics.model.finding import Severity
 
 RUN = "run"
 
 
 def list_firing(settings: Settings) -> list[Firing]:
     """Return the conditions that were firing at the last look."""
-    if not exists(settings, ALERTS):
-        return []
-    sql = "SELECT * FROM alerts ORDER BY rule, subject"
-    return [
-        Firing(
-            Condition(
-                *(row["rule"], row["subject"], Severity(row["severity"])),
-                *(row["text"], row["meaning"], row["source"]),
-            ),
-            *(row["since"], row["told_at"], row["ended_at"]),
-        )
-        for row in rows(settings, sql, {ALERTS: None})
-    ]
+    return select(settings, ALERTS, Firing, "ORDER BY rule, subject")
 
 
 def replace_firing(settings: Settings, firing: Sequence[Firing], at: datetime) -> None:
     """Replace the stored conditions by those that are firing now."""
-    run = int(at.timestamp())
-    columns = [{"run": run} | _columns_of(row) for row in firing]
-    made = pa.Table.from_pylist(columns, arrow_schema(ALERTS))
+    run = {RUN: int(at.timestamp())}
+    made = pa.Table.from_pylist([run | to_row(one) for one in firing], arrow_schema(ALERTS))
 
     def change(table: RowTable) -> None:
         table.replace(table.files, [made])
@@ -54,28 +41,15 @@ def replace_firing(settings: Settings, firing: Sequence[Firing], at: datetime) -
     row_files.change(settings, ALERTS, RUN, change)
 
 
-def _columns_of(firing: Firing) -> dict[str, object]:
-    times = {"since": firing.since, "told_at": firing.told_at, "ended_at": firing.ended_at}
-    return vars(firing.condition) | {"severity": str(firing.condition.severity)} | times
-
-
 A_DAY = timedelta(days=1)
 
 
 def add_measures(settings: Settings, measures: Iterable[Measure], at: datetime) -> None:
     """Add what was measured at a time; once a day, drop what is older than SHARDPOST_WATCH_DAYS."""
-    run = int(at.timestamp())
-    schema = arrow_schema(MEASUREMENTS)
-    added = [
-        vars(measure) | {"run": run, "at": at, "labels": json.dumps(dict(measure.labels))}
-        for measure in measures
-        if METRICS[measure.name].is_kept
-    ]
-
-    def change(table: RowTable) -> None:
-        table.insert(pa.Table.from_pylist(added, schema))
-
-    row_files.change(settings, MEASUREMENTS, RUN, change)
+    run = {RUN: int(at.timestamp()), "at": at}
+    kept = [run | to_row(measure) for measure in measures if METRICS[measure.name].is_kept]
+    made = pa.Table.from_pylist(kept, arrow_schema(MEASUREMENTS))
+    row_files.change(settings, MEASUREMENTS, RUN, lambda table: table.insert(made))
     row_files.change(settings, MEASUREMENTS, RUN, lambda table: _drop_old(settings, table, at))
 
 

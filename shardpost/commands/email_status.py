@@ -15,9 +15,9 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.closed_weeks import ClosedWeek
     from shardpost.weekly_email.delivery_status import EarlyAudience, ListedClient, WeekAudience
     from shardpost.weekly_email.model.week import FrozenWeek
+    from shardpost.weekly_email.model.week_tables import ClosedWeek
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,7 @@ Change = Callable[[pa.Table], pa.Table]
 
 def read(settings: Settings, table: Table, path: str) -> pa.Table:
     """Return the rows of one file with all columns of the table; what it lacks is null."""
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    parts = [*_rows(system, f"{root}/{path}", arrow_schema(table))]
-    return pa.concat_tables(parts) if parts else arrow_schema(table).empty_table()
+    return pa.concat_tables([arrow_schema(table).empty_table(), *parts(settings, table, path)])
 
 
 def write(settings: Settings, table: Table, rows: pa.Table, path: str) -> AddAction:
@@ -96,10 +94,8 @@ def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -
 
     In memory is one row group of an old file and one of the new file at a time.
     """
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    schema = arrow_schema(table)
-    parts = (part for path in paths for part in _rows(system, f"{root}/{path}", schema))
-    return _write(settings, table, target, _grouped(parts))
+    rows = (part for path in paths for part in parts(settings, table, path))
+    return _write(settings, table, target, _grouped(rows))
 
 
 def rewrite(
@@ -116,12 +112,24 @@ def rewrite(
 def parts(
     settings: Settings, table: Table, path: str, columns: Collection[str] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a file, a row group at a time, with all columns of the table or some."""
+    """Yield the rows of a file, a row group at a time, with all columns of the table or some.
+
+    Columns that the file lacks are null.
+    """
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
     schema = arrow_schema(table)
     if columns is not None:
         schema = pa.schema([field for field in schema if field.name in columns])
-    yield from _rows(system, f"{root}/{path}", schema)
+    with system.open_input_file(f"{root}/{path}") as source, pq.ParquetFile(source) as file:
+        for group in range(file.num_row_groups):
+            found = file.read_row_group(group, columns=schema.names, use_threads=False)
+            columns = [
+                found[field.name].cast(field.type)
+                if field.name in found.column_names
+                else pa.nulls(found.num_rows, field.type)
+                for field in schema
+            ]
+            yield pa.Table.from_arrays(columns, schema=schema)
 
 
 def length(settings: Settings, table: Table, path: str) -> int:
@@ -201,26 +209,12 @@ def _sorted(table: Table, rows: pa.Table) -> pa.Table:
     return rows.sort_by(table.sorted_by)
 
 
-def _rows(system: fs.FileSystem, path: str, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the row groups of a file in the form of a schema; columns that it lacks are null."""
-    with system.open_input_file(path) as source, pq.ParquetFile(source) as file:
-        for group in range(file.num_row_groups):
-            found = file.read_row_group(group, columns=schema.names, use_threads=False)
-            columns = [
-                found[field.name].cast(field.type)
-                if field.name in found.column_names
-                else pa.nulls(found.num_rows, field.type)
-                for field in schema
-            ]
-            yield pa.Table.from_arrays(columns, schema=schema)
-
-
 def _grouped(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield tables one after the other as tables of the size of a row group."""
     waiting: list[pa.Table] = []
     for part in parts:
         waiting.append(part)
-        rows, size = sum(one.num_rows for one in waiting), sum(one.nbytes for one in waiting)
+        rows, size = sum(part.num_rows for part in waiting), sum(part.nbytes for part in waiting)
         if rows >= GROUP_ROWS or size >= GROUP_BYTES:
             yield pa.concat_tables(waiting)
             waiting = []

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -18,8 +18,11 @@ from pyarrow.lib import ArrowException
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, stored_version
+from shardpost.delta.typed_rows import from_row
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.settings import Settings
+
+Value = TypeVar("Value")
 
 
 @contextmanager
@@ -97,6 +100,22 @@ def stream(
 def rows(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> list[dict[str, Any]]:
     """Run one SQL query and return its rows as dicts; timestamps are aware, in UTC."""
     return OpenedTables(settings, versions).rows(sql)
+
+
+def select(settings: Settings, table: Table, kind: type[Value], rest: str = "") -> list[Value]:
+    """Return the rows of a table as values of the dataclass that declares it.
+
+    `rest` of the query follows the table's name. Before the table is created it has no rows.
+    """
+    if not exists(settings, table):
+        return []
+    sql = f"SELECT * FROM {table.name} {rest}"  # noqa: S608 - the name of a declared table
+    return [from_row(kind, row) for row in rows(settings, sql, {table: None})]
+
+
+def first(settings: Settings, table: Table, kind: type[Value], rest: str) -> Value | None:
+    """Return the first of the values that `select` returns; None if there is none."""
+    return next(iter(select(settings, table, kind, rest)), None)
 
 
 class OpenedTables:

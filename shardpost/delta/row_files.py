@@ -76,8 +76,8 @@ class RowTable:
         settings, table = self._settings, self._table
         actions: list[AddAction] = []
         try:
-            for one in filter(len, rows):
-                made = parquet_files.write(settings, table, one, self._name())
+            for part in filter(len, rows):
+                made = parquet_files.write(settings, table, part, self._name())
                 actions.append(made)
             for group in merged:
                 made = parquet_files.merge(settings, table, group, self._name())
@@ -109,9 +109,11 @@ def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable]
 
     VersionExistsError if they always are.
     """
-    for _ in range(MOST_CONFLICTS):
+    for attempt in range(MOST_CONFLICTS + 1):
         try:
             return make(RowTable(settings, table, key))
         except VersionExistsError as error:
-            log.info("%s; trying again", error)
-    return make(RowTable(settings, table, key))
+            if attempt == MOST_CONFLICTS:
+                raise
+            log.info("%s; retrying", error)
+    return None

@@ -8,9 +8,10 @@ that jumps, or a time without commits, snapshots age by a day.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from shardpost.delta.table import Table
+from shardpost.delta.typed_rows import Int32, Json, Mark, Named
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import Offsets
 
@@ -52,7 +53,7 @@ class Counts:
     held: int = 0
     rejected: int = 0
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return them as one line."""
         return (
             f"{self.positions} open positions, {self.holders} clients hold {self.held},"
@@ -85,23 +86,25 @@ class Snapshot:
     several, or that is not known.
     """
 
-    number: int
+    number: Annotated[int, Named("snapshot")]
     committed_at: datetime
     looked_at: datetime
-    end_offsets: Offsets
-    tables: Mapping[str, int]
+    end_offsets: Json[Offsets]
+    tables: Json[Mapping[str, int]]
     counts: Counts
+    country: str
+    shards: Int32
     code_version: str
     run: str
-    country: str
-    shards: int
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    generations: Mapping[str, int] = field(default_factory=dict)
-    incomplete: IncompleteLook | None = None
-    folded: Mapping[str, int] = field(default_factory=dict)
+    topic_ids: Json[Mapping[str, str]] = field(default_factory=dict)
+    generations: Json[Mapping[str, int]] = field(default_factory=dict)
+    incomplete: Annotated[IncompleteLook | None, Named("incomplete_look"), Mark.JSON] = None
+    folded: Json[Mapping[str, int]] = field(default_factory=dict)
     erased_in: int | None = None
     history_from: datetime | None = None
-    folders: Mapping[str, str] = field(default_factory=dict)
+    folders: Annotated[Mapping[str, str], Mark.JSON, Mark.EMPTY_AS_NULL] = field(
+        default_factory=dict
+    )
     rebuilt_in: int | None = None
     set_country: str | None = None
     decoder: str | None = None

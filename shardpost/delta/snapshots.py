@@ -3,7 +3,6 @@
 Who only reads does without Parquet.
 """
 
-import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
@@ -13,105 +12,16 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta import snapshot
-from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import HIGHEST, exists, open_table, row_files, rows
-from shardpost.delta.snapshot import Counts, IncompleteLook, Snapshot
+from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
+from shardpost.delta.query import HIGHEST, exists, first, open_table, row_files, rows, select
+from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
+from shardpost.delta.typed_rows import columns_of, from_row
 from shardpost.errors import ShardpostError
-from shardpost.kafka.coordinates import Offsets
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
-
-_TIMES = ("committed_at", "looked_at", "history_from")
-
-
-def row_of(snapshot: Snapshot) -> dict[str, Any]:
-    """Return a snapshot as a row of its table."""
-    form = snapshot.as_json()
-    return form | {
-        "committed_at": snapshot.committed_at,
-        "looked_at": snapshot.looked_at,
-        "end_offsets": json.dumps(form["end_offsets"]),
-        "tables": json.dumps(form["tables"]),
-        "held": snapshot.counts.held,
-        "country": snapshot.country,
-        "shards": snapshot.shards,
-        "code_version": snapshot.code_version,
-        "run": snapshot.run,
-        "topic_ids": json.dumps(dict(snapshot.topic_ids)),
-        "generations": json.dumps(dict(snapshot.generations)),
-        "incomplete_look": _look_text(snapshot.incomplete),
-        "folded": json.dumps(dict(snapshot.folded)),
-        "erased_in": snapshot.erased_in,
-        "history_from": snapshot.history_from,
-        "folders": json.dumps(dict(snapshot.folders)) if snapshot.folders else None,
-        "rebuilt_in": snapshot.rebuilt_in,
-        "set_country": snapshot.set_country,
-        "decoder": snapshot.decoder,
-    }
-
-
-def snapshot_of(row: dict[str, Any]) -> Snapshot:
-    """Return the snapshot of a row."""
-    return Snapshot(
-        number=row["snapshot"],
-        committed_at=row["committed_at"],
-        looked_at=row["looked_at"],
-        end_offsets=_offsets(json.loads(row["end_offsets"])),
-        tables=json.loads(row["tables"]),
-        counts=Counts(row["positions"], row["holders"], row["held"], row["rejected"]),
-        code_version=row["code_version"],
-        run=row["run"],
-        country=row["country"],
-        shards=row["shards"],
-        topic_ids=json.loads(row["topic_ids"]),
-        generations=json.loads(row["generations"]),
-        incomplete=_look(row["incomplete_look"]),
-        folded=json.loads(row["folded"]),
-        erased_in=row["erased_in"],
-        history_from=row["history_from"],
-        folders=json.loads(row["folders"] or "{}"),
-        rebuilt_in=row["rebuilt_in"],
-        set_country=row["set_country"],
-        decoder=row["decoder"],
-    )
-
-
-def snapshot_text(snapshot: Snapshot) -> str:
-    """Return a snapshot as text, from which `of_text` makes it again."""
-    return json.dumps(row_of(snapshot), default=datetime.isoformat)
-
-
-def snapshot_of_text(text: str) -> Snapshot:
-    """Return the snapshot of a text."""
-    row = json.loads(text)
-    times = {name: row[name] and datetime.fromisoformat(row[name]) for name in _TIMES}
-    return snapshot_of(row | times)
-
-
-def _offsets(form: dict[str, dict[str, int]]) -> Offsets:
-    return {
-        topic: {int(partition): end for partition, end in partitions.items()}
-        for topic, partitions in form.items()
-    }
-
-
-def _look_text(look: IncompleteLook | None) -> str | None:
-    if look is None:
-        return None
-    times = {"at": look.at.isoformat(), "read_at": look.read_at.isoformat()}
-    return json.dumps(times | {"ends": look.ends})
-
-
-def _look(text: str | None) -> IncompleteLook | None:
-    if text is None:
-        return None
-    form = json.loads(text)
-    at, read_at = (datetime.fromisoformat(form[name]) for name in ("at", "read_at"))
-    return IncompleteLook(at, _offsets(form["ends"]), read_at)
-
 
 # One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
 # were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
@@ -119,16 +29,7 @@ def _look(text: str | None) -> IncompleteLook | None:
 # are JSON objects too; `incomplete_look` is null if all was read, `erased_in` if no client was
 # erased, `history_from` if nothing was pruned, `rebuilt_in` and `folders` if no table was rebuilt,
 # `set_country` if it is `country`, `decoder` if several decoders made the histories.
-SNAPSHOTS = Table(
-    "snapshots",
-    "snapshot BIGINT, committed_at TIMESTAMP, looked_at TIMESTAMP, end_offsets STRING,"
-    " tables STRING, positions BIGINT, holders BIGINT, held BIGINT, rejected BIGINT,"
-    " country STRING, shards INT, code_version STRING, run STRING, topic_ids STRING,"
-    " generations STRING, incomplete_look STRING, folded STRING, erased_in BIGINT,"
-    " history_from TIMESTAMP, folders STRING, rebuilt_in BIGINT, set_country STRING,"
-    " decoder STRING",
-)
-
+SNAPSHOTS = Table("snapshots", columns_of(Snapshot))
 SCHEMA = arrow_schema(SNAPSHOTS)
 NUMBER = "snapshot"
 
@@ -148,7 +49,7 @@ def newest(settings: Settings) -> Snapshot | None:
     least = max((file.highest for file in files if file.highest != HIGHEST), default=0)
     sql = f"SELECT * FROM snapshots WHERE snapshot >= {least} ORDER BY snapshot DESC LIMIT 1"  # noqa: S608 - a number
     found = rows(settings, sql, {SNAPSHOTS: table.version()})
-    return snapshot_of(found[0]) if found else None
+    return from_row(Snapshot, found[0]) if found else None
 
 
 def get(
@@ -197,15 +98,12 @@ def stored(settings: Settings, number: int) -> Snapshot:
 
 
 def _with_number(settings: Settings, number: int) -> Snapshot | None:
-    sql = f"SELECT * FROM snapshots WHERE snapshot = {number}"  # noqa: S608 - a number
-    found = rows(settings, sql, {SNAPSHOTS: None})
-    return snapshot_of(found[0]) if found else None
+    return first(settings, SNAPSHOTS, Snapshot, f"WHERE snapshot = {number}")
 
 
 def _committed(settings: Settings) -> dict[int, datetime]:
     """Return {number: when it was committed} of all snapshots."""
-    found = rows(settings, "SELECT snapshot, committed_at FROM snapshots", {SNAPSHOTS: None})
-    return {row["snapshot"]: row["committed_at"] for row in found}
+    return _by_number(settings, "committed_at")
 
 
 def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
@@ -227,15 +125,12 @@ def current(settings: Settings) -> Snapshot:
 
 def list_all(settings: Settings) -> list[Snapshot]:
     """Return all snapshots, by number."""
-    if not exists(settings, SNAPSHOTS):
-        return []
-    found = rows(settings, "SELECT * FROM snapshots ORDER BY snapshot", {SNAPSHOTS: None})
-    return [snapshot_of(row) for row in found]
+    return select(settings, SNAPSHOTS, Snapshot, "ORDER BY snapshot")
 
 
 def commit(settings: Settings, snapshot: Snapshot) -> None:
     """Insert a snapshot; ConflictError if there is one of its number, or a newer one."""
-    row = pa.Table.from_pylist([row_of(snapshot)], SCHEMA)
+    row = arrow_rows(SNAPSHOTS, [snapshot])
 
     def insert(table: "RowTable") -> None:
         there = table.newest()
@@ -256,14 +151,13 @@ def update_looked_at(settings: Settings, snapshot: Snapshot) -> None:
     That is `looked_at`, `incomplete`, `topic_ids` and `end_offsets`.
     """
     names = ("looked_at", "topic_ids", "end_offsets", "incomplete_look")
-    row = row_of(snapshot)
-    seen = {name: pa.array([row[name]], SCHEMA.field(name).type) for name in names}
+    row = arrow_rows(SNAPSHOTS, [snapshot])
 
     def update(table: "RowTable") -> None:
         for file, stored in table.with_number(snapshot.number):
             found, others = table.split(stored, [snapshot.number])
-            for name, value in seen.items():
-                found = found.set_column(SCHEMA.get_field_index(name), SCHEMA.field(name), value)
+            for name in names:
+                found = found.set_column(SCHEMA.names.index(name), SCHEMA.field(name), row[name])
             table.replace([file], [found, others])
 
     _change(settings, update, f"the time at which snapshot {snapshot.number} was looked at")
@@ -307,13 +201,15 @@ def _change(settings: Settings, make: "Callable[[RowTable], None]", what: str) -
 
 def runs(settings: Settings) -> dict[int, str]:
     """Return {number: the run that made the snapshot} of all snapshots."""
-    if not exists(settings, SNAPSHOTS):
-        return {}
-    found = rows(settings, "SELECT snapshot, run FROM snapshots", {SNAPSHOTS: None})
-    return {row["snapshot"]: row["run"] for row in found}
+    return _by_number(settings, "run") if exists(settings, SNAPSHOTS) else {}
+
+
+def _by_number(settings: Settings, column: str) -> dict[int, Any]:
+    sql = f"SELECT snapshot, {column} FROM snapshots"  # noqa: S608 - a column
+    return {row["snapshot"]: row[column] for row in rows(settings, sql, {SNAPSHOTS: None})}
 
 
 def _nearest(kept: Collection[int], number: int) -> str:
-    before = max((one for one in kept if one < number), default=None)
-    after = min(one for one in kept if one > number)  # the newest is always kept
+    before = max((other for other in kept if other < number), default=None)
+    after = min(other for other in kept if other > number)  # the newest is always kept
     return f"{after}" if before is None else f"{before} and {after}"

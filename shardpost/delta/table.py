@@ -7,11 +7,40 @@ layer. Literals are such that Spark and DataFusion both read them.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from shardpost.errors import UsageError
 
-# ((name, type of Spark SQL), …)
-Columns = tuple[tuple[str, str], ...]
+
+class Array(NamedTuple):
+    """The type of a column of arrays; their elements are of a SQL type, or structs of columns."""
+
+    element: "str | Columns"
+
+
+# ((name, SQL type), …)
+Columns = tuple[tuple[str, str | Array], ...]
+
+
+def columns(text: str) -> Columns:
+    """Return columns of plain types, as in `key STRING, offset BIGINT`."""
+    pairs = (column.split() for column in text.split(", "))
+    return tuple((name, type_) for name, type_ in pairs)
+
+
+def ddl_of(columns: Columns) -> str:
+    """Return columns as DDL of Spark SQL."""
+    return ", ".join(f"`{name}` {type_text(type_)}" for name, type_ in columns)
+
+
+def type_text(type_: str | Array) -> str:
+    """Return a type of a column in SQL."""
+    if isinstance(type_, str):
+        return type_
+    if isinstance(type_.element, str):
+        return f"ARRAY<{type_.element}>"
+    struct = ", ".join(f"{name}: {type_text(inner)}" for name, inner in type_.element)
+    return f"ARRAY<STRUCT<{struct}>>"
 
 
 @dataclass(frozen=True)
@@ -31,7 +60,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Table:
-    """One Delta table: its folder's name, and its columns as Spark SQL DDL.
+    """One Delta table: its folder's name, and its columns (`typed_rows.columns_of` a dataclass).
 
     Each of its files has rows of one value of `grouped_by`, so that reading one value skips the
     other files. Columns of `not_in_dictionaries` are written without Parquet's dictionaries, since
@@ -44,7 +73,7 @@ class Table:
     """
 
     name: str
-    columns: str
+    columns: Columns
     grouped_by: str | None = None
     not_in_dictionaries: tuple[str, ...] = ()
     optional: Columns = ()
@@ -52,6 +81,16 @@ class Table:
     contacts: tuple[str, ...] = ()
     folder: str | None = None
     sorted_by: str | None = None
+
+    @property
+    def ddl(self) -> str:
+        """Its columns as DDL of Spark SQL."""
+        return ddl_of(self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [name for name, _ in self.columns]
 
     @property
     def path(self) -> str:

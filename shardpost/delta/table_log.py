@@ -5,22 +5,26 @@ several Spark jobs on each (docs/decisions/0008-spark-writes-files-deltalake-com
 is for exactly one version: it fails if another writer took that one first, on any file system.
 """
 
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from shardpost.delta.arrow_schema import arrow_schema
+from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
 from shardpost.delta.query import FORM, FORM_PROPERTY, exists, open_table, path_of
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
+# More than the runs that append to a table at the same moment.
+MOST_CONFLICTS = 20
 PROPERTIES = {
     FORM_PROPERTY: str(FORM),
     # Who opens a table reads its newest checkpoint and fewer commits than that.
@@ -31,6 +35,8 @@ PROPERTIES = {
     "delta.deletedFileRetentionDuration": "interval 1 hours",
 }
 
+log = logging.getLogger(__name__)
+
 
 class VersionExistsError(ShardpostError):
     """Another writer has written the version that was to be written."""
@@ -38,16 +44,18 @@ class VersionExistsError(ShardpostError):
 
 def create(settings: Settings, table: Table, keep_days: int) -> None:
     """Create a table, empty, unless it exists; its old versions are kept for that many days."""
-    DeltaTable.create(
-        path_of(settings, table),
-        Schema.from_arrow(arrow_schema(table)),
-        mode="ignore",
-        configuration={
-            "delta.logRetentionDuration": f"interval {keep_days} days",
-            **PROPERTIES,
-        },
-        raise_if_key_not_exists=False,  # Delta does not know ours
-    )
+    days = {"delta.logRetentionDuration": f"interval {keep_days} days"}
+    try:
+        DeltaTable.create(
+            path_of(settings, table),
+            Schema.from_arrow(arrow_schema(table)),
+            mode="ignore",
+            configuration={**days, **PROPERTIES},
+            raise_if_key_not_exists=False,  # Delta does not know ours
+        )
+    except CommitFailedError:  # another run is creating it
+        if not exists(settings, table):
+            raise
 
 
 def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
@@ -58,6 +66,21 @@ def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
     if not exists(settings, table):
         create(settings, table, keep_days)
     return open_table(settings, table)
+
+
+def append(settings: Settings, table: Table, make: Callable[[], Any]) -> None:
+    """Append the value that `make` returns as a row, again while other runs are writing."""
+    for _ in range(MOST_CONFLICTS):
+        try:
+            return _append(settings, table, make())
+        except (CommitFailedError, VersionExistsError) as error:
+            log.info("%s: retrying to append: %s", table.name, error)
+    return _append(settings, table, make())
+
+
+def _append(settings: Settings, table: Table, value: Any) -> None:
+    row = arrow_rows(table, [value])
+    write_deltalake(opened(settings, table), row, mode="append")
 
 
 def newest_version(settings: Settings, table: Table) -> int | None:
@@ -89,15 +112,19 @@ def sizes_of(found: DeltaTable) -> dict[str, int]:
 
 def rows(settings: Settings, table: Table, version: int) -> dict[str, int]:
     """Return {path within the table: rows} of the files of one version."""
-    actions = DeltaTable(path_of(settings, table), version=version).get_add_actions()
-    listed = pa.table(actions).select(["path", "num_records"]).to_pylist()
+    listed = _files(settings, table, version).select(["path", "num_records"]).to_pylist()
     return {file["path"]: file["num_records"] or 0 for file in listed}
+
+
+def _files(settings: Settings, table: Table, version: int) -> pa.Table:
+    """Return the files of one version with their statistics, such as `max.offset`."""
+    opened_ = DeltaTable(path_of(settings, table), version=version)
+    return pa.table(opened_.get_add_actions(flatten=True))
 
 
 def files_after(settings: Settings, table: Table, version: int, snapshot: int) -> dict[str, int]:
     """Return {path: rows} of the files that may have rows of later snapshots, by statistics."""
-    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
-    actions = pa.table(found)
+    actions = _files(settings, table, version)
     if not actions.num_rows:
         return {}
     columns = [actions[name].to_pylist() for name in ("path", "num_records", "max.snapshot")]
@@ -109,8 +136,7 @@ def files_before(
     settings: Settings, table: Table, version: int, column: str, at: datetime
 ) -> dict[str, int]:
     """Return {path: bytes} of the files that may have a time before that one, by statistics."""
-    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
-    actions = pa.table(found)
+    actions = _files(settings, table, version)
     paths, sizes = (actions[name].to_pylist() for name in ("path", "size_bytes"))
     if f"min.{column}" not in actions.column_names:
         return dict(zip(paths, sizes, strict=True))
@@ -124,8 +150,7 @@ def files_with(
     settings: Settings, table: Table, version: int, column: str, value: str
 ) -> list[str]:
     """Return the files that may have rows with that text in a column, by statistics."""
-    found = DeltaTable(path_of(settings, table), version=version).get_add_actions(flatten=True)
-    actions = pa.table(found)
+    actions = _files(settings, table, version)
     names = (f"min.{column}", f"max.{column}")
     if not {*names} <= {*actions.column_names}:
         return list(actions["path"].to_pylist())
@@ -162,7 +187,7 @@ def commit(
     if not actions and not app_transactions:
         return version
     found = DeltaTable(path_of(settings, table), version=version)
-    transactions = [Transaction(*one) for one in (app_transactions or {}).items()]
+    transactions = [Transaction(*known) for known in (app_transactions or {}).items()]
     once = CommitProperties(max_commit_retries=0, app_transactions=transactions)
     try:
         found.create_write_transaction(actions, "append", found.schema(), commit_properties=once)

@@ -17,13 +17,13 @@ def _unread_records(settings: Settings) -> int:
     from shardpost.delta import snapshots
     from shardpost.holders import inputs
 
-    return inputs.unread_originals(settings, snapshots.newest(settings))
+    return inputs.Inputs(settings).unread_originals(snapshots.newest(settings))
 
 
 def _all_records(settings: Settings) -> int:
     from shardpost.holders import inputs
 
-    return inputs.unread_originals(settings, None)
+    return inputs.Inputs(settings).unread_originals(None)
 
 
 def _if_nothing_new(settings: Settings, _request: str) -> JobResult | None:

@@ -38,10 +38,10 @@ Erasable = tuple[Rewrites, dict[str, int]]
 
 def rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
     """Return {folder: rows} that have the contact, of what may be read; {} before the first."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for view, tables in reversed(_readable(settings)):
-        found |= find_contact(settings, view, client, tables)[1]
-    return found
+        counts |= find_contact(settings, view, client, tables)[1]
+    return counts
 
 
 def erase_contact(settings: Settings, client: str, at: datetime) -> dict[str, int]:
@@ -95,13 +95,13 @@ def _readable(settings: Settings) -> list[tuple[Snapshot, list[Table]]]:
     if not every:
         return []
     last = every[-1]
-    since = [one for one in every if one.number >= (last.erased_in or 0)]
-    found = [(last, [*OF_CONTACTS])]
+    since = [view for view in every if view.number >= (last.erased_in or 0)]
+    views = [(last, [*OF_CONTACTS])]
     for table in OF_CONTACTS:
-        newest_of = {one.located(table).path: one for one in since}
+        newest_of = {view.located(table).path: view for view in since}
         del newest_of[last.located(table).path]
-        found += [(one, [table]) for one in newest_of.values()]
-    return found
+        views += [(view, [table]) for view in newest_of.values()]
+    return views
 
 
 def _masks(settings: Settings, client: str) -> dict[Table, Mask]:
@@ -121,13 +121,13 @@ def _of_key(client: str, rows: pa.Table) -> pa.Array:
 
 def _rejected(key: bytes, topic: str, other_inputs: set[str], rows: pa.Table) -> pa.Array:
     """Return which records have the client's key, in the topic or among retries of the topic."""
-    found = [False] * rows.num_rows
+    is_own = [False] * rows.num_rows
     for number in pc.indices_nonzero(pc.equal(rows["key"], key)).to_pylist():
         name = rows["topic"][number].as_py()
         headers = rows["headers"][number].as_py() or []
         is_retry = name not in other_inputs and _origin(headers) == topic.encode()
-        found[number] = name == topic or is_retry
-    return pa.array(found, pa.bool_())
+        is_own[number] = name == topic or is_retry
+    return pa.array(is_own, pa.bool_())
 
 
 def _origin(headers: Sequence[Mapping[str, Any]]) -> bytes | None:

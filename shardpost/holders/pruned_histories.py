@@ -149,9 +149,9 @@ def _candidates(
             first += part.num_rows
             file = pa.array(np.full(part.num_rows, number))
             placed = part.append_column("row", pa.array(rows)).append_column("file", file)
-            found = horizon.candidates(placed)
-            if found.num_rows:
-                yield found
+            candidates = horizon.candidates(placed)
+            if candidates.num_rows:
+                yield candidates
 
 
 # Exchanges stay: they are few, and their first records are asked for at any time.
@@ -172,13 +172,13 @@ class Pruning:
     @property
     def rows(self) -> dict[str, int]:
         """How many rows go, by table."""
-        counts = {t.name: sum(one.rows for one in files.values()) for t, files in self._items()}
+        counts = {t.name: sum(file.rows for file in files.values()) for t, files in self._items()}
         return {name: count for name, count in counts.items() if count}
 
     @property
     def bytes(self) -> int:
         """About so many bytes go."""
-        return sum(one.bytes for _, files in self._items() for one in files.values())
+        return sum(file.bytes for _, files in self._items() for file in files.values())
 
     def in_steps(self) -> "Iterator[Pruning]":
         """Yield it in parts, of BYTES_AT_ONCE of files or of one file."""
@@ -202,14 +202,14 @@ def find_superseded(
     settings: Settings, snapshot: Snapshot, at: datetime, origins: Mapping[TopicName, Origins]
 ) -> Pruning:
     """Return what goes of a snapshot; `origins` are those of letters, (partition, offset)."""
-    found = {}
+    files = {}
     for name in PRUNED:
         tables = INPUTS[name]
         if tables.history.name in snapshot.tables:
             folded = snapshot.folded_up_to(tables.latest.name)
             horizon = Horizon(at, folded, origins.get(name, ()))
-            found[tables.history] = superseded_records(settings, tables, snapshot, horizon)
-    return Pruning(at, found)
+            files[tables.history] = superseded_records(settings, tables, snapshot, horizon)
+    return Pruning(at, files)
 
 
 def prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardpost.delta.query import at_snapshot, query
@@ -35,7 +35,7 @@ from shardpost.holders.table_commits import runs_of
 from shardpost.kafka import clients, offsets
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import in_batches, queue_config
-from shardpost.kafka.topic_configs import TopicConfig, largest_batch, producer_config, topic_config
+from shardpost.kafka.topic_configs import largest_batch, producer_config, topic_config
 from shardpost.kafka.transactions import Consumed, Transactions
 from shardpost.logs import step
 from shardpost.settings import Settings
@@ -64,133 +64,124 @@ class Publication(NamedTuple):
         return bool(self.too_large) or not self.is_compacted
 
 
-@dataclass(frozen=True)
-class _Publishing:
-    """A snapshot that is published, and the settings of the topic that are in force."""
-
-    settings: Settings
-    snapshot: Snapshot
-    topic: str
-    config: TopicConfig
-
-    @property
-    def largest(self) -> int:
-        return largest_batch(self.config)
-
-
 def publish(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> Publication:
     """Publish what changed since each partition's published snapshot.
 
     Where nothing did, it stays that one, unless `mark`: then each partition is at this snapshot.
     TransactionError if a partition could not be published; the next compaction publishes it.
     """
-    topic = settings.topic("share-holders")
-    found = published_partitions(settings, topic, runs_of(settings, snapshot))
-    publishing = _Publishing(settings, snapshot, topic, topic_config(settings, topic))
-    is_compacted = _is_compacted(publishing)
-    behind = _behind(publishing, found, mark=mark)
-    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        futures = [pool.submit(_publish_shard, publishing, one) for one in behind]
-    failures = [error for future in futures if isinstance(error := future.exception(), Exception)]
-    if failures:
-        raise combined(failures)
-    done = [future.result() for future in futures]
-    records, too_large = (sum(counts) for counts in zip((0, 0), *done, strict=True))
-    return Publication(records, too_large, is_compacted)
+    return _Publisher(settings, snapshot).publish(mark=mark)
 
 
-def _is_compacted(publishing: _Publishing) -> bool:
-    """Tell whether the topic is compacted and no more; warn if it is not."""
-    policy = publishing.config.get("cleanup.policy")
-    if policy != "compact":
-        log.warning(
-            "topic %s: expected cleanup.policy=compact and nothing else, found %r: Kafka deletes"
-            " the records of clients who hold. Set it with `kafka-configs.sh --alter --entity-type"
-            " topics --entity-name %s --add-config cleanup.policy=compact`; what was deleted is"
-            " published again",
-            *(publishing.topic, policy, publishing.topic),
+class _Publisher:
+    """Publishes one snapshot, by the settings of the topic that are in force."""
+
+    def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
+        self._settings, self._snapshot = settings, snapshot
+        self._topic = settings.topic("share-holders")
+
+    def publish(self, *, mark: bool) -> Publication:
+        runs = runs_of(self._settings, self._snapshot)
+        partitions = published_partitions(self._settings, self._topic, runs)
+        self._config = topic_config(self._settings, self._topic)
+        self._largest = largest_batch(self._config)
+        is_compacted = self._is_compacted()
+        behind = self._behind(partitions, mark=mark)
+        with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
+            futures = [pool.submit(self._publish_partition, partition) for partition in behind]
+        errors = [future.exception() for future in futures]
+        if failures := [error for error in errors if isinstance(error, Exception)]:
+            raise combined(failures)
+        done = [future.result() for future in futures]
+        records, too_large = (sum(counts) for counts in zip((0, 0), *done, strict=True))
+        return Publication(records, too_large, is_compacted)
+
+    def _is_compacted(self) -> bool:
+        """Tell whether the topic is compacted and no more; warn if it is not."""
+        policy = self._config.get("cleanup.policy")
+        if policy != "compact":
+            log.warning(
+                "topic %s: expected cleanup.policy=compact and nothing else, found %r: Kafka"
+                " deletes the records of clients who hold. Set it with `kafka-configs.sh --alter"
+                " --entity-type topics --entity-name %s --add-config cleanup.policy=compact`; what"
+                " was deleted is published again",
+                *(self._topic, policy, self._topic),
+            )
+        return policy == "compact"
+
+    def _behind(
+        self, partitions: Sequence[PublishedPartition], *, mark: bool
+    ) -> list[TopicPartition]:
+        """Return the partitions to which something is to be published; with `mark` all that lag."""
+        number, largest = self._snapshot.number, self._largest
+        behind = [there for there in partitions if there.since(largest) < number]
+        if not (mark or any(there.wrong or there.has_all_to_come(largest) for there in behind)):
+            since = min((there.since(largest) for there in behind), default=number)
+            if not self._has_changes(since):
+                return []
+        return [there.partition for there in behind]
+
+    def _has_changes(self, since: int) -> bool:
+        """Tell whether any holder changed: nearly always known from the files' statistics alone."""
+        if since >= self._snapshot.number:
+            return False
+        sql = f"SELECT 1 FROM share_holders WHERE snapshot > {since} LIMIT 1"  # noqa: S608 - a number
+        return bool(query(self._settings, sql, at_snapshot(self._snapshot, SHARE_HOLDERS)).num_rows)
+
+    def _publish_partition(self, partition: TopicPartition) -> tuple[int, int]:
+        """Publish one partition; return how many records, and how many lists were too large."""
+        settings, snapshot, writer = self._settings, self._snapshot, self._writer(partition)
+        with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader, closing(writer):
+            writer.open()
+            # Read after that: a newer run commits its snapshot before it publishes it.
+            runs = runs_of(settings, snapshot)
+            before = published_partition(settings, reader, partition, runs)
+            at = before.published.at
+            if at.number > snapshot.number and at.is_in(runs):
+                return 0, 0
+            if before.since(self._largest) >= snapshot.number:
+                return 0, 0
+            if before.wrong:
+                log.warning("%s: %s: publishing all again", partition, before.wrong)
+            records = self._write(before, reader, writer)
+        log.info("%s: published %d records", partition, records.count)
+        return records.count, records.too_large
+
+    def _write(
+        self, before: PublishedPartition, reader: "Consumer", writer: Transactions
+    ) -> HolderRecords:
+        """Write what is to be published, in transactions; return the records."""
+        settings, snapshot, largest = self._settings, self._snapshot, self._largest
+        partition, since = before.partition, before.since(largest)
+        _, first = offsets.watermarks_of(settings, partition, committed=True)
+        there = keys_with_values(settings, partition) if before.has_all_to_come(largest) else set()
+        records = HolderRecords(settings, snapshot, partition, largest)
+        made, end = SnapshotRun(snapshot.number, snapshot.run), first
+        now = before.published if since else Published(low=before.now.high)
+        for batch in in_batches(records.since(since, there)):
+            if batch.records:
+                end += len(batch.records) + 1  # with the marker of the transaction
+            now = now.then_partly(made, end)
+            if batch.is_last:
+                now = now.then(made, end, largest if records.too_large else None)
+            writer.write(batch.records, _consumed(reader, partition, now))
+            step("batch published")
+        _, high = offsets.watermarks_of(settings, partition, committed=False)
+        if before.now.high > first or high > end:
+            # Another program writes too: the next run finds records that it did not expect.
+            writer.write([], _consumed(reader, partition, replace(now, end=first)))
+        return records
+
+    def _writer(self, partition: TopicPartition) -> Transactions:
+        problem = f"{partition}: could not publish snapshot {self._snapshot.number}"
+        return Transactions(
+            self._settings,
+            f"{partition.topic}/publish/{partition.partition}",
+            fenced=f"{problem}: fenced by a newer compaction, which publishes it",
+            failed=f"{problem}: {{reason}}; the next compaction publishes it",
+            **producer_config(self._config) | queue_config(self._largest),
         )
-    return policy == "compact"
-
-
-def _behind(
-    publishing: _Publishing, found: Sequence[PublishedPartition], *, mark: bool
-) -> list[TopicPartition]:
-    """Return the partitions to which something is to be published; with `mark` all that lag."""
-    settings, snapshot, largest = publishing.settings, publishing.snapshot, publishing.largest
-    behind = [one for one in found if one.since(largest) < snapshot.number]
-    if not (mark or any(one.wrong or one.has_all_to_come(largest) for one in behind)):
-        since = min((one.since(largest) for one in behind), default=snapshot.number)
-        if not _has_changes(settings, snapshot, since):
-            return []
-    return [one.partition for one in behind]
-
-
-def _has_changes(settings: Settings, snapshot: Snapshot, since: int) -> bool:
-    """Tell whether any holder changed: nearly always known from the files' statistics alone."""
-    if since >= snapshot.number:
-        return False
-    sql = f"SELECT 1 FROM share_holders WHERE snapshot > {since} LIMIT 1"  # noqa: S608 - a number
-    return bool(query(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)).num_rows)
-
-
-def _publish_shard(publishing: _Publishing, partition: TopicPartition) -> tuple[int, int]:
-    """Publish one partition; return how many records, and how many lists were too large."""
-    settings, snapshot = publishing.settings, publishing.snapshot
-    writer = _writer(publishing, partition)
-    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader, closing(writer):
-        writer.open()
-        # Read after that: a newer run commits its snapshot before it publishes it.
-        runs = runs_of(settings, snapshot)
-        before = published_partition(settings, reader, partition, runs)
-        at = before.published.at
-        if at.number > snapshot.number and at.is_in(runs):
-            return 0, 0
-        if before.since(publishing.largest) >= snapshot.number:
-            return 0, 0
-        if before.wrong:
-            log.warning("%s: %s: publishing all again", partition, before.wrong)
-        found = _write(publishing, before, reader, writer)
-    log.info("%s: published %d records", partition, found.count)
-    return found.count, found.too_large
-
-
-def _write(
-    publishing: _Publishing, before: PublishedPartition, reader: "Consumer", writer: Transactions
-) -> HolderRecords:
-    """Write what is to be published, in transactions; return the records."""
-    settings, snapshot, largest = publishing.settings, publishing.snapshot, publishing.largest
-    partition, since = before.partition, before.since(largest)
-    _, first = offsets.watermarks_of(settings, partition, committed=True)
-    there = keys_with_values(settings, partition) if before.has_all_to_come(largest) else set()
-    found = HolderRecords(settings, snapshot, partition, largest)
-    made, end = SnapshotRun(snapshot.number, snapshot.run), first
-    now = before.published if since else Published(low=before.now.high)
-    for batch in in_batches(found.since(since, there)):
-        if batch.records:
-            end += len(batch.records) + 1  # with the marker of the transaction
-        now = now.then_partly(made, end)
-        if batch.is_last:
-            now = now.then(made, end, largest if found.too_large else None)
-        writer.write(batch.records, _consumed(reader, partition, now))
-        step("batch published")
-    _, high = offsets.watermarks_of(settings, partition, committed=False)
-    if before.now.high > first or high > end:
-        # Another program writes too: the next run finds records that it did not expect.
-        writer.write([], _consumed(reader, partition, replace(now, end=first)))
-    return found
 
 
 def _consumed(reader: "Consumer", partition: TopicPartition, now: Published) -> Consumed:
     return Consumed(reader, partition, now.at.number, now.as_metadata())
-
-
-def _writer(publishing: _Publishing, partition: TopicPartition) -> Transactions:
-    problem = f"{partition}: could not publish snapshot {publishing.snapshot.number}"
-    return Transactions(
-        publishing.settings,
-        f"{partition.topic}/publish/{partition.partition}",
-        fenced=f"{problem}: fenced by a newer compaction, which publishes it",
-        failed=f"{problem}: {{reason}}; the next compaction publishes it",
-        **producer_config(publishing.config) | queue_config(publishing.largest),
-    )

@@ -83,10 +83,10 @@ def query_holders(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) 
         raise UsageError(f"shard {wanted.shard}: expected 0 to {shards - 1}")
     if wanted.as_of is None:
         return _latest(settings, snapshot, wanted)
-    found = _as_of(settings, snapshot, wanted, wanted.as_of)
+    holders = _as_of(settings, snapshot, wanted, wanted.as_of)
     if wanted.shard is None:
-        return found
-    return {c: ids for c, ids in found.items() if partition_of(c, shards) == wanted.shard}
+        return holders
+    return {c: ids for c, ids in holders.items() if partition_of(c, shards) == wanted.shard}
 
 
 def _latest(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery) -> Holders:
@@ -103,14 +103,14 @@ def _as_of(settings: Settings, snapshot: Snapshot, wanted: HoldersQuery, at: dat
     snapshot.require_history(at)
     condition = "true" if wanted.client is None else f"t.client = {text_literal(wanted.client)}"
     sql = _AS_OF.format(holders=as_of.holders(snapshot.country, at), condition=condition)
-    found = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
-    return {client: sorted(ids, key=position_sort_key) for client, ids in found.items()}
+    holders = _by_client(query(settings, sql, at_snapshot(snapshot, *as_of.RELATIONS)))
+    return {client: sorted(ids, key=position_sort_key) for client, ids in holders.items()}
 
 
-def _by_client(found: pa.Table) -> Holders:
+def _by_client(table: pa.Table) -> Holders:
     """Return rows (client, positions) as a dict; from whole columns, which is faster."""
-    clients = found["client"].to_pylist()
-    lists = found["positions"].combine_chunks()
+    clients = table["client"].to_pylist()
+    lists = table["positions"].combine_chunks()
     ids = lists.values.to_pylist()
     bounds = lists.offsets.to_pylist()
     return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}

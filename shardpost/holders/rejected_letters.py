@@ -55,16 +55,7 @@ def send(settings: Settings, snapshot: Snapshot, *, mark: bool = False) -> int:
     """
     if not snapshot.counts.rejected:
         return 0
-    table = DeltaTable(path_of(settings, SNAPSHOTS))
-    sent = table.transaction_version(SENT) or 0
-    any_is_left = _any_after(settings, snapshot, sent)
-    count = 0
-    if any_is_left:
-        count = _Sending(settings, snapshot, str(table.metadata().id)).send(sent)
-        step("letters sent")
-    if any_is_left or (mark and sent < snapshot.number):
-        note_transaction(settings, SENT, snapshot.number)
-    return count
+    return _Sending(settings, snapshot).send(mark=mark)
 
 
 def group_of(tables: str) -> str:
@@ -72,14 +63,9 @@ def group_of(tables: str) -> str:
     return f"{GROUP}-{tables}"
 
 
-def sent_of(found: offsets.CommittedOffset) -> SnapshotRun:
+def sent_of(committed: offsets.CommittedOffset) -> SnapshotRun:
     """Return of which snapshot letters were sent, as that group has it."""
-    return _committed_sent(found)[1]
-
-
-def _any_after(settings: Settings, snapshot: Snapshot, sent: int) -> bool:
-    sql = f"SELECT 1 FROM rejected_records WHERE snapshot > {sent} LIMIT 1"  # noqa: S608 - a number
-    return bool(query(settings, sql, at_snapshot(snapshot, REJECTED_RECORDS)).num_rows)
+    return _committed_sent(committed)[1]
 
 
 class _Sent(NamedTuple):
@@ -94,55 +80,74 @@ class _Sent(NamedTuple):
         return json.dumps({name: value for name, value in form.items() if value is not None})
 
 
-def _committed_sent(found: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
+def _committed_sent(committed: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
     """Return how far letters were sent, and of which snapshot."""
-    form = json.loads(found.metadata or "{}")
+    form = json.loads(committed.metadata or "{}")
     after = Place(*form["after"]) if "after" in form else None
-    return _Sent(found.offset, after), SnapshotRun(form["of"], form["run"])
+    return _Sent(committed.offset, after), SnapshotRun(form["of"], form["run"])
 
 
 class _Sending:
     """Sends the rejected records of a snapshot and of those before it.
 
-    `tables` identifies these tables: others may be made of the same topics.
+    The id of the table `snapshots` identifies its tables: others may be made of the same topics.
     """
 
-    def __init__(self, settings: Settings, snapshot: Snapshot, tables: str) -> None:
-        self._settings, self._snapshot, self._tables = settings, snapshot, tables
+    def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
+        self._settings, self._snapshot = settings, snapshot
         self._topic = settings.topic("dead-letters")
-        self._partitions = topic_metadata.partition_counts(settings, [self._topic])[self._topic]
-        self._config = topic_config(settings, self._topic)
         self._retries = frozenset(retry_topics(settings))
 
-    def send(self, sent: int) -> int:
+    def send(self, *, mark: bool) -> int:
+        table = DeltaTable(path_of(self._settings, SNAPSHOTS))
+        sent = table.transaction_version(SENT) or 0
+        any_is_left = self._any_after(sent)
+        count = 0
+        if any_is_left:
+            count = self._send_after(sent, str(table.metadata().id))
+            step("letters sent")
+        if any_is_left or (mark and sent < self._snapshot.number):
+            note_transaction(self._settings, SENT, self._snapshot.number)
+        return count
+
+    def _any_after(self, sent: int) -> bool:
+        sql = f"SELECT 1 FROM rejected_records WHERE snapshot > {sent} LIMIT 1"  # noqa: S608 - a number
+        at = at_snapshot(self._snapshot, REJECTED_RECORDS)
+        return bool(query(self._settings, sql, at).num_rows)
+
+    def _send_after(self, sent: int, tables: str) -> int:
         """Fence older runs, then read how far they sent, then send the rest, batch by batch."""
+        self._partitions = topic_metadata.partition_counts(self._settings, [self._topic])[
+            self._topic
+        ]
+        self._config = topic_config(self._settings, self._topic)
         place = TopicPartition(self._topic, 0)
         count = 0
-        reader = clients.consumer(self._settings, group_of(self._tables))
-        with closing(reader), closing(self._writer()) as writer:
+        reader = clients.consumer(self._settings, group_of(tables))
+        with closing(reader), closing(self._writer(tables)) as writer:
             writer.open()
             before = self._sent(reader, sent)
             if before.snapshot >= self._snapshot.number:
                 return 0
             for range_ in self._ranges(before):
-                found = [self._letter(row) for row in self._rows(range_)]
+                written = [self._letter(row) for row in self._rows(range_)]
                 after = _Sent(before.snapshot, range_.last)
                 if range_.is_last:
                     after = _Sent(self._snapshot.number)
                 metadata = after.metadata(self._snapshot)
                 consumed = Consumed(reader, place, after.snapshot, metadata)
-                writer.write(found, consumed, check=_written)
-                count += len(found)
+                writer.write(written, consumed, check=_written)
+                count += len(written)
                 step("letters committed")
         numbers = (before.snapshot + 1, self._snapshot.number)
         log.info("%s: %d letters of snapshots %d to %d", self._topic, count, *numbers)
         return count
 
-    def _writer(self) -> Transactions:
+    def _writer(self, tables: str) -> Transactions:
         topic = self._topic
         return Transactions(
             self._settings,
-            f"{topic}/rejected/{self._tables}",
+            f"{topic}/rejected/{tables}",
             fenced=f"fenced: a newer compaction sends rejected records to {topic}; this one stops",
             failed=f"{topic}: could not send rejected records ({{reason}}); the next compaction"
             " sends them",
@@ -155,10 +160,10 @@ class _Sending:
         That is where Kafka has forgotten, or names a snapshot that is gone: tables were restored.
         """
         place = TopicPartition(self._topic, 0)
-        found = offsets.committed_offsets(self._settings, reader, [place]).get(place)
-        if found is None or found.offset < sent:
+        offset = offsets.committed_offsets(self._settings, reader, [place]).get(place)
+        if offset is None or offset.offset < sent:
             return _Sent(sent)
-        committed, of = _committed_sent(found)
+        committed, of = _committed_sent(offset)
         if not of.is_in(runs_of(self._settings, self._snapshot)):
             log.warning(
                 "%s: letters of snapshot %d were sent, but it is not in these tables (they were"
@@ -181,13 +186,13 @@ class _Sending:
             f" FROM rejected_records WHERE {condition}"
         )
         at = at_snapshot(self._snapshot, REJECTED_RECORDS)
-        found = [
+        batches = [
             batch.set_column(1, "topic", batch["topic"].cast(pa.string()))
             for batch in stream(self._settings, sql, at, ROWS_AT_ONCE)
         ]
-        if not found:
+        if not batches:
             return iter(())
-        ordered = pa.Table.from_batches(found).sort_by(
+        ordered = pa.Table.from_batches(batches).sort_by(
             [(name, "ascending") for name in Place._fields]
         )
         rows = (

@@ -1,8 +1,8 @@
-"""What a compaction says and does around its snapshot, all without Spark.
+"""What a compaction reports and does before and after its snapshot, without Spark.
 
-Before it: what a person should know of a look at the inputs, in the log, the result and the exit
-code; and what is said where Kafka is gone. After it: publish the changes, send letters, count.
-A compaction that finds nothing new does only this: no new snapshot, and no Spark.
+Before it: warnings about the inputs, and the error if Kafka is unreachable. After it: publish the
+changes, send letters, count. A compaction that finds nothing new does only this: it makes no
+snapshot and starts no Spark.
 """
 
 import logging
@@ -15,7 +15,8 @@ from shardpost import locks
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, combined
-from shardpost.holders import inputs, publishing, rejected_letters
+from shardpost.holders import publishing, rejected_letters
+from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
 from shardpost.holders.publishing import Publication
@@ -35,13 +36,19 @@ def publish_results(
 ) -> JobResult:
     """Publish what no earlier run has, and send its letters; return the compaction's result.
 
-    NEEDS_ATTENTION if a list was too large to be published, or share-holders is not compacted only.
+    NEEDS_ATTENTION if a list was too large to be published, if share-holders is not compacted only,
+    if transactions are open, and if good records of keys may be lost.
     """
     step("offsets")
     _commit_offsets(settings, unread)
     code, passed_on = publish_and_send(settings, latest)
+    transactions = [transaction.as_json() for transaction in unread.open_transactions]
+    needs_attention = transactions or done.uncertain
     document = {"snapshot": latest.as_json(), **passed_on, "changed": changed, **asdict(done)}
-    return code, document
+    return (
+        NEEDS_ATTENTION if needs_attention and code == DONE else code,
+        document | {"open_transactions": transactions},
+    )
 
 
 def _commit_offsets(settings: Settings, unread: Unread) -> None:
@@ -55,10 +62,10 @@ def _commit_offsets(settings: Settings, unread: Unread) -> None:
 def publish_and_send(
     settings: Settings, latest: Snapshot, *, mark: bool = False
 ) -> tuple[int, dict[str, Any]]:
-    """Publish, and send letters, each also where the other fails; raise what failed.
+    """Publish, and send letters, each even if the other fails; raise what failed.
 
-    Return the exit code, NEEDS_ATTENTION as `pass_on` says, and the counts as JSON. With `mark`,
-    both are noted to be at this snapshot, also where there was nothing to do.
+    Return the exit code, NEEDS_ATTENTION as `publish_results` says, and the counts as JSON. With
+    `mark`, both are recorded to be at this snapshot even if there was nothing to do.
     """
     published, letters = Publication(), 0
     failures: dict[str, Exception] = {}
@@ -97,9 +104,9 @@ def _left_to_do(latest: Snapshot, failures: Mapping[str, Exception]) -> Shardpos
 
 @contextmanager
 def explain_outage(settings: Settings) -> Iterator[None]:
-    """Say that of an error of a Kafka that is gone: after the commit it is another error.
+    """Say that nothing was changed if Kafka is unreachable; after the commit it is another error.
 
-    Spark's own errors are of a timeout; then it is asked whether Kafka is there.
+    Spark itself reports a timeout; then Kafka's addresses are tried.
     """
     try:
         try:
@@ -113,7 +120,7 @@ def explain_outage(settings: Settings) -> Iterator[None]:
 
 
 def report_look(look: Look, unread: Unread) -> None:
-    """Warn of open transactions, of retry topics that are gone, and of a clock that was ahead."""
+    """Warn of open transactions, of retry topics that no longer exist, and of a clock ahead."""
     if look.ahead is not None:
         log.warning(
             "the last snapshot says that the inputs were looked at at %s UTC, and now it is %s UTC"
@@ -124,28 +131,16 @@ def report_look(look: Look, unread: Unread) -> None:
         )
     for topic in sorted(unread.gone):
         log.warning(
-            "retry topic %s was read before and is not there any more: corrections in it that were"
-            " not read have no effect",
+            "retry topic %s was read before and no longer exists: unread corrections in it have"
+            " no effect",
             topic,
         )
     for transaction in unread.open_transactions:
         log.warning(
-            "%s: an open transaction: nothing behind it can be read, and looked_at stays behind"
-            " until it ends (docs/compaction.md, An open transaction)",
+            "%s: an open transaction: records after it cannot be read, and looked_at does not"
+            " advance until it ends (docs/compaction.md, An open transaction)",
             transaction,
         )
-
-
-def with_attention(result: JobResult, unread: Unread) -> JobResult:
-    """Return a result with the open transactions, and NEEDS_ATTENTION if somebody should know.
-
-    So it is if there are any, or keys of which good records may be lost.
-    """
-    code, document = result
-    found = [one.as_json() for one in unread.open_transactions]
-    needs_attention = found or document["uncertain"]
-    code = NEEDS_ATTENTION if needs_attention and code == DONE else code
-    return code, document | {"open_transactions": found}
 
 
 def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
@@ -155,32 +150,22 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
     """
     locked = locks.exclusive(settings, lock, lock, wait=settings.lock_wait)
     with locked, explain_outage(settings):
-        last = snapshots.newest(settings)
-        if last is None or inputs.unread_originals(settings, last):
+        inputs, last = Inputs(settings), snapshots.newest(settings)
+        if last is None or inputs.unread_originals(last):
             return None  # the job itself looks at all: twice would be once too often
-        look, unread = inputs.look(settings)
-        return (
-            keep_snapshot(settings, look, unread)
-            if is_nothing_new(settings, look, unread)
-            else None
-        )
-
-
-def is_nothing_new(settings: Settings, look: Look, unread: Unread) -> bool:
-    """Tell whether the last snapshot is what this look would make."""
-    if look.last is None or unread.ranges or unread.reconciliation:
-        return False
-    return look.last.country == look.last.country_now(settings.country)
+        look, unread = inputs.look()
+        if not look.is_of(unread, settings.country):
+            return None
+        return keep_snapshot(settings, look, unread)
 
 
 def keep_snapshot(settings: Settings, look: Look, unread: Unread) -> JobResult:
-    """Note when the inputs were found to hold no more, and pass on what is left to pass on."""
-    assert look.last is not None  # noqa: S101 - by is_nothing_new
+    """Record when the inputs were found to hold no more, and publish what is left."""
+    assert look.last is not None  # noqa: S101 - by Look.is_of
     report_look(look, unread)
     looked_at, incomplete = look.times(unread)
     latest = look.last.with_looked_at(looked_at, unread.topic_ids, incomplete)
     latest = latest.without_topics(unread.gone)
     snapshots.update_looked_at(settings, latest)
     log.info("snapshot %d has all that can be read", latest.number)
-    result = publish_results(settings, latest, unread, RunCounts(), changed=False)
-    return with_attention(result, unread)
+    return publish_results(settings, latest, unread, RunCounts(), changed=False)

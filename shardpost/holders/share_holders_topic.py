@@ -1,13 +1,13 @@
 """The topic `share-holders`: the records made for it, and what its partitions hold.
 
-A record is a client's list, its length where it is too large, or null.
+A record is a client's list, or its length if the list is too large, or null.
 
-Records are missing, or are others, where the tables were restored from a copy; where Kafka deleted
-some, by `cleanup.policy=delete` or by hand; where it lost the end of a partition; and where another
-program wrote to it. Then all holders of the partition are published again.
+Records are missing or differ if tables were restored from a copy, if Kafka deleted some (by
+`cleanup.policy=delete`, or by hand) or lost the end of a partition, or if another program wrote to
+the topic. Then all holders of the partition are published again.
 
-What Kafka notes of snapshots (those that were published, and whose letters were sent) is compared
-with the run that made the snapshot: so its row has to stay.
+Kafka stores which snapshot was published, and whose letters were sent. These are compared with the
+run that made the snapshot, so its row must be kept.
 """
 
 import json
@@ -80,7 +80,9 @@ class HolderRecords:
         for key in sorted(keys):
             record = self._fitting(key, None)
             if record is None:  # its limit was lowered since
-                log.warning("%s: a key of %d bytes stays: too large", self._partition, len(key))
+                log.warning(
+                    "%s: a key of %d bytes is not removed: too large", self._partition, len(key)
+                )
             else:
                 self.count += 1
                 yield record
@@ -185,7 +187,8 @@ def published_partitions(
     # After that: what is published meanwhile is taken for that of others, and looked at again.
     now = offsets.watermarks(settings, {topic: count}, committed=False)[topic]
     return [
-        _inspected(settings, one, published[one], now[one.partition], runs) for one in partitions
+        _inspected(settings, partition, published[partition], now[partition.partition], runs)
+        for partition in partitions
     ]
 
 
@@ -202,8 +205,11 @@ def _published(
     settings: Settings, reader: "Consumer", partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, Published]:
     """Return what the consumer's group has noted of each partition."""
-    found = offsets.committed_offsets(settings, reader, partitions)
-    return {one: Published.of(found[one].metadata if one in found else None) for one in partitions}
+    committed = offsets.committed_offsets(settings, reader, partitions)
+    return {
+        partition: Published.of(committed[partition].metadata if partition in committed else None)
+        for partition in partitions
+    }
 
 
 def _inspected(
@@ -239,12 +245,12 @@ def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes
 
     The whole partition is read; in memory are only the keys.
     """
-    found: set[bytes] = set()
+    keys: set[bytes] = set()
     for message in read_to_end(settings, partition, committed=True):
         key = message.key()
         if key is not None:
-            (found.discard if message.value() is None else found.add)(key)
-    return found
+            (keys.discard if message.value() is None else keys.add)(key)
+    return keys
 
 
 def noted_snapshots(settings: Settings) -> set[int]:
@@ -258,8 +264,8 @@ def _noted_as_published(settings: Settings) -> list[SnapshotRun | None]:
     count = topic_metadata.partition_counts(settings, [topic])[topic]
     partitions = [TopicPartition(topic, number) for number in range(count)]
     with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        found = _published(settings, reader, partitions)
-    return [run for one in found.values() for run in (one.at, one.partly)]
+        noted_of = _published(settings, reader, partitions)
+    return [run for noted in noted_of.values() for run in (noted.at, noted.partly)]
 
 
 def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
@@ -267,5 +273,5 @@ def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
     group = rejected_letters.group_of(tables)
     place = TopicPartition(settings.topic("dead-letters"), 0)
     with closing(clients.consumer(settings, group)) as reader:
-        found = offsets.committed_offsets(settings, reader, [place]).get(place)
-    return [] if found is None else [rejected_letters.sent_of(found)]
+        offset = offsets.committed_offsets(settings, reader, [place]).get(place)
+    return [] if offset is None else [rejected_letters.sent_of(offset)]

@@ -1,16 +1,14 @@
-"""Records that later ones superseded leave the histories after SHARDPOST_HISTORY_DAYS.
+"""The maintenance of the tables: remove what is not kept, while everything else goes on.
 
-The maintenance of the tables: what is not kept goes, while all else goes on.
+A run that is interrupted at any point has only kept too much. Snapshots are removed first, since
+nobody is given one whose files may be missing; then, table by table, the files and the log entries
+that no kept version needs. If the disk has no room for the first step, files that no snapshot needs
+are removed before it. What is removed is older than anything a running compaction, a freeze or a
+reader uses, so no lock keeps them waiting. Unreferenced folders are removed last, under the lock of
+rebuilds. One maintenance runs at a time.
 
-In an order in which a run that is broken off at any point has only kept too much: snapshots first,
-since nobody is given one whose files may be missing; then, table by table, the files that no kept
-snapshot needs, and the entries of the log that no kept version needs. On a disk that has no room
-for the first, what no snapshot needs as it is goes before. All that goes is older than
-whatever a running compaction, a freeze or a reader has or writes, so that no lock keeps them
-waiting. At last unreferenced folders go, under the lock of rebuilds. Another
-maintenance is refused.
-
-All that is done for the age of a home: audiences, weeks, letters, records, and files.
+Superseded records leave the histories after SHARDPOST_HISTORY_DAYS; audiences, weeks and letters
+have ages of their own.
 """
 
 import logging
@@ -90,15 +88,15 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
         at = _certain(settings, now) - timedelta(days=settings.history_days)
         of_letters = {name: origins(settings, settings.topic(name)) for name in PRUNED}
         step("find old records")
-        found = pruned_histories.find_superseded(settings, newest, at, of_letters)
-        if not found.rows:
+        pruning = pruned_histories.find_superseded(settings, newest, at, of_letters)
+        if not pruning.rows:
             return result
-        result.history_from, result.rows, result.bytes = at, found.rows, found.bytes
+        result.history_from, result.rows, result.bytes = at, pruning.rows, pruning.bytes
         try:
             if dry_run:
                 require_none(settings, STAYS)
             else:
-                _prune(settings, found, now)
+                _prune(settings, pruning, now)
         except LockedError as error:
             result.postponed["histories"] = error.holder
         except OpenRebuildError as error:
@@ -111,17 +109,17 @@ def _certain(settings: Settings, now: datetime) -> datetime:
 
     Those before, which a frozen week keeps, are weeks apart, of which a day counts each.
     """
-    committed = {one.number: one.committed_at for one in snapshots.list_all(settings)}
+    committed = {view.number: view.committed_at for view in snapshots.list_all(settings)}
     young = kept_snapshots(committed.items(), now, settings.snapshot_days)
     return latest_certain_time(((number, committed[number]) for number in young), now)
 
 
-def _prune(settings: Settings, found: Pruning, now: datetime) -> None:
+def _prune(settings: Settings, pruning: Pruning, now: datetime) -> None:
     """Prune, if no tables are beside those in use; under the lock of rebuilds: none begins."""
     with rebuilding(settings, wait=settings.lock_wait):
         require_none(settings, STAYS)
         step("prune records")
-        pruned_histories.prune(settings, found, now)
+        pruned_histories.prune(settings, pruning, now)
 
 
 LOCK = "maintain_tables"
@@ -137,8 +135,10 @@ def maintain(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pla
     if dry_run:
         return _planned(settings, now)
     with table_errors(), exclusive(settings, LOCK, "the maintenance of the tables"):
-        found = _planned(settings, now)
-        return _carry_out(settings, _thinned(settings, found, now) if found.dropped else found)
+        planned = _planned(settings, now)
+        return _carry_out(
+            settings, _thinned(settings, planned, now) if planned.dropped else planned
+        )
 
 
 def _planned(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
@@ -146,7 +146,7 @@ def _planned(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
         return plan(settings, now, thin=thin)
 
 
-def _thinned(settings: Settings, found: Plan, now: datetime) -> Plan:
+def _thinned(settings: Settings, planned: Plan, now: datetime) -> Plan:
     """Remove the rows that are planned to go; return what may go then.
 
     That writes a file. On a full disk there may be room for it when all has gone that no row needs;
@@ -154,30 +154,30 @@ def _thinned(settings: Settings, found: Plan, now: datetime) -> Plan:
     """
     step("thin snapshots")
     try:
-        _drop(settings, found)
+        _drop(settings, planned)
     except ShardpostError as error:
-        log.warning("%s: trying again without what no snapshot needs", error)
+        log.warning("%s: retrying after removing what no snapshot needs", error)
         without = _planned(settings, now, thin=False)
         _remove_files(settings, without)
         try:
-            _drop(settings, found)
+            _drop(settings, planned)
         except ShardpostError as again:
             return replace(without, unknown=str(again))
-    return found
+    return planned
 
 
-def _drop(settings: Settings, found: Plan) -> None:
+def _drop(settings: Settings, planned: Plan) -> None:
     with table_errors():
-        snapshots.drop(settings, found.dropped)
+        snapshots.drop(settings, planned.dropped)
 
 
-def _carry_out(settings: Settings, found: Plan) -> Plan:
+def _carry_out(settings: Settings, planned: Plan) -> Plan:
     """Remove what is planned, but rows; return what was."""
-    _remove_files(settings, found)
-    if any(one.is_whole for one in found.tables):
-        found = _remove_folders(settings, found)
+    _remove_files(settings, planned)
+    if any(table.is_whole for table in planned.tables):
+        planned = _remove_folders(settings, planned)
     step("maintained")
-    return found
+    return planned
 
 
 def _remove_files(settings: Settings, found: Plan) -> None:
@@ -190,7 +190,7 @@ def _remove_files(settings: Settings, found: Plan) -> None:
             stored_files.remove(settings, planned.table, [file.path for file in planned.entries])
 
 
-def _remove_folders(settings: Settings, found: Plan) -> Plan:
+def _remove_folders(settings: Settings, planned: Plan) -> Plan:
     """Remove the folders that still are unnamed under the lock of rebuilds; return what was done.
 
     Beside a run of a rebuild none goes.
@@ -201,9 +201,9 @@ def _remove_folders(settings: Settings, found: Plan) -> Plan:
             remove_unnamed(settings)
     except LockedError as error:
         why = error.holder
-        tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in found.tables]
-        return replace(found, tables=tables)
-    return found
+        tables = [TablePlan(t.table, error=why) if t.is_whole else t for t in planned.tables]
+        return replace(planned, tables=tables)
+    return planned
 
 
 class Aged(Protocol):
@@ -234,8 +234,8 @@ class Maintenance:
 
     def lines(self, days: int) -> list[str]:
         """Return it in words; `days` is SHARDPOST_SNAPSHOT_DAYS."""
-        aged = (line for one in self.weeks.values() for line in one.lines())
-        return [*aged, *self.tables.in_words(days)]
+        aged = (line for done in self.weeks.values() for line in done.lines())
+        return [*aged, *self.tables.lines(days)]
 
 
 def maintain_all(settings: Settings, now: datetime, *, dry_run: bool = False) -> Maintenance:

@@ -1,12 +1,10 @@
-"""The files that any of some versions of a table has, by one pass over its log.
+"""What a maintenance would remove now; nothing is changed.
 
-To open each of the versions says the same, and reads up to ten commits and a checkpoint for each.
+The files of any of some versions are found by one pass over the log: opening each version says the
+same, but reads up to ten commits and a checkpoint for each.
 
-What a maintenance would remove now. Nothing is changed.
-
-The files of a snapshot go an hour after it was offered for the last time: the rule of
-`kept_snapshots` is applied as it was an hour ago, and what it kept then contains all that was
-offered since.
+The files of a snapshot are removed an hour after it was last offered: `kept_snapshots` is applied
+as of an hour ago, which keeps everything that was offered since.
 """
 
 import json
@@ -66,19 +64,19 @@ def needed_paths(
     if not versions:
         return set()
     log = _Log(settings, table, files)
-    found = NeededFiles(versions)
+    needed = NeededFiles(versions)
     at = -1
     for version in sorted(versions):
-        at = log.replay(found, at, version)
-    live = found.live
+        at = log.replay(needed, at, version)
+    live = needed.live
     if newest is None or newest.version() != at:
         newest = DeltaTable(path_of(settings, table), version=at)
     if live != {*table_log.sizes_of(newest)}:
         raise ShardpostError(
-            f"{table.path}: by its log, version {at} has {len(live)} files, and they are not"
-            " those that it has when it is opened"
+            f"{table.path}: by its log, version {at} has {len(live)} files, which are not the"
+            f" files of the opened table"
         )
-    return found.end()
+    return needed.end()
 
 
 class _Log:
@@ -90,20 +88,20 @@ class _Log:
         self._commits, self._checkpoints = paths_of_entries(files)
         self._numbers = sorted(self._checkpoints)
 
-    def replay(self, found: NeededFiles, at: int, version: int) -> int:
+    def replay(self, needed: NeededFiles, at: int, version: int) -> int:
         """Replay what is between two versions, and return the latter."""
         number = bisect_right(self._numbers, version)
         checkpoint = self._numbers[number - 1] if number else -1
         if checkpoint > at and not self._is_near(at, checkpoint, version):
-            found.jump(checkpoint, self._paths_at(checkpoint))
+            needed.jump(checkpoint, self._paths_at(checkpoint))
             at = checkpoint
         for number in range(at + 1, version + 1):
-            found.commit(number, *self._changed_by(number))
+            needed.commit(number, *self._changed_by(number))
         return version
 
     def _is_near(self, at: int, checkpoint: int, version: int) -> bool:
         """Tell whether commits are read in place of a checkpoint: few are, and all are there."""
-        is_whole = all(one in self._commits for one in range(at + 1, version + 1))
+        is_whole = all(number in self._commits for number in range(at + 1, version + 1))
         return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
 
     def _paths_at(self, checkpoint: int) -> list[str]:
@@ -149,16 +147,16 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     ShardpostError if snapshots cannot be read.
     """
     views = stored_tables.read(settings)
-    found = views.snapshots
+    stored_views = views.snapshots
     frozen = stored_tables.frozen_audiences(settings)
     pinned, unknown = _pinned(settings, views, now)
-    numbers = {one.number for one in found}
+    numbers = {view.number for view in stored_views}
     if unknown is None:
-        committed = ((one.number, one.committed_at) for one in found)
+        committed = ((view.number, view.committed_at) for view in stored_views)
         by_age = snapshot.kept_snapshots(committed, now, settings.snapshot_days, GRACE)
         pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
         numbers = by_age | set(pinned) if thin else numbers
-    kept = [one for one in found if one.number in numbers]
+    kept = [view for view in stored_views if view.number in numbers]
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}
     of_view = (
@@ -170,7 +168,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     of_others = (partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS)
     return Plan(
         kept=sorted(numbers),
-        dropped=[one.number for one in found if one.number not in numbers],
+        dropped=[view.number for view in stored_views if view.number not in numbers],
         pinned=pinned,
         unknown=unknown,
         tables=[
@@ -204,8 +202,8 @@ def _pinned(
     try:
         noted = noted_snapshots(settings)
     except ShardpostError as error:
-        return {}, f"which ones Kafka names is not known: {error}"
-    return dict.fromkeys(noted, "Kafka names it as published or sent") | pinned, None
+        return {}, f"Kafka did not say which ones it stores: {error}"
+    return dict.fromkeys(noted, "Kafka stores it as published or sent") | pinned, None
 
 
 def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
@@ -214,7 +212,7 @@ def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
     So long they are offered (snapshots.py); and an audience is erased as of when that run began.
     """
     weeks = frozen_weeks.with_audience(settings, now - 2 * GRACE)
-    verbs = ((one, "was" if one.audience_erased_at else "is") for one in reversed(weeks))
+    verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
     return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 
 

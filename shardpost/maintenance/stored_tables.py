@@ -1,9 +1,5 @@
 """All tables as the maintenance sees them: folders, versions, files, and what keeps them.
 
-All tables, as the maintenance sees them: their versions, their files, and what keeps them.
-
-The folders of the tables of a view, and which versions there are kept, and for whom.
-
 Snapshots name the folder and the version of each table; an open rebuild names those of the tables
 that are beside those in use.
 """
@@ -54,9 +50,9 @@ def since_erasure(kept: Collection[Snapshot], now: datetime) -> list[Snapshot]:
     """
     newest = max(kept, key=lambda one: one.number, default=None)
     erased_in = (newest and newest.erased_in) or 0
-    since = [one for one in kept if one.number >= erased_in]
+    since = [view for view in kept if view.number >= erased_in]
     # One of them may be by a clock that was ahead, as that of the erasure is after such a one.
-    is_over = any(now - one.committed_at >= GRACE for one in since)
+    is_over = any(now - view.committed_at >= GRACE for view in since)
     return since if is_over else [*kept]
 
 
@@ -66,8 +62,8 @@ def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:
         return {}
     columns = "week, snapshot, audience_version"
     sql = f"SELECT {columns} FROM frozen_weeks WHERE audience_erased_at IS NULL"  # noqa: S608 - constants
-    found = rows(settings, sql, {FROZEN_WEEKS: None})
-    return {row["week"]: (row["snapshot"], row["audience_version"]) for row in found}
+    weeks = rows(settings, sql, {FROZEN_WEEKS: None})
+    return {row["week"]: (row["snapshot"], row["audience_version"]) for row in weeks}
 
 
 def committed_since(
@@ -78,13 +74,13 @@ def committed_since(
     Who reads an older version than the newest one reads these, besides those of the newest.
     """
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    found: set[str] = set()
+    paths: set[str] = set()
     for entry in commits_since(files, at):
         with system.open_input_file(f"{root}/{entry.path}") as file:
             actions = [json.loads(line) for line in file.read().splitlines()]
         for action in actions:
-            found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
-    return found
+            paths.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
+    return paths
 
 
 def opened(settings: Settings, table: Table) -> DeltaTable | None:
@@ -127,7 +123,7 @@ class Views:
     @property
     def rebuild(self) -> Rebuild | None:
         """The rebuild that is open."""
-        return next((one for one in reversed(self.rebuilds) if one.is_open), None)
+        return next((rebuild for rebuild in reversed(self.rebuilds) if rebuild.is_open), None)
 
 
 @dataclass(frozen=True)
@@ -155,10 +151,10 @@ def read(settings: Settings) -> Views:
     """
     rebuilds = store.list_rebuilds(settings)
     for _ in range(MOST_READS):
-        found = snapshots.list_all(settings)
+        views = snapshots.list_all(settings)
         again = store.list_rebuilds(settings)
         if again == rebuilds:
-            return Views(found, rebuilds)
+            return Views(views, rebuilds)
         rebuilds = again
     raise ShardpostError(
         f"table rebuilds: changed each of {MOST_READS} times that it was read: run again"
@@ -174,16 +170,16 @@ def folders_of(table: Table, views: Views, kept: Collection[Snapshot]) -> list[F
     newest, rebuild = views.newest, views.rebuild
     if newest is None or table.name not in newest.tables:
         return [Folder(table, frozenset(), None, True, "its newest version")]
-    naming = [newest, *(one for one in views.snapshots if table.name in one.tables)]
+    naming = [newest, *(view for view in views.snapshots if table.name in view.tables)]
     naming += rebuild.views(newest) if rebuild else []
-    located = {there.path: there for there in (one.located(table) for one in naming)}
+    located = {there.path: there for there in (view.located(table) for view in naming)}
     return [_folder(there, views, newest, kept) for there in located.values()]
 
 
 def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snapshot]) -> Folder:
     named, rebuild = _versions(table, kept), views.rebuild
     read = rebuild.views(newest) if rebuild else []
-    count = sum(_names(one, table) for one in kept)
+    count = sum(_names(view, table) for view in kept)
     reasons = [f"{count} snapshot{'s' * (count != 1)}"]
     committed = max(_versions(table, views.snapshots), default=None)
     is_in_use = _is_in(newest, table)
@@ -192,7 +188,7 @@ def _folder(table: Table, views: Views, newest: Snapshot, kept: Collection[Snaps
         committed = newest.tables[table.name]
     elif is_beside:
         committed = read[0].tables.get(table.name)
-        reasons = [one for one in reasons if named]
+        reasons = [reason for reason in reasons if named]
     if is_beside and rebuild:
         reasons.append(_FOR[rebuild.standing(newest)].format(rebuild.number))
     beside = _versions(table, _kept_of(table, rebuild, read, newest) if rebuild else ())
@@ -210,11 +206,11 @@ def _kept_of(
     if not table.contacts:
         return read
     is_own = table.name in rebuild.tables
-    return [one for one in read[:1] if is_own or one.number >= (newest.erased_in or 0)]
+    return [view for view in read[:1] if is_own or view.number >= (newest.erased_in or 0)]
 
 
 def _versions(table: Table, views: Collection[Snapshot]) -> frozenset[int]:
-    return frozenset(one.tables[table.name] for one in views if _names(one, table))
+    return frozenset(view.tables[table.name] for view in views if _names(view, table))
 
 
 def _names(view: Snapshot, table: Table) -> bool:

@@ -44,11 +44,16 @@ def table_sizes(settings: Settings) -> list[TableSize]:
     """
     with table_errors():
         views, weeks = stored_tables.read(settings), stored_tables.frozen_audiences(settings)
-        found = [
-            one for table in VIEW for one in stored_tables.folders_of(table, views, views.snapshots)
+        folders = [
+            folder
+            for table in VIEW
+            for folder in stored_tables.folders_of(table, views, views.snapshots)
         ]
         sizes = [
-            *(_size(settings, one.table, one.versions, one.kept_for) for one in found),
+            *(
+                _size(settings, folder.table, folder.versions, folder.kept_for)
+                for folder in folders
+            ),
             *(_of_other(settings, table, weeks) for table in stored_tables.OTHERS),
             *(
                 _size(settings, table, (), "nothing: the next maintenance removes it")

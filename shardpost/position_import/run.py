@@ -1,17 +1,13 @@
-"""Imports that were applied, as the topic `decisions` has them: under their id, for a year.
+"""An import: compare a list of positions with what is open, and write the difference.
 
-Writing the records of an import: in bounded transactions, under one transactional id.
+It runs under a lock. One that is applied fences older writers first and only then reads what is
+there, so that it compares with all that an earlier run wrote. Records go in bounded transactions
+under one transactional id. The last one holds the decision, too: an import is applied once that is
+in the topic `decisions`. What a killed run wrote is known by the header of the records, so no
+progress is stored.
 
-The last transaction holds the record of the decision too: an import is applied when that is there.
-What a run wrote before it was killed is known by the header of the records, so no progress is kept.
-
-Before each commit it is seen that nobody else has written to the topic since the difference was
-made. A record that comes after that check is behind ours, and so it is the newer one.
-
-An import: compare a list of positions with what is open, and write the difference.
-
-Under a lock. One that is applied fences older writers first, and only then looks at what is there:
-so what it compares with has all that a run before it wrote.
+Before each commit it is checked that nobody else has written to the topic since the comparison. A
+record that comes after that check is behind ours, and so it is the newer one.
 """
 
 import logging

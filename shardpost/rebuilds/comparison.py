@@ -68,8 +68,8 @@ def of_side(side: str, view: Snapshot, *tables: Table) -> dict[Table, Version]:
 
 def counted(settings: Settings, sql: str, tables: Tables) -> Differences:
     """Return how many keys are equal and not, of a query that `compared_sql` begins."""
-    found = rows(settings, f"{sql} {_COUNTS}", tables)
-    return Differences(**{row["difference"]: row["n"] for row in found})
+    counts = rows(settings, f"{sql} {_COUNTS}", tables)
+    return Differences(**{row["difference"]: row["n"] for row in counts})
 
 
 def some_sql(sql: str, of_each: int, most: int) -> str:
@@ -77,8 +77,17 @@ def some_sql(sql: str, of_each: int, most: int) -> str:
     return f"{sql} {_SOME.format(of_each=of_each, most=most).strip()}"
 
 
+def id_and_values(key: str, names: tuple[str, ...]) -> str:
+    """Return the key of either side as `id`, and columns of both, as `old_…` and `new_…`."""
+    pairs = (
+        f"{alias}.{name} AS {side}_{name.strip(chr(34))}"
+        for name in names
+        for alias, side in zip("on", SIDES, strict=True)
+    )
+    return ", ".join([f"COALESCE(o.{key}, n.{key}) AS id", *pairs])
+
+
 SAMPLES = 5  # of each kind of difference
-_ALIASES = (("o", "old"), ("n", "new"))
 
 
 @dataclass(frozen=True)
@@ -118,15 +127,15 @@ def compare_others(
 
     None of a table that one of them does not have, or that may not be read any more.
     """
-    found: Others = {}
+    differences_of: Others = {}
     samples: list[dict[str, Any]] = []
     for name, one in _COMPARED_OTHERS.items():
-        found[name] = None
+        differences_of[name] = None
         if _is_readable(one.table, old) and _is_readable(one.table, new):
             differences, some = _compared(settings, one, old, new)
-            found[name] = differences
+            differences_of[name] = differences
             samples += [_sample(name, one, row) for row in some]
-    return found, samples
+    return differences_of, samples
 
 
 def _is_readable(table: Table, view: Snapshot) -> bool:
@@ -136,13 +145,8 @@ def _is_readable(table: Table, view: Snapshot) -> bool:
 def _compared(
     settings: Settings, one: Compared, old: Snapshot, new: Snapshot
 ) -> tuple[Differences, list[dict[str, Any]]]:
-    pairs = (f"{a}.{name} AS {side}_{name}" for name in one.columns for a, side in _ALIASES)
-    sql = compared_sql(
-        one.rows.format(name=one.table.name),
-        "id",
-        same_values(one.columns),
-        ", ".join(["COALESCE(o.id, n.id) AS id", *pairs]),
-    )
+    rows_, columns = one.rows.format(name=one.table.name), id_and_values("id", one.columns)
+    sql = compared_sql(rows_, "id", same_values(one.columns), columns)
     tables = both(old, new, one.table)
     counts = counted(settings, sql, tables)
     if not counts.different:

@@ -1,8 +1,8 @@
-"""What leaves the tables beside those in use: all of them, or the contact of a client; no JVM.
+"""Dropping the tables beside those in use, and erasing a client's contact from them; no JVM.
 
-Giving the tables up is on record in the topic `decisions`, as `rebuild/<number>`, as a swap is;
-then they are removed from the disk. A contact leaves them, too: otherwise a swap or a rollback
-would bring it back. There the caller holds the lock of rebuilds.
+A drop is recorded in the topic `decisions` as `rebuild/<number>`, as a swap is; then the tables are
+removed from the disk. A contact is erased from them too, since a swap or a rollback would bring it
+back; the caller holds the lock of rebuilds for that.
 """
 
 import uuid
@@ -34,7 +34,7 @@ Headers = Mapping[str, bytes]
 def record(
     settings: Settings, order: Order, rebuild: Rebuild, snapshot: int, *, again: bool = False
 ) -> None:
-    """Put a swap, either way, on record.
+    """Record a swap or a rollback.
 
     `again` if an earlier run may have done so for that snapshot: it is there once then.
     """
@@ -47,7 +47,7 @@ def record(
 
 
 def record_drop(settings: Settings, rebuild: Rebuild, by: str, why: str) -> None:
-    """Put a drop on record, once; it is carried out afterwards."""
+    """Record a drop, once; it is carried out afterwards."""
     decision, headers = _decision(rebuild, Kind.DISCARDED, by, why), {"action": b"drop"}
     with closing(_transactions(settings, decision, "nothing is dropped")) as transactions:
         transactions.open()
@@ -64,7 +64,7 @@ def _transactions(settings: Settings, decision: Decision, done: str) -> Transact
     return Transactions(
         settings,
         f"{settings.topic('decisions')}/{about}",
-        fenced=f"somebody else decides about {about}, too; {done}",
+        fenced=f"another process is deciding about {about}; {done}",
         failed=f"the decision cannot be written ({{reason}}): {done}, and nothing is on record",
     )
 
@@ -90,37 +90,37 @@ def drop(
     even_in_use: bool = True,
     decide: Callable[[Rebuild], None] | None = None,
 ) -> tuple[Rebuild, list[str]]:
-    """Give up the tables beside those in use; return the rebuild, and the folders that went.
+    """Drop the tables beside those in use; return the rebuild, and the folders that were removed.
 
-    Of a rebuild that is in use that are the tables before it: there is no rollback any more. What
-    kept snapshots name stays until the maintenance thins them. The rebuild of a number may be
-    dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` puts it on
-    record, right before.
+    If the rebuild is in use, these are the previous tables, and a rollback is no longer possible.
+    What kept snapshots name is kept until the maintenance removes them. The rebuild of a number may
+    be dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` records it
+    right before.
     """
     with rebuilding(settings, wait=settings.lock_wait):
-        found = store.require_current(settings) if number is None else store.get(settings, number)
-        if not even_in_use and found.is_in_use(snapshots.current(settings)):
+        rebuild = store.require_current(settings) if number is None else store.get(settings, number)
+        if not even_in_use and rebuild.is_in_use(snapshots.current(settings)):
             raise ShardpostError(
-                f"rebuild {found.number} is in use by now: put the tables before it in use first,"
-                " with `shardpost rebuild rollback`"
+                f"rebuild {rebuild.number} is already in use: put the previous tables back in use"
+                " first, with `shardpost rebuild rollback`"
             )
         if decide:
-            decide(found)
+            decide(rebuild)
             step("drop on record")
-        found = store.update(settings, replace(found, state=State.DROPPED))
+        rebuild = store.update(settings, replace(rebuild, state=State.DROPPED))
         step("dropped")
-        return found, remove_unnamed(settings)
+        return rebuild, remove_unnamed(settings)
 
 
 def remove_unnamed(settings: Settings) -> list[str]:
-    """Remove the folders that neither a snapshot nor an open rebuild names; return which.
+    """Remove the folders that neither a snapshot nor an open rebuild names; return their names.
 
-    The caller holds the lock of rebuilds: without it, a rebuild could be swapped meanwhile.
+    The caller holds the lock of rebuilds, since a rebuild could be swapped meanwhile.
     """
-    found = unnamed(settings, snapshots.list_all(settings), store.list_rebuilds(settings))
-    for table in found:
+    tables = unnamed(settings, snapshots.list_all(settings), store.list_rebuilds(settings))
+    for table in tables:
         stored_files.remove_all(settings, table)
-    return [table.path for table in found]
+    return [table.path for table in tables]
 
 
 def unnamed(
@@ -134,16 +134,16 @@ def unnamed(
     newest = max(views, key=lambda view: view.number, default=None)
     if newest is None:
         return []
-    open_ = [one for one in rebuilds if one.is_open]
-    every = [*views, *(view for one in open_ for view in one.views(newest))]
+    open_ = [rebuild for rebuild in rebuilds if rebuild.is_open]
+    every = [*views, *(view for rebuild in open_ for view in rebuild.views(newest))]
     named = {view.located(table).path for view in every for table in VIEW if _has(view, table)}
-    named |= {folder for one in open_ for folder in one.folders.values()}
-    folders = [{}, *(one.folders for one in rebuilds)]
+    named |= {folder for rebuild in open_ for folder in rebuild.folders.values()}
+    folders = [{}, *(rebuild.folders for rebuild in rebuilds)]
     located = {
         there.path: there
         for table in VIEW
         if _has(newest, table)
-        for there in (table.located(one) for one in folders)
+        for there in map(table.located, folders)
     }
     gone = (there for path, there in located.items() if path not in named)
     return [there for there in gone if stored_files.exists(settings, there)]
@@ -154,24 +154,24 @@ def _has(view: Snapshot, table: Table) -> bool:
 
 
 def require_none(settings: Settings, what: str) -> None:
-    """Refuse what would go wrong beside the tables of a rebuild: OpenRebuildError."""
-    if found := store.current(settings):
+    """Raise OpenRebuildError while the tables of a rebuild are beside those in use."""
+    if rebuild := store.current(settings):
         raise OpenRebuildError(
-            f"{what}: not while the tables of rebuild {found.number} are beside those in use: drop"
-            " them with `shardpost rebuild drop`"
+            f"{what}: not while the tables of rebuild {rebuild.number} are beside those in use:"
+            " drop them with `shardpost rebuild drop`"
         )
 
 
 def give_up(
     settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
 ) -> tuple[Rebuild, list[str]]:
-    """Drop a rebuild as `drop` does, by whom and why on record; return what `drop` returns.
+    """Drop a rebuild as `drop` does, and record by whom and why; return what `drop` returns.
 
-    Killed in between, it is on record, and there: dropped again, it is on record once.
+    A drop that is killed in between is recorded and not done; a repeated one is recorded once.
     """
 
-    def decide(found: Rebuild) -> None:
-        record_drop(settings, found, by, why)
+    def decide(rebuild: Rebuild) -> None:
+        record_drop(settings, rebuild, by, why)
 
     return drop(settings, number, even_in_use=even_in_use, decide=decide)
 
@@ -195,7 +195,7 @@ def erase_contact_beside(settings: Settings, client: str) -> dict[str, int]:
     if own and rebuild.state is State.BUILDING:
         raise ShardpostError(
             f"rebuild {rebuild.number} is being built of snapshot {rebuild.pinned}, which may have"
-            " its contact: go on with it by `shardpost rebuild start` and the same options, or"
+            " its contact: continue it with `shardpost rebuild start` and the same options, or"
             " `shardpost rebuild drop`; then erase again"
         )
     rewrites, counts = find_contact(settings, beside, client, own)

@@ -1,14 +1,14 @@
 """Swapping the tables beside with those in use: one commit of the table `snapshots`.
 
-Both ways, a swap and a rollback, are the same. Under the lock of the compaction, and with tables
-beside that are topped up to the newest snapshot: whose list differs is given the number of the next
-snapshot, so that only they are published; the row of the rebuild is told where the tables in use
-are left; then the snapshot is committed that names the other folders. A run that is killed before
-that has changed nothing that anybody reads.
+A swap and a rollback work the same way. They hold the lock of the compaction, and the tables beside
+are topped up to the newest snapshot. Lists that differ get the number of the next snapshot, so that
+only these are published; the row of the rebuild records where the tables in use are left;
+then the snapshot is committed that names the other folders. A run that is killed before that has
+changed nothing that anybody reads.
 
-Records that only the tables which come into use reject become dead letters, too. Letters are made
-of what was rejected since the snapshot up to which they were sent (holders/rejected_letters.py). So
-rows of such records get the number of the snapshot of the swap. What a table rejected while it was
+Records that only the tables coming into use reject become dead letters, too. Letters are made of
+what was rejected since the snapshot up to which they were sent (holders/rejected_letters.py), so
+the rows of such records get the number of the swap's snapshot. What a table rejected while it was
 in use has its letters already: they are sent before each swap.
 """
 
@@ -93,8 +93,8 @@ def _is_one_of(places: pa.Array, rows: pa.Table) -> pa.ChunkedArray:
 def _places(rows: pa.Table) -> pa.Array:
     """Return the coordinates of each row as one text."""
     columns = (rows[name].cast(pa.string()) for name in _PLACE)
-    found = pc.binary_join_element_wise(*columns, _SEPARATOR)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    texts = pc.binary_join_element_wise(*columns, _SEPARATOR)
+    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ def exchange(
         found = with_number_of_swap(settings, rebuild, last, beside, run)
         tables[REJECTED_RECORDS.name], rejected = found
         if rejected:
-            log.info("%d records are rejected newly, and become dead letters", rejected)
+            log.info("%d newly rejected records become dead letters", rejected)
     step("leave tables")
     rebuild = store.update(settings, _left(rebuild, last, beside))
     made = replace(
@@ -158,7 +158,7 @@ def exchange(
 
 
 def _left(rebuild: Rebuild, last: Snapshot, beside: Snapshot) -> Rebuild:
-    """Return a rebuild that knows where those in use are left, and where the others are."""
+    """Return a rebuild that records where the tables in use and the others are left."""
     swaps = rebuild.swaps + 1
     if rebuild.is_in_use(last):
         return replace(rebuild, candidate=last, former=beside, swaps=swaps)
@@ -178,8 +178,8 @@ def _write_changed(
     added, count = [], 0
     for shard in range(last.shards):
         sql = f"{holders_sql(_COLUMNS, f'shard = {shard}')} {_CHANGED}"
-        found = stream(settings, sql, both(last, beside, SHARE_HOLDERS))
-        parts = (_rows(batch, last.number + 1, schema) for batch in found if batch.num_rows)
+        batches = stream(settings, sql, both(last, beside, SHARE_HOLDERS))
+        parts = (_rows(batch, last.number + 1, schema) for batch in batches if batch.num_rows)
         path = f"{folder}/group={shard}/changed.parquet"
         made, rows = parquet_files.write_parts(settings, table, parts, path)
         added += [made] if made else []
@@ -187,14 +187,14 @@ def _write_changed(
     return table_log.commit(settings, table, version, added), count
 
 
-def _rows(found: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.Table:
+def _rows(batch: pa.RecordBatch, number: int, schema: pa.Schema) -> pa.Table:
     """Return rows of the table of holders; who holds nothing there has an empty list."""
     type_ = schema.field("positions").type
-    lists = found["positions"].cast(type_).to_pylist()
+    lists = batch["positions"].cast(type_).to_pylist()
     columns = {
-        "client": found["client"].cast(pa.string()),
+        "client": batch["client"].cast(pa.string()),
         "positions": pa.array([ids or [] for ids in lists], type_),
-        "snapshot": pa.array([number] * found.num_rows, pa.int64()),
-        "shard": found["shard"].cast(pa.int32()),
+        "snapshot": pa.array([number] * batch.num_rows, pa.int64()),
+        "shard": batch["shard"].cast(pa.int32()),
     }
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)

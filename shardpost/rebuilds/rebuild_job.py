@@ -1,7 +1,7 @@
 """The Spark job `rebuild_tables`, as commands and DAGs submit it."""
 
 from shardpost.settings import Settings
-from shardpost.spark.job_spec import JobResult, JobSpec, request_of
+from shardpost.spark.job_spec import JobSpec
 
 
 def _records(settings: Settings) -> int:
@@ -13,22 +13,13 @@ def _records(settings: Settings) -> int:
     from shardpost.rebuilds.model.rebuild import State
 
     with table_errors():
-        found, newest = store.current(settings), snapshots.newest(settings)
-        if newest is None or not (found is None or found.state is State.BUILDING):
+        rebuild, newest = store.current(settings), snapshots.newest(settings)
+        if newest is None or not (rebuild is None or rebuild.state is State.BUILDING):
             return 0
         histories = (tables.history for tables in INPUTS.values())
-        there = [one for one in histories if one.name in newest.tables]
+        there = [history for history in histories if history.name in newest.tables]
         files = (table_log.rows(settings, newest.located(t), newest.tables[t.name]) for t in there)
         return sum(sum(rows.values()) for rows in files)
 
 
-def _if_no_spark(settings: Settings, request: str) -> JobResult | None:
-    from shardpost.rebuilds.order import Order
-    from shardpost.rebuilds.run import result_without_spark
-
-    return result_without_spark(settings, request_of(Order, request))
-
-
-REBUILD_TABLES = JobSpec(
-    "rebuild_tables", _records, has_own_class_archive=True, without_spark=_if_no_spark
-)
+REBUILD_TABLES = JobSpec("rebuild_tables", _records, has_own_class_archive=True)

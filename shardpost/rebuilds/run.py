@@ -1,14 +1,13 @@
-"""What a run of the job `rebuild_tables` does, each action under the locks that it needs.
+"""What the job `rebuild_tables` does: start or continue a rebuild, top it up, swap, roll back.
 
-It begins a rebuild, or goes on with one that was killed. Tables that are topped up are swapped at
-once, without Spark.
+Each action holds the locks that it needs.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from shardpost.decisions import SHARDPOST
 from shardpost.delta import snapshots
@@ -48,45 +47,45 @@ def begun(settings: Settings, order: Order) -> Rebuild:
     last = snapshots.current(settings)
     in_force = last.country_now(settings.country)
     country = order.country if order.country is not None else in_force
-    found = store.current(settings)
-    if found is None:
+    rebuild = store.current(settings)
+    if rebuild is None:
         return _new(settings, order, last, country)
-    standing = found.standing(last)
+    standing = rebuild.standing(last)
     wanted = (order.source, country, order.tables)
-    is_same = (found.source, found.country, found.tables) == wanted
+    is_same = (rebuild.source, rebuild.country, rebuild.tables) == wanted
     if is_same and standing in (Standing.BUILDING, Standing.READY):
-        _require_decoder(found, standing)
-        log.info("rebuild %d is %s: going on with it", found.number, standing)
-        return found
+        _require_decoder(rebuild, standing)
+        log.info("rebuild %d is %s: continuing it", rebuild.number, standing)
+        return rebuild
     raise ShardpostError(
-        f"rebuild {found.number} (of {', '.join(found.tables)}, country {found.country}, from"
-        f" {found.source}) is {standing}: {_ADVICE[standing]}"
+        f"rebuild {rebuild.number} (of {', '.join(rebuild.tables)}, country {rebuild.country}, from"
+        f" {rebuild.source}) is {standing}: {_ADVICE[standing]}"
     )
 
 
-def _require_decoder(found: Rebuild, standing: Standing) -> None:
-    """Refuse to go on with histories that another decoder than the installed one has made."""
-    begun_ = found.progress.units or standing is Standing.READY
-    if begun_ and {*HISTORIES} <= {*found.tables} and found.candidate.decoder != decoder_id():
+def _require_decoder(rebuild: Rebuild, standing: Standing) -> None:
+    """Refuse to continue histories that another decoder than the installed one has made."""
+    begun_ = rebuild.progress.units or standing is Standing.READY
+    if begun_ and {*HISTORIES} <= {*rebuild.tables} and rebuild.candidate.decoder != decoder_id():
         raise ShardpostError(
-            f"rebuild {found.number} is {standing}, and its records were decoded by other code"
+            f"rebuild {rebuild.number} is {standing}, and its records were decoded by other code"
             f" than is installed now: {_ADVICE[standing] if standing is Standing.READY else _DROP}"
         )
 
 
 _DROP = "drop it first with `shardpost rebuild drop`"
 _ADVICE = {
-    Standing.BUILDING: f"go on with it by the same options, or {_DROP}",
+    Standing.BUILDING: f"continue it with the same options, or {_DROP}",
     Standing.READY: f"swap it, or {_DROP}",
     Standing.ROLLED_BACK: f"swap it, or {_DROP}",
-    Standing.IN_USE: "the tables before it are kept for a rollback: give them up first with"
+    Standing.IN_USE: "the previous tables are kept for a rollback: drop them first with"
     " `shardpost rebuild drop`",
 }
 
 
 def _new(settings: Settings, order: Order, last: Snapshot, country: str) -> Rebuild:
     every = store.list_rebuilds(settings)
-    number = max((one.number for one in every), default=FIRST - 1) + 1
+    number = max((rebuild.number for rebuild in every), default=FIRST - 1) + 1
     at = datetime.now(UTC)
     shared = {name: version for name, version in last.tables.items() if name not in order.tables}
     if missing := {*order.tables} - {*last.tables}:
@@ -136,10 +135,6 @@ class SparkWork:
 _AFTERWARDS = {Action.SWAP: Standing.IN_USE, Action.ROLLBACK: Standing.ROLLED_BACK}
 
 
-class NeedsSparkError(ShardpostError):
-    """There are records to be added, which is done on Spark."""
-
-
 def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
     """Do what an order says; return the exit code and the JSON result.
 
@@ -150,9 +145,9 @@ def run(order: Order, settings: Settings, work: SparkWork) -> JobResult:
             case Action.START:
                 return _start(order, settings, work)
             case Action.TOP_UP:
-                found = store.require_current(settings, order.number)
-                found = topped_up(settings, found, work)
-                return DONE, _result(settings, found)
+                rebuild = store.require_current(settings, order.number)
+                rebuild = topped_up(settings, rebuild, work)
+                return DONE, _result(settings, rebuild)
             case Action.SWAP | Action.ROLLBACK:
                 return _exchange(order, settings, work)
 
@@ -198,10 +193,10 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
         if beside is None:
             raise unknown_former(rebuild)
         if order.max_changed is not None:
-            found = compare(settings, last, beside)
-            if found.share > order.max_changed:
-                said = {**_result(settings, rebuild), "difference": found.as_json()}
-                return NEEDS_ATTENTION, said | {"refused": _too_many(found.share, order)}
+            difference = compare(settings, last, beside)
+            if difference.share > order.max_changed:
+                said = {**_result(settings, rebuild), "difference": difference.as_json()}
+                return NEEDS_ATTENTION, said | {"refused": _too_many(difference.share, order)}
         _record_former(order, settings, rebuild, last)
         step("publish what is left")
         # Rows of the tables beside may have any number up to that of `last`: none is news.
@@ -216,7 +211,7 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 
 
 def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> JobResult:
-    """Do what a run that was killed after its commit has left undone."""
+    """Finish a run that was killed after its commit."""
     assert last.rebuilt_in is not None  # noqa: S101 - its tables were swapped
     step("on record")
     record(settings, order, rebuild, last.rebuilt_in, again=True)
@@ -226,11 +221,13 @@ def _again(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -
 
 
 def _record_former(order: Order, settings: Settings, rebuild: Rebuild, last: Snapshot) -> None:
-    """Put the swap before this one on record, if the run that did it was killed before that."""
+    """Record the swap before this one, if the run that did it was killed before it could."""
     if rebuild.was_swapped(last):
         assert last.rebuilt_in is not None  # noqa: S101 - it was swapped
         other = Action.SWAP if order.action is Action.ROLLBACK else Action.ROLLBACK
-        former = Order(other, SHARDPOST, "it was committed by a run that was killed before this")
+        former = Order(
+            other, SHARDPOST, "committed by a run that was killed before it could record this"
+        )
         record(settings, former, rebuild, last.rebuilt_in, again=True)
 
 
@@ -239,7 +236,7 @@ def _too_many(share: float, order: Order) -> str:
 
 
 def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse to swap what is not ready, and to roll back what is not in use."""
+    """Refuse to swap tables that are not ready, or to roll back tables that are not in use."""
     standing = rebuild.standing(last)
     if order.action is Action.SWAP and standing not in (Standing.READY, Standing.ROLLED_BACK):
         expected = "ready"
@@ -248,7 +245,7 @@ def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
     else:
         return
     advice = {
-        Standing.BUILDING: "go on with `shardpost rebuild start` and the same options",
+        Standing.BUILDING: "continue it with `shardpost rebuild start` and the same options",
     }.get(standing, "swap it first")
     raise ShardpostError(
         f"rebuild {rebuild.number}: expected one that is {expected}, found one that is {standing}:"
@@ -257,7 +254,7 @@ def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
 
 
 def _require_agreed(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
-    """Refuse to swap tables that somebody has put out of use since it was agreed to."""
+    """Refuse a swap if tables were swapped since it was agreed to."""
     if order.compared is None or last.rebuilt_in is None or last.rebuilt_in <= order.compared:
         return
     raise ShardpostError(
@@ -294,17 +291,3 @@ def described(rebuild: Rebuild, newest: Snapshot) -> dict[str, Any]:
         "progress": vars(rebuild.progress),
         "missing": list(rebuild.missing),
     }
-
-
-def result_without_spark(settings: Settings, order: Order) -> JobResult | None:
-    """Do what an order says, and return its result; None if that needs Spark."""
-    if order.action is Action.START:
-        return None
-    try:
-        return run(order, settings, SparkWork(_needs_spark, _needs_spark))
-    except NeedsSparkError:
-        return None
-
-
-def _needs_spark(*_: object) -> NoReturn:
-    raise NeedsSparkError("there are records to be added")

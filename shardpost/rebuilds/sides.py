@@ -20,6 +20,7 @@ from shardpost.rebuilds.comparison import (
     compare_others,
     compared_sql,
     counted,
+    id_and_values,
     of_side,
     same_values,
     some_sql,
@@ -65,14 +66,7 @@ def _positions_sql(columns: str) -> str:
 
 
 def _sampled_positions(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
-    columns = ", ".join(
-        ["COALESCE(o.key, n.key) AS id"]
-        + [
-            f"{a}.{name} AS {side}_{name.strip(chr(34))}"
-            for a, side in zip("on", SIDES, strict=True)
-            for name in _RECORD
-        ]
-    )
+    columns = id_and_values("key", _RECORD)
     sql = some_sql(_positions_sql(columns), OF_EACH_KIND, SAMPLES)
     topic = settings.topic("positions")
     return [
@@ -96,8 +90,8 @@ def _record(row: dict[str, Any], side: str, topic: str) -> dict[str, Any] | None
 def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[dict[str, Any]]:
     columns = "COALESCE(o.client, n.client) AS id, o.positions AS old, n.positions AS new"
     sql = some_sql(holders_sql(columns), OF_EACH_KIND, SAMPLES)
-    found = rows(settings, sql, both(old, new, SHARE_HOLDERS))
-    ids = {id_ for row in found for id_ in _in_one(row)}
+    changed = rows(settings, sql, both(old, new, SHARE_HOLDERS))
+    ids = {id_ for row in changed for id_ in _in_one(row)}
     records = _records(settings, old, new, sorted(ids)[: 10 * SAMPLES])
     return [
         {
@@ -112,7 +106,7 @@ def _sampled_holders(settings: Settings, old: Snapshot, new: Snapshot) -> list[d
                 if one["client"] == row["id"]
             ],
         }
-        for row in found
+        for row in changed
     ]
 
 
@@ -128,7 +122,7 @@ def _records(
     listed = ", ".join(f"({text_literal(id_)})" for id_ in ids)
     if not listed:
         return {}
-    found: dict[str, list[dict[str, Any]]] = {}
+    records: dict[str, list[dict[str, Any]]] = {}
     for side, view in zip(SIDES, (old, new), strict=True):
         sql = (
             f"SELECT p.key, {', '.join(f'p.{name}' for name in _RECORD)}, e.country,"  # noqa: S608
@@ -142,12 +136,12 @@ def _records(
             one |= {name: row[name] for name in (*VALUES, "country", "partition", "offset")}
             one["timestamp"] = row["timestamp"].isoformat()
             one["country_by"] = _place_of_country(row, settings.topic("exchanges"))
-            of_both = found.setdefault(row["key"], [])
+            of_both = records.setdefault(row["key"], [])
             if of_both and of_both[0] | {"in": side} == one | {"in": side}:
                 of_both[0]["in"] = "both"
             else:
                 of_both.append(one | {"in": side})
-    return found
+    return records
 
 
 def _place_of_country(row: dict[str, Any], topic: str) -> dict[str, Any] | None:
@@ -162,7 +156,7 @@ def _side(view: Snapshot) -> dict[str, Any]:
     return {
         "snapshot": view.number,
         "country": view.country,
-        "tables": {view.located(one).path: view.tables[one.name] for one in tables},
+        "tables": {view.located(table).path: view.tables[table.name] for table in tables},
     }
 
 
@@ -184,8 +178,8 @@ def compared(settings: Settings, number: int | None = None) -> Difference:
     standing = rebuild.standing(newest)
     if standing is Standing.BUILDING:
         raise ShardpostError(
-            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.in_words()}): go on with"
-            " `shardpost rebuild start` and the same options"
+            f"rebuild {rebuild.number} is {standing} ({rebuild.progress.summary()}): continue it"
+            " with `shardpost rebuild start` and the same options"
         )
     candidate, former = rebuild.candidate, rebuild.former
     if standing is Standing.IN_USE:
@@ -203,8 +197,8 @@ def unknown_former(rebuild: Rebuild) -> ShardpostError:
     So it is in a copy of the tables that was made in the moment of a swap.
     """
     return ShardpostError(
-        f"rebuild {rebuild.number}: where the tables before it are is not known: they can neither"
-        " be compared nor put in use again; `shardpost rebuild drop` gives them up"
+        f"rebuild {rebuild.number}: the previous tables are not recorded: they can be neither"
+        " compared nor put back in use; `shardpost rebuild drop` drops them"
     )
 
 

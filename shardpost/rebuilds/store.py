@@ -4,22 +4,18 @@ A row is the commit point of tables that are beside those in use: a file that no
 names was written by a run that was killed. One run at a time writes tables beside those in use.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, rows
-from shardpost.delta.snapshots import snapshot_of_text, snapshot_text
+from shardpost.delta.arrow_schema import arrow_rows
+from shardpost.delta.query import select
 from shardpost.errors import ShardpostError
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive
-from shardpost.rebuilds.model.rebuild import REBUILDS, Progress, Rebuild, Source, State
+from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild
 from shardpost.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,21 +42,17 @@ def compacting(settings: Settings) -> Iterator[None]:
         yield
 
 
-SCHEMA = arrow_schema(REBUILDS)
 NUMBER = "rebuild"
 
 
 def list_rebuilds(settings: Settings) -> list[Rebuild]:
     """Return all rebuilds, the oldest first."""
-    if not exists(settings, REBUILDS):
-        return []
-    found = rows(settings, "SELECT * FROM rebuilds ORDER BY rebuild", {REBUILDS: None})
-    return [_rebuild(row) for row in found]
+    return select(settings, REBUILDS, Rebuild, "ORDER BY rebuild")
 
 
 def current(settings: Settings) -> Rebuild | None:
     """Return the rebuild whose tables are there, in use or beside; None if there is none."""
-    return next((one for one in reversed(list_rebuilds(settings)) if one.is_open), None)
+    return next((rebuild for rebuild in reversed(list_rebuilds(settings)) if rebuild.is_open), None)
 
 
 def require_current(settings: Settings, number: int | None = None) -> Rebuild:
@@ -68,21 +60,21 @@ def require_current(settings: Settings, number: int | None = None) -> Rebuild:
 
     Also if it is not that of a number.
     """
-    found = current(settings)
-    if found is None:
-        raise ShardpostError("there is no rebuild: begin one with `shardpost rebuild start`")
-    if number not in (None, found.number):
+    rebuild = current(settings)
+    if rebuild is None:
+        raise ShardpostError("there is no rebuild: start one with `shardpost rebuild start`")
+    if number not in (None, rebuild.number):
         raise ShardpostError(
-            f"expected rebuild {number}, found {found.number}: the other is dropped"
+            f"expected rebuild {number}, found {rebuild.number}: the other one was dropped"
         )
-    return found
+    return rebuild
 
 
 def get(settings: Settings, number: int) -> Rebuild:
     """Return the rebuild of a number; ShardpostError if there is none."""
-    found = next((one for one in list_rebuilds(settings) if one.number == number), None)
+    found = next((rebuild for rebuild in list_rebuilds(settings) if rebuild.number == number), None)
     if found is None:
-        raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` has all")
+        raise ShardpostError(f"there is no rebuild {number}: `shardpost rebuild list` lists them")
     return found
 
 
@@ -92,8 +84,8 @@ def insert(settings: Settings, rebuild: Rebuild) -> None:
 
     def make(table: "RowTable") -> None:
         if table.newest() >= rebuild.number:
-            raise ShardpostError(f"rebuild {rebuild.number} was begun by another run: run again")
-        table.insert(_table(rebuild))
+            raise ShardpostError(f"rebuild {rebuild.number} was started by another run: run again")
+        table.insert(arrow_rows(REBUILDS, [rebuild]))
 
     row_files.change(settings, REBUILDS, NUMBER, make)
 
@@ -107,41 +99,7 @@ def update(settings: Settings, rebuild: Rebuild) -> Rebuild:
     def make(table: "RowTable") -> None:
         for file, stored in table.with_number(rebuild.number):
             _, others = table.split(stored, [rebuild.number])
-            table.replace([file], [_table(rebuild), others])
+            table.replace([file], [arrow_rows(REBUILDS, [rebuild]), others])
 
     row_files.change(settings, REBUILDS, NUMBER, make)
     return rebuild
-
-
-def _table(rebuild: Rebuild) -> pa.Table:
-    row = {
-        **asdict(replace(rebuild, former=None)),
-        "rebuild": rebuild.number,
-        "source": str(rebuild.source),
-        "state": str(rebuild.state),
-        "tables": json.dumps(rebuild.tables),
-        "progress": json.dumps(asdict(rebuild.progress)),
-        "missing": json.dumps(rebuild.missing),
-        "candidate": snapshot_text(rebuild.candidate),
-        "former": rebuild.former and snapshot_text(rebuild.former),
-    }
-    return pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names}], SCHEMA)
-
-
-def _rebuild(row: dict[str, Any]) -> Rebuild:
-    return Rebuild(
-        number=row["rebuild"],
-        started_at=row["started_at"],
-        changed_at=row["changed_at"],
-        started_by=row["started_by"],
-        source=Source(row["source"]),
-        country=row["country"],
-        tables=tuple(json.loads(row["tables"])),
-        pinned=row["pinned"],
-        candidate=snapshot_of_text(row["candidate"]),
-        state=State(row["state"]),
-        progress=Progress(**json.loads(row["progress"])),
-        missing=tuple(json.loads(row["missing"])),
-        former=row["former"] and snapshot_of_text(row["former"]),
-        swaps=row["swaps"],
-    )

@@ -6,16 +6,15 @@ Spark reads and writes the files; delta/table_log.py commits them.
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from shardpost.delta import file_statistics, table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.table import LayeredVersion, Table, Version
+from shardpost.delta.table import LayeredVersion, Table, Version, type_text
 from shardpost.settings import Settings
 
 # Without a length to cut bounds at, Parquet leaves out all statistics of a column with values of
@@ -49,11 +48,6 @@ class Written:
 
     def _stats(self) -> Iterator[dict[str, Any]]:
         return (json.loads(file.stats) for file in self.files)
-
-
-def columns_of(table: Table) -> list[str]:
-    """Return the names of a table's columns."""
-    return list(_struct(table).names)
 
 
 def read(spark: SparkSession, settings: Settings, table: Table, version: Version) -> DataFrame:
@@ -99,10 +93,9 @@ def _read_stored(
 def read_files(spark: SparkSession, table: Table, files: Collection[str]) -> DataFrame:
     """Return the rows of some files of a table."""
     if files:
-        return spark.read.schema(table.columns).parquet(*files)
+        return spark.read.schema(table.ddl).parquet(*files)
     # The optimizer recognizes this as empty, unlike a frame of an empty list.
-    columns = _struct(table).fields
-    nulls = (F.lit(None).cast(field.dataType).alias(field.name) for field in columns)
+    nulls = (F.lit(None).cast(type_text(type_)).alias(name) for name, type_ in table.columns)
     return spark.range(0).where(F.lit(False)).select(*nulls)
 
 
@@ -118,7 +111,7 @@ def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Wri
     `Table.grouped_by`, each file has rows of one value of that column only.
     """
     missing = {name for name, _ in table.optional} - set(rows.columns)
-    ordered = rows.select(*(f"`{name}`" for name in columns_of(table) if name not in missing))
+    ordered = rows.select(*(f"`{name}`" for name in table.names if name not in missing))
     if table.grouped_by:
         group = F.col(table.grouped_by).alias("group")
         grouped = ordered.repartition(F.col(table.grouped_by)).select("*", group)
@@ -140,10 +133,6 @@ def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:
 
 def _non_null(stats: dict[str, Any], column: str) -> int:
     return int(stats["numRecords"] - stats["nullCount"][column])
-
-
-def _struct(table: Table) -> StructType:
-    return cast("StructType", StructType.fromDDL(table.columns))
 
 
 def _names(files: Iterable[AddAction]) -> list[str]:

@@ -7,11 +7,14 @@ compares the two.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -23,6 +26,9 @@ from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Headers
 from shardpost.settings import Settings
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 ReadRanges = Callable[[SparkSession, Settings, Sequence[OffsetRange]], DataFrame]
 
 # Large polls about halve the time of a long read; records are small.
@@ -44,7 +50,7 @@ def read_ranges(
     of the source's own. A timestamp outside of what a calendar has becomes the nearest that it has
     (shardpost.instants).
 
-    Reading fails (`is_beyond_timestamps`) on what is more than 292,271 years away.
+    Reading fails (`with_any_timestamps`) on what is more than 292,271 years away.
 
     Offsets without a record (transaction markers, compacted ones) are skipped. Reading fails if the
     end of a range has been deleted meanwhile.
@@ -61,11 +67,6 @@ def read_ranges(
     columns = ("key", "value", "partition", "offset", "timestamp", "headers", *more)
     records = reader.load().withColumn("timestamp", _in_calendar(F.col("timestamp")))
     return records.select(*columns)
-
-
-def is_beyond_timestamps(error: Exception) -> bool:
-    """Tell whether Spark's source failed on a timestamp that is no BIGINT in microseconds."""
-    return "ArithmeticException: long overflow" in str(error)
 
 
 def _in_calendar(timestamp: Column) -> Column:
@@ -86,6 +87,20 @@ def read_ranges_by_client(
     tasks = spark.sparkContext.parallelize(ranges, len(ranges))
     rows = spark.createDataFrame(tasks.flatMap(partial(_client_rows, settings)), _CLIENT_COLUMNS)
     return rows.withColumn("timestamp", F.timestamp_millis("timestamp"))
+
+
+def with_any_timestamps(work: Callable[[ReadRanges], T]) -> T:
+    """Return what work returns that reads; by Python's client where Spark's source fails.
+
+    So it does on a timestamp that is no BIGINT in microseconds.
+    """
+    try:
+        return work(read_ranges)
+    except (PySparkException, Py4JError) as error:
+        if "ArithmeticException: long overflow" not in str(error):
+            raise
+        log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
+    return work(read_ranges_by_client)
 
 
 def _client_rows(settings: Settings, range_: OffsetRange) -> Iterator[tuple[Any, ...]]:

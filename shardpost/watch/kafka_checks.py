@@ -25,7 +25,7 @@ from shardpost.weekly_email.model.week import IsoWeek
 def check_inputs(settings: Settings, now: datetime) -> DoctorFinding:
     """Count new records as a compaction does, without reading them."""
     try:
-        _, unread = inputs.look(settings, now=now)
+        _, unread = inputs.Inputs(settings).look(now=now)
     except ShardpostError as problem:
         return refused("inputs", problem)
     found = f"{total_size(unread.ranges)} offsets not yet in a snapshot"

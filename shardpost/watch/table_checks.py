@@ -123,7 +123,7 @@ def check_rebuild(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 
 def _hints_of_rebuild(found: Rebuild, now: datetime) -> Iterator[str]:
     if found.state is State.BUILDING:
-        yield f": {found.progress.in_words()}"
+        yield f": {found.progress.summary()}"
         idle = now - found.changed_at
         if idle > WITHOUT_PROGRESS:
             yield f"; no progress for {duration_text(idle)}: `shardpost rebuild start` goes on"

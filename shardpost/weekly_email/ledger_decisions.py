@@ -18,12 +18,13 @@ from shardpost.kafka.transactions import TransactionError, Transactions
 from shardpost.settings import Settings
 from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import closed_weeks, ledger_guard, ledger_topic
-from shardpost.weekly_email.ledger_guard import LedgerMark, locked_shards, require_ledger
+from shardpost.weekly_email.ledger_guard import locked_shards, require_ledger
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.resolution import Resolution
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.model.week_tables import LedgerMark
 
 Shards = Mapping[int, Sequence[str]]
 

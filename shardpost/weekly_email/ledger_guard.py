@@ -10,41 +10,20 @@ By the locks, on this machine one process at a time has a week's shard.
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-import pyarrow as pa
-from deltalake import write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 
 from shardpost.delta import table_log
-from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, rows
-from shardpost.delta.table_log import VersionExistsError
+from shardpost.delta.query import select
 from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive, holders
 from shardpost.settings import Settings
 from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.model.week_tables import LEDGER_MARKS
-
-
-@dataclass(frozen=True)
-class LedgerMark:
-    """One row of `ledger_marks`: which topic the ledger was at a time, and where it ended.
-
-    The first mark of a week is written before its first mail: no record of the week lies before its
-    ends. Later ones are written when a run has ended. `ends` are by partition. One with
-    `accepted_by` is a person's, who took the ledger as it was then: those before it do not count.
-    """
-
-    week: str
-    topic: str
-    topic_id: str
-    ends: tuple[int, ...]
-    marked_at: datetime
-    accepted_by: str | None = None
+from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
 
 
 def require_partitions(ledger: StoreTopic, expected: int, source: str) -> None:
@@ -70,42 +49,25 @@ def require_whole(ledger: StoreTopic, week: object, marks: Sequence[LedgerMark])
             )
 
 
-SCHEMA = arrow_schema(LEDGER_MARKS)
 RESOLUTION = timedelta(microseconds=1)
-# More than the runs that begin at the same moment.
-MOST_CONFLICTS = 20
 
 log = logging.getLogger(__name__)
 
 
 def list_marks(settings: Settings) -> list[LedgerMark]:
     """Return all marks, oldest first."""
-    if not exists(settings, LEDGER_MARKS):
-        return []
-    sql = "SELECT * FROM ledger_marks ORDER BY marked_at"
-    found = rows(settings, sql, {LEDGER_MARKS: None})
-    return [LedgerMark(**row | {"ends": tuple(row["ends"])}) for row in found]
+    return select(settings, LEDGER_MARKS, LedgerMark, "ORDER BY marked_at")
 
 
 def add_mark(settings: Settings, mark: LedgerMark) -> None:
-    """Add a mark, as the newest: of two machines, one may have a clock that is behind.
+    """Add a mark, as the newest: of two machines, one may have a clock that is behind."""
 
-    Retries while other runs create the table at the same time.
-    """
-    for _ in range(MOST_CONFLICTS):
-        try:
-            return _append_mark(settings, mark)
-        except (CommitFailedError, VersionExistsError) as error:
-            log.info("%s: retrying the ledger mark: %s", mark.week, error)
-    return _append_mark(settings, mark)
+    def newest() -> LedgerMark:
+        known = list_marks(settings)
+        after = known[-1].marked_at + RESOLUTION if known else mark.marked_at
+        return replace(mark, marked_at=max(mark.marked_at, after))
 
-
-def _append_mark(settings: Settings, mark: LedgerMark) -> None:
-    known = list_marks(settings)
-    if known:
-        mark = replace(mark, marked_at=max(mark.marked_at, known[-1].marked_at + RESOLUTION))
-    table = table_log.opened(settings, LEDGER_MARKS)
-    write_deltalake(table, pa.Table.from_pylist([asdict(mark)], SCHEMA), mode="append")
+    table_log.append(settings, LEDGER_MARKS, newest)
 
 
 def require_ledger(settings: Settings, week: IsoWeek) -> StoreTopic:

@@ -4,7 +4,6 @@ import hashlib
 import json
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import confluent_kafka
 import pyarrow as pa
@@ -23,6 +22,7 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import BATCH_OVERHEAD
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support.at_step import dying
 from tests.support.histories import START, overwrite, snapshot
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
@@ -134,12 +134,7 @@ def test_very_many_letters_go_in_several_transactions_and_each_once_also_after_a
     ready: Settings,
 ) -> None:
     view = rejected(ready, 25_000)
-
-    def die(name: str) -> None:
-        if name == "letters committed":
-            raise KeyboardInterrupt
-
-    with mock.patch.object(rejected_letters, "step", die), pytest.raises(KeyboardInterrupt):
+    with dying(rejected_letters, "letters committed"), pytest.raises(KeyboardInterrupt):
         rejected_letters.send(ready, view)
     assert (
         sum(1 for _ in committed(ready, ready.topic("dead-letters"))) == records.MAX_BATCH_RECORDS

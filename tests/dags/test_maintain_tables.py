@@ -11,7 +11,7 @@ from shardpost.maintenance.model.plan import Plan
 from shardpost.settings import Settings
 from tests.dags.conftest import read_back
 
-UNKNOWN = "which ones Kafka names is not known: it does not answer"
+UNKNOWN = "Kafka did not say which ones it stores: it does not answer"
 
 
 @pytest.fixture

@@ -15,5 +15,5 @@ from shardpost.maintenance.stored_tables import TABLES
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_names_and_types_are_those_of_sparks_own_reading(table: Table, spark: SparkSession) -> None:
     del spark  # StructType.fromDDL asks the JVM
-    theirs = cast("StructType", StructType.fromDDL(table.columns))
+    theirs = cast("StructType", StructType.fromDDL(table.ddl))
     assert arrow_schema(table) == to_arrow_schema(theirs)

@@ -32,9 +32,7 @@ def test_how_many_are_null_is_known_of_values_of_any_length(
     spark: SparkSession, settings: Settings
 ) -> None:
     table_log.create(settings, SHARE_HOLDERS, 30)
-    holders = spark.createDataFrame(
-        [(LONG, ["1"], 1, 0), (None, [LONG], 1, 0)], SHARE_HOLDERS.columns
-    )
+    holders = spark.createDataFrame([(LONG, ["1"], 1, 0), (None, [LONG], 1, 0)], SHARE_HOLDERS.ddl)
     written = delta_files.write(settings, SHARE_HOLDERS, holders, "new")
     assert written.non_null("client") == 1
     assert written.minimum("snapshot") == 1

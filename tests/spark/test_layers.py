@@ -15,7 +15,7 @@ from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
-from shardpost.spark.delta_files import columns_of, read, read_keys
+from shardpost.spark.delta_files import read, read_keys
 from tests.support.histories import Batch, write
 from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
@@ -46,7 +46,7 @@ def test_spark_reads_the_rows_that_datafusion_reads(
         for snapshot in snapshots.list_all(at):
             for table, version in at_snapshot(snapshot, *TABLES).items():
                 ours = rows(at, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
-                names = [name for name in columns_of(table) if name in COMPARED]
+                names = [name for name in table.names if name in COMPARED]
                 expected = sorted(repr([row[name] for name in names]) for row in ours)
                 assert compared(read(spark, at, table, version), names) == expected
                 if isinstance(version, LayeredVersion):
@@ -59,6 +59,6 @@ def compared(frame: DataFrame, names: list[str]) -> list[str]:
 
 
 def keys_of(spark: SparkSession, table: Table, found: list[dict[str, object]]) -> DataFrame:
-    name = columns_of(table)[0]
+    name = table.names[0]
     keys = spark.createDataFrame([(row[name],) for row in found], f"{name} STRING")
     return keys.unionByName(keys.select(F.concat(F.lit("no "), name).alias(name)))

@@ -23,7 +23,7 @@ def test_another_country_from_start_to_drop(settings: Settings, shardpost: Comma
     assert "shardpost compact" in shardpost.refused("rebuild", "diff", code=1)
     produce(settings, [position("1", "a", "NASDAQ"), position("2", "b", "LON")])
     shardpost("compact")
-    advice = "begin one with `shardpost rebuild start`"
+    advice = "start one with `shardpost rebuild start`"
     assert advice in shardpost.refused("rebuild", "swap", code=1)
     options = ("--country", "GB", "--tables", "share_holders")
     form = shardpost.json("rebuild", "start", *options)

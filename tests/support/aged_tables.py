@@ -106,7 +106,7 @@ class AgedTables:
         ends = {"positions": {0: number}}
         made = Snapshot(
             *(number, self.now, self.now, ends, versions, Counts(len(latest))),
-            *("test", run, "US", SHARDS),
+            *("US", SHARDS, "test", run),
             folded=folded,
             history_from=last.history_from if last else None,
             folders=last.folders if last else {},

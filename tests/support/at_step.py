@@ -1,7 +1,10 @@
 """What happens at a named step of a job that runs in this process: it dies, or another runs."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
+from unittest import mock
 
 import pytest
 
@@ -31,3 +34,16 @@ def at_step(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Callable[[
             monkeypatch.setattr(module, "step", step)
 
     return hook
+
+
+@contextmanager
+def dying(module: ModuleType, wanted: str, nth: int = 1) -> Iterator[None]:
+    """Let every thread die that comes to a step of a module, once it was come to so many times."""
+    left = itertools.count(nth - 1, -1)
+
+    def die(name: str) -> None:
+        if name == wanted and next(left) <= 0:
+            raise KeyboardInterrupt
+
+    with mock.patch.object(module, "step", die):
+        yield

@@ -6,7 +6,7 @@ from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders import inputs
+from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
 from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka import topic_metadata
@@ -39,7 +39,7 @@ def held(
 def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
     """Commit a snapshot, of those holders and a rejected record, that covers the inputs."""
     settings = kafka.settings
-    topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
+    topics = [*input_topics(settings), *retry_topics(settings)]
     counts = topic_metadata.partition_counts(settings, topics)
     row = {"topic": settings.topic("positions"), "partition": 0, "offset": 3, "headers": []}
     row |= {"timestamp": START, "key": b"1", "value": b"{", "reason": "bad", "snapshot": 1}
@@ -48,10 +48,10 @@ def commit_snapshot(kafka: MemoryKafka, **holders: list[str]) -> Snapshot:
         **view.tables,
         REJECTED_RECORDS.name: overwrite(settings, REJECTED_RECORDS, [row]),
     }
-    ends = inputs.unread(settings, Look(START, None, counts)).ends
+    ends = Inputs(settings).unread(Look(START, None, counts)).ends
     made = Snapshot(
         *(1, START, START, ends, tables, Counts(1, 1, 1, 1)),
-        *("test", "test", settings.country, SHARDS),
+        *(settings.country, SHARDS, "test", "test"),
     )
     snapshots.commit(settings, made)
     return made

@@ -94,7 +94,7 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
         ends = {settings.topic(name): {0: 10} for name in ("positions", "clients", "exchanges")}
         made = Snapshot(
             *(number, AT, AT, ends, dict(versions), Counts(rejected=4 if number > 1 else 0)),
-            *("test", f"run{number}", "US", settings.partitions),
+            *("US", settings.partitions, "test", f"run{number}"),
             folded=up_to,
         )
         snapshots.commit(settings, made)

@@ -229,7 +229,7 @@ def snapshot(number: int, versions: Mapping[str, int]) -> Snapshot:
     """Return a snapshot of those table versions, committed on the day of its number."""
     at = START + timedelta(days=number)
     ends = {"positions": dict.fromkeys(range(SHARDS), 0)}
-    return Snapshot(number, at, at, ends, versions, Counts(), "test", "test", "US", SHARDS)
+    return Snapshot(number, at, at, ends, versions, Counts(), "US", SHARDS, "test", "test")
 
 
 def overwrite(settings: Settings, table: Table, found: list[dict[str, Any]]) -> int:

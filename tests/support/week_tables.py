@@ -75,7 +75,7 @@ class World:
         at = committed_at or looked_at
         made = Snapshot(
             *(self.number, at, looked_at, {}, versions, Counts()),
-            *("test", "test", self.settings.country, self.settings.partitions),
+            *(self.settings.country, self.settings.partitions, "test", "test"),
         )
         snapshots.commit(self.settings, made)
         return made

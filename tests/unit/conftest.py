@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
@@ -21,8 +22,15 @@ def _closed_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    """Give a Kafka in memory with the declared topics, of two partitions each."""
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as made:
-        apply_topics(made.settings)
-        yield made
+def kafka(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryKafka]:
+    """Give a home with Kafka in memory, by the settings KAFKA of the test's module."""
+    given = getattr(request.module, "KAFKA", {"partitions": 2, "kafka_timeout": 1})
+    with memory_kafka(home=tmp_path, **given) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka) -> Settings:
+    """Give the settings of that home."""
+    return kafka.settings

@@ -122,7 +122,7 @@ def test_a_superseded_record_may_be_gone_after_the_lag_alone() -> None:
 
 
 def test_a_look_at_an_unknown_time_is_too_old() -> None:
-    with pytest.raises(TombstonesLostError, match=r"When the inputs were last read .* not known"):
+    with pytest.raises(TombstonesLostError, match="not known when the inputs were last read"):
         require_tombstones_kept(HOLES, {"positions": COMPACTED}, read_at(NEVER), NOW)
 
 

@@ -209,14 +209,14 @@ def test_a_snapshot_that_was_not_looked_at_for_long_needs_a_compaction(
     hours: float, state: str
 ) -> None:
     at = NOW - timedelta(hours=hours)
-    snapshot = Snapshot(7, at, at, {}, {}, Counts(), "1", "run", "US", 1)
+    snapshot = Snapshot(7, at, at, {}, {}, Counts(), "US", 1, "1", "run")
     found = check_freshness(snapshot, NOW, timedelta(hours=1))
     assert found.state == state
     assert found.cure == (None if state == "ok" else "shardpost compact")
 
 
 def test_a_snapshot_of_the_future_or_of_no_known_time_is_an_error() -> None:
-    made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "1", "run", "US", 1)
+    made = Snapshot(7, NOW, NOW, {}, {}, Counts(), "US", 1, "1", "run")
     ahead = check_freshness(made.with_looked_at(NOW + timedelta(days=8)), NOW, timedelta(hours=1))
     assert ahead.state == "error"
     assert "a clock was ahead" in str(ahead.expected)

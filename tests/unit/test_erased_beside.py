@@ -1,9 +1,7 @@
 """A client's contact leaves the tables beside those in use, too: no swap brings it back."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -29,14 +27,13 @@ from shardpost.rebuilds.exchange import exchange
 from shardpost.rebuilds.model.rebuild import NAMES
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from tests.support import decisions
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.contact_tables import NAME_OF_WHO, WHO, on_disk, write
 from tests.support.how_far import some
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 # The swaps after which it is erased: the new tables are beside, in use, beside again.
 SWAPS = (0, 1, 2)
@@ -48,11 +45,7 @@ OF_BESIDE = [
 STEPS = ["tables beside", *OF_BESIDE, "commit tables beside", "tables", "commit snapshot"]
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, lock_wait=0.1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka
+KAFKA = {"partitions": 2, "kafka_timeout": 1, "lock_wait": 0.1}
 
 
 @pytest.fixture

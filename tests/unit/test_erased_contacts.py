@@ -1,7 +1,6 @@
 """The contact of an erased client leaves the tables of snapshots, and nothing else does."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +33,6 @@ from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.tables import rejected
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
@@ -50,7 +48,7 @@ from tests.support.contact_tables import (
 )
 from tests.support.how_far import some
 from tests.support.letter_world import append, failed, original, produce
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 STEPS = (
     "tables",
@@ -66,11 +64,7 @@ STEPS = (
 )
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1, lock_wait=0.1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka
+KAFKA = {"partitions": 2, "kafka_timeout": 1, "lock_wait": 0.1}
 
 
 @pytest.fixture(params=[False, True], ids=["layered", "folded"])

@@ -196,7 +196,7 @@ def test_of_two_corrections_the_later_one_counts() -> None:
 
 def test_what_a_reconciliation_closed_is_named_as_that_with_the_record_that_is_gone() -> None:
     batches = Batch([put("1", "client1", "NASDAQ", 1)], [US]), Batch([reconcile("1", 5)])
-    why = "the topic did not hold this record any more: compact --reconcile closed it"
+    why = "the topic no longer held this record: compact --reconcile closed it"
     assert explained("client1", *batches) == [
         ("1", "put", "positions@0", "exchange NASDAQ is in US"),
         ("1", "reconciled", "positions@0", why),

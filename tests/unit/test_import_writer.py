@@ -1,9 +1,7 @@
 """Writing an import: bounded transactions, the decision in the last, and others beside it."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -17,20 +15,15 @@ from shardpost.kafka.transactions import FencedError, produce
 from shardpost.position_import import run
 from shardpost.position_import.model.import_ids import AppliedImport
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
-from shardpost.topics.creation import apply_topics
 from tests.support.at_step import at_step
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 PARTITIONS = 3
 KEYS = [str(n) for n in range(7)]
 APPLIED = AppliedImport("c1", "c1", "Ann", datetime(2026, 11, 21, 12, tzinfo=UTC))
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=PARTITIONS, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": PARTITIONS}
 
 
 def record(key: str, *, imported: bool = True) -> Outgoing:

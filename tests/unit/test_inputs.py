@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders import inputs
+from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.unread import Look, Unread, UnreadableRecordsError
 from shardpost.kafka import clients, reading, topic_metadata
 from shardpost.kafka.coordinates import OffsetRange
@@ -45,14 +45,14 @@ def put(kafka: MemoryKafka, topic: str, count: int, partition: int = 0) -> None:
 
 def look(kafka: MemoryKafka, last: Snapshot | None, *, reconcile: bool = False) -> Unread:
     counts = topic_metadata.partition_counts(kafka.settings, [*INPUTS, "retries"])
-    return inputs.unread(kafka.settings, Look(NOW, last, counts, reconcile))
+    return Inputs(kafka.settings).unread(Look(NOW, last, counts, reconcile))
 
 
 def snapshot_of(unread: Unread, **more: object) -> Snapshot:
     """Return the snapshot that a run leaves that read all of it."""
     known = {"topic_ids": unread.topic_ids, "generations": unread.generations} | more
     return Snapshot(
-        *(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "test", "test", "US", 2),
+        *(1, EARLIER, EARLIER, unread.ends, {}, Counts(), "US", 2, "test", "test"),
         **known,  # type: ignore[arg-type]
     )
 
@@ -176,8 +176,8 @@ def test_another_name_of_an_input_is_another_topic(kafka: MemoryKafka) -> None:
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
     counts = topic_metadata.partition_counts(renamed, ["mirror.positions", *INPUTS[1:], "retries"])
     with pytest.raises(ShardpostError, match=r"topic mirror.positions was never read: snapshot 1"):
-        inputs.unread(renamed, Look(NOW, last, counts))
-    found = inputs.unread(renamed, Look(NOW, last, counts, reconcile=True))
+        Inputs(renamed).unread(Look(NOW, last, counts))
+    found = Inputs(renamed).unread(Look(NOW, last, counts, reconcile=True))
     assert found.ranges == [OffsetRange("mirror.positions", 0, 0, 5)]
     assert found.generations == {"positions": 1}
 
@@ -244,10 +244,10 @@ def test_a_partition_that_kafka_does_not_show_of_the_same_topic_stops_the_run_fo
 
 def test_a_topic_that_is_recreated_while_it_is_read_is_refused(kafka: MemoryKafka) -> None:
     found = look(kafka, None)
-    inputs.require_same(kafka.settings, found)
+    Inputs(kafka.settings).require_same(found)
     recreate(kafka, "exchanges")
     with pytest.raises(RecreatedTopicError, match=r"topic exchanges: .* nothing was changed"):
-        inputs.require_same(kafka.settings, found)
+        Inputs(kafka.settings).require_same(found)
 
 
 def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKafka) -> None:
@@ -255,8 +255,8 @@ def test_what_is_to_be_read_is_counted_whatever_is_wrong_with_it(kafka: MemoryKa
     last = snapshot_of(look(kafka, None))
     recreate(kafka, "positions")
     put(kafka, "positions", 3)
-    assert inputs.unread_originals(kafka.settings, last) == 0
-    assert inputs.unread_originals(kafka.settings, None) == 3
+    assert Inputs(kafka.settings).unread_originals(last) == 0
+    assert Inputs(kafka.settings).unread_originals(None) == 3
 
 
 @pytest.fixture
@@ -338,11 +338,11 @@ def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
     here = {"bootstrap_servers": kafka.settings.bootstrap, "home": kafka.settings.home}
     moved = Settings(**here, retry_origins=own)
     snapshots.commit(moved, last)
-    _, found = inputs.look(moved)
+    _, found = Inputs(moved).look()
     assert found.ranges == [OffsetRange("retries", 0, 2, 3)]
     assert (set(found.ends), found.gone) == ({*INPUTS, "r-own", "retries"}, [])
     kafka.broker.delete_topic("retries")
-    _, found = inputs.look(moved)
+    _, found = Inputs(moved).look()
     assert found.ranges == []
     assert found.gone == ["retries"]
     assert "retries" not in found.ends
@@ -351,4 +351,4 @@ def test_retry_topics_that_were_moved_are_read_on_as_long_as_they_exist(
 def test_a_former_input_is_no_retry_topic(kafka: MemoryKafka) -> None:
     last = snapshot_of(look(kafka, None))
     renamed = kafka.settings.model_copy(update={"topic_positions": "mirror.positions"})
-    assert inputs.former_retry_topics(renamed, last) == []
+    assert Inputs(renamed).former_retries(last) == []

@@ -14,6 +14,7 @@ from deltalake.exceptions import CommitFailedError
 from shardpost.cli import run as shardpost
 from shardpost.commands import emails
 from shardpost.decisions import Decision, Kind
+from shardpost.delta import table_log
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import LockedError
@@ -22,7 +23,6 @@ from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import frozen_weeks, ledger_guard
 from shardpost.weekly_email.ledger_decisions import accept_ledger as resolution_accept_ledger
 from shardpost.weekly_email.ledger_guard import (
-    LedgerMark,
     locked_shards,
     mark_end,
     mark_start,
@@ -31,6 +31,7 @@ from shardpost.weekly_email.ledger_guard import (
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week_tables import LedgerMark
 from tests.support import decisions
 from tests.support.memory_kafka import MemoryKafka
 
@@ -302,10 +303,10 @@ def test_a_mark_that_cannot_be_written_is_not_tried_for_ever(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conflict = Mock(side_effect=CommitFailedError("Metadata changed since last commit."))
-    monkeypatch.setattr(ledger_guard, "write_deltalake", conflict)
+    monkeypatch.setattr(table_log, "write_deltalake", conflict)
     with pytest.raises(CommitFailedError):
         ledger_guard.add_mark(kafka.settings, LedgerMark(str(WEEK), LEDGER, "id", (0, 0), NOW))
-    assert conflict.call_count == ledger_guard.MOST_CONFLICTS + 1
+    assert conflict.call_count == table_log.MOST_CONFLICTS + 1
 
 
 def test_a_run_that_mailed_is_not_undone_because_its_end_cannot_be_marked(

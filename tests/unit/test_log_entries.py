@@ -11,12 +11,12 @@ from deltalake.transaction import AddAction
 
 from shardpost.delta import stored_files, table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
 from shardpost.maintenance.model.needed_files import unneeded_entries
 from shardpost.settings import Settings
 from tests.support.how_far import some
 
-TABLE = Table("things", "number BIGINT")
+TABLE = Table("things", columns("number BIGINT"))
 LATER = datetime.now(UTC) + timedelta(days=1)
 
 

@@ -13,7 +13,7 @@ EARLIER = NOW - timedelta(minutes=30)
 
 
 def last(looked_at: datetime, incomplete: IncompleteLook | None = None) -> Snapshot:
-    made = Snapshot(1, looked_at, looked_at, {}, {}, Counts(), "test", "test", "US", 2)
+    made = Snapshot(1, looked_at, looked_at, {}, {}, Counts(), "US", 2, "test", "test")
     return replace(made, incomplete=incomplete)
 
 

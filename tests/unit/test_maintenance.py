@@ -3,7 +3,7 @@
 import copy
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +11,10 @@ from random import Random
 
 import pytest
 
-from shardpost.delta import parquet_files, snapshot, snapshots, table_log
+from shardpost.delta import parquet_files, snapshot, snapshots, stored_files, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import GRACE
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.maintenance import maintain as module
@@ -64,7 +65,7 @@ def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
     }
     assert planned == before - data_files(aged.settings)
     assert said.dropped
-    assert any(line.startswith("snapshots: ") for line in said.in_words(30))
+    assert any(line.startswith("snapshots: ") for line in said.lines(30))
 
 
 @pytest.mark.parametrize("seed", some(range(3), 0))
@@ -196,6 +197,31 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
         assert data_files(broken.settings) == needed_files(broken.settings)
 
 
+def test_broken_off_while_it_removes_files_all_is_readable(
+    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged.age(9)
+    own = stored_files.remove
+    for left in some((0, 1, 7)):
+        removed = itertools.count()
+
+        def remove(settings: Settings, table: Table, paths: Iterable[str]) -> None:
+            for path in paths:
+                if next(removed) == left:  # noqa: B023 - called in this round
+                    raise KeyboardInterrupt
+                own(settings, table, [path])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stored_files, "remove", remove)
+            with pytest.raises(KeyboardInterrupt):
+                maintain(aged.settings, aged.now)
+        aged.require_all_kept()
+        aged.compact()
+    maintain(aged.settings, aged.now)
+    aged.require_all_kept()
+    assert data_files(aged.settings) == needed_files(aged.settings)
+
+
 def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
     for _ in range(3):
         aged.compact()
@@ -209,6 +235,6 @@ def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:
 
 def test_a_plan_says_all_in_words() -> None:
     plan = Plan(kept=[1, 9], dropped=[2, 3, 4, 7], pinned={1: "the audience of 2026-W01 is of it"})
-    lines = plan.in_words(90)
+    lines = plan.lines(90)
     assert "snapshots: 4 no longer kept: 2-4, 7" in lines
     assert "snapshot 1: the audience of 2026-W01 is of it" in lines

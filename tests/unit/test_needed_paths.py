@@ -10,7 +10,7 @@ from deltalake.transaction import AddAction
 from shardpost.delta import table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.stored_files import stored_files
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
 from shardpost.maintenance import planning as module
 from shardpost.maintenance.model.needed_files import NeededFiles
@@ -18,7 +18,7 @@ from shardpost.maintenance.planning import needed_paths
 from shardpost.settings import Settings
 from tests.support.how_far import some
 
-TABLE = Table("grown", "n BIGINT")
+TABLE = Table("grown", columns("n BIGINT"))
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_records_deleted_before_being_read_and_ends_that_went_back_are_all_named
             "clients[0]: read up to 7, but it ends at 2",
         ]
     }
-    assert found.absent == {"clients": ["clients[1] was read, but is not there"]}
+    assert found.absent == {"clients": ["clients[1] was read, but does not exist"]}
     assert ranges_to_read({"positions": read["positions"]}, {"positions": marks["positions"]}) == [
         OffsetRange("positions", 0, 6, 9),
         OffsetRange("positions", 2, 7, 9),

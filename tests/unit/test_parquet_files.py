@@ -13,12 +13,12 @@ from shardpost.delta import parquet_files, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.parquet_files import FILES_PER_TIER
 from shardpost.delta.query import path_of, rows
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
 from shardpost.holders.model.view_tables import POSITION_EVENTS, SHARE_HOLDERS
 from shardpost.settings import Settings
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
-THINGS = Table("things", "key STRING, offset BIGINT")
+THINGS = Table("things", columns("key STRING, offset BIGINT"))
 
 
 @pytest.fixture

@@ -1,17 +1,16 @@
 """What a compaction does after its snapshot: one that finds nothing new does only that."""
 
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from shardpost.delta import snapshots
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
-from shardpost.holders import inputs, results
+from shardpost.holders import results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
 from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
@@ -19,16 +18,10 @@ from shardpost.kafka.records import Record
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.submit import submit
-from shardpost.topics.creation import apply_topics
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": SHARDS}
 
 
 @pytest.fixture
@@ -106,7 +99,7 @@ def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
     read = {**view.end_offsets, "former": {0: 5}}
     snapshots.update_looked_at(kafka.settings, replace(moved, end_offsets=read))
     assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
-    assert caplog.text.count("retry topic former was read before and is not there any more") == 1
+    assert caplog.text.count("retry topic former was read before and no longer exists") == 1
     assert submit(kafka.settings, COMPACT_POSITIONS)[0] == 0
     assert caplog.text.count("retry topic former") == 1
 
@@ -168,9 +161,9 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
         for topic in ("positions", "clients", "exchanges", "retries"):
             kafka.broker.create_topic(topic, 2, {"cleanup.policy": "compact"})
         settings = kafka.settings
-        topics = [*inputs.input_topics(settings), *inputs.retry_topics(settings)]
+        topics = [*input_topics(settings), *retry_topics(settings)]
         counts = topic_metadata.partition_counts(settings, topics)
-        found = inputs.unread(settings, Look(datetime.now(UTC), None, counts))
+        found = Inputs(settings).unread(Look(datetime.now(UTC), None, counts))
         monkeypatch.setattr(offsets, "commit_offsets", refuse)
         results._commit_offsets(settings, found)
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text

@@ -1,9 +1,7 @@
 """Publishing holders: lists that are too large, bounded transactions, kills; Kafka in memory."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -17,20 +15,15 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_configs import topic_config
-from shardpost.topics.creation import apply_topics
+from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
-from tests.support.dying_publication import dying
 from tests.support.histories import snapshot
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 IDS = [str(n) for n in range(1000)]
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": SHARDS}
 
 
 def size_of(client: str, ids: list[str]) -> int:
@@ -136,7 +129,7 @@ def test_a_run_that_dies_between_two_transactions_is_made_whole_by_the_next(
 ) -> None:
     monkeypatch.setattr(kafka_records, "MAX_BATCH_RECORDS", 4)
     view = held(kafka, 1, many())
-    with dying(nth), pytest.raises(KeyboardInterrupt):
+    with dying(publishing, "batch published", nth), pytest.raises(KeyboardInterrupt):
         publish(kafka.settings, view)
     assert 0 < len(published(kafka)) < 25
     later = many() | {"client3": [], "client4": ["9"]}

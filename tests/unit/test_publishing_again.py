@@ -1,10 +1,9 @@
 """Publishing all again where a partition does not hold what was published; Kafka in memory."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -16,19 +15,13 @@ from shardpost.kafka import clients
 from shardpost.kafka import records as kafka_records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
-from shardpost.topics.creation import apply_topics
+from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, configure, held, limit, published, records
-from tests.support.dying_publication import dying
 from tests.support.how_far import some
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.memory_kafka.log import PartitionLog
 
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=SHARDS, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": SHARDS}
 
 
 Holders = dict[str, list[str]]
@@ -98,7 +91,7 @@ def test_killed_between_two_transactions_the_next_run_removes_the_rest(
     publish(kafka.settings, made_by("lost", kafka, 2, many(20) | {"a": ["1"]}))
     holders = many(10, "9") | {"b": ["1"]}
     again = made_by("again", kafka, 2, holders)
-    with dying(nth), pytest.raises(KeyboardInterrupt):
+    with dying(publishing, "batch published", nth), pytest.raises(KeyboardInterrupt):
         publish(kafka.settings, again)
     assert published(kafka) != whole(holders)
     publish(kafka.settings, again)
@@ -113,7 +106,7 @@ def test_a_part_that_was_published_before_the_tables_were_restored_is_taken_back
     kept = many(10)
     publish(kafka.settings, held(kafka, 1, kept))
     lost = kept | {f"lost{n}": ["1"] for n in range(20)}
-    with dying(1), pytest.raises(KeyboardInterrupt):
+    with dying(publishing, "batch published"), pytest.raises(KeyboardInterrupt):
         publish(kafka.settings, made_by("lost", kafka, 2, lost, **dict.fromkeys(kept, 1)))
     assert len(published(kafka)) > 10
     again = made_by("again", kafka, 2, kept | {"b": ["1"]}, **dict.fromkeys(kept, 1))
@@ -138,7 +131,7 @@ def test_a_key_that_is_too_large_by_now_stays_and_stops_nobody(
     limit(kafka, 2_000)
     publish(kafka.settings, made_by("again", kafka, 1, {"b": ["1"]}))
     assert published(kafka).keys() == {"x" * 3_000, "b"}
-    assert "a key of 3000 bytes stays: too large" in caplog.text
+    assert "a key of 3000 bytes is not removed: too large" in caplog.text
 
 
 def test_records_that_kafka_deleted_are_published_again_once_also_with_nothing_new(
@@ -339,7 +332,8 @@ class World:
         self.is_cut = False
 
     def publish_killed(self) -> None:
-        with dying(self.drawn.randint(1, 6)), suppress(KeyboardInterrupt):
+        batches = self.drawn.randint(1, 6)
+        with dying(publishing, "batch published", batches), suppress(KeyboardInterrupt):
             self.publish()
 
     def holders(self) -> dict[str, object]:

@@ -124,7 +124,7 @@ def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
     drop.drop(kafka.settings)
     built(kafka.settings)
     for action in (Action.SWAP, Action.ROLLBACK, Action.TOP_UP):
-        with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other is dropp"):
+        with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other one"):
             done(kafka.settings, action, number=2)
     assert snapshots.current(kafka.settings).number == 2
     dropped, _ = drop.drop(kafka.settings, 2)
@@ -254,7 +254,7 @@ def test_a_swap_that_was_killed_before_its_commit_may_be_repeated(
 
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
-    with pytest.raises(ShardpostError, match="rebuild 2 is in use by now"):
+    with pytest.raises(ShardpostError, match="rebuild 2 is already in use"):
         drop.drop(kafka.settings, 2, even_in_use=False)
     assert store.require_current(kafka.settings).number == 2
     done(kafka.settings, Action.ROLLBACK)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.delta.snapshots import snapshot_of_text, snapshot_text
+from shardpost.delta.typed_rows import from_row, to_row
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
 from shardpost.rebuilds.model.difference import Difference, Differences
@@ -29,7 +29,7 @@ ALL = tuple(table.name for table in VIEW)
 def snapshot(number: int = 3, **more: object) -> Snapshot:
     return Snapshot(
         *(number, AT, AT, {"positions": {0: 5}}, {"positions": 1}, Counts(1, 1, 1)),
-        *("0.1", "run", "US", 8),
+        *("US", 8, "0.1", "run"),
         **more,  # type: ignore[arg-type]
     )
 
@@ -37,7 +37,8 @@ def snapshot(number: int = 3, **more: object) -> Snapshot:
 def rebuild(**more: object) -> Rebuild:
     candidate = snapshot(folders={"share_holders": "share_holders.2"})
     return Rebuild(
-        *(2, AT, AT, "me", Source.HISTORY, "GB", ("share_holders",), 3, candidate),
+        *(2, AT, AT, "me", Source.HISTORY, "GB", ("share_holders",), 3),
+        candidate=candidate,
         **more,  # type: ignore[arg-type]
     )
 
@@ -124,8 +125,9 @@ def test_a_view_is_the_same_after_it_was_written_as_text() -> None:
         topic_ids={"positions": "id"},
         folded={"positions": 2},
     )
-    assert snapshot_of_text(snapshot_text(view)) == view
-    assert snapshot_of_text(snapshot_text(snapshot())) == snapshot()
+    for former in (view, snapshot(), None):
+        stored = replace(rebuild(), candidate=view, former=former)
+        assert from_row(Rebuild, to_row(stored)) == stored
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,6 @@ def test_tables_without_their_histories_are_not_made_from_kafka(names: str) -> N
 
 
 def test_progress_says_share_rate_and_the_time_that_is_left() -> None:
-    said = Progress(3, 2_000_000, 8_000_000, 40).in_words()
+    said = Progress(3, 2_000_000, 8_000_000, 40).summary()
     assert said == "2,000,000 of 8,000,000 records, 25%, 50,000 a second, 120 s left"
-    assert Progress().in_words() == "0 of 0 records, 100%"
+    assert Progress().summary() == "0 of 0 records, 100%"

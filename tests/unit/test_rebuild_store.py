@@ -62,10 +62,10 @@ def test_what_is_stored_is_read_again(settings: Settings) -> None:
 
 def test_of_two_that_begin_one_is_first(settings: Settings) -> None:
     rebuild = begun(settings, order())
-    with pytest.raises(ShardpostError, match="rebuild 2 was begun by another run"):
+    with pytest.raises(ShardpostError, match="rebuild 2 was started by another run"):
         store.insert(settings, rebuild)
     assert begun(settings, order()) == rebuild  # the same one goes on
-    with pytest.raises(ShardpostError, match=r"rebuild 2 .* is building: go on with it"):
+    with pytest.raises(ShardpostError, match=r"rebuild 2 .* is building: continue it"):
         begun(settings, order("GB"))
 
 

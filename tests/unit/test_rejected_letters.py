@@ -20,17 +20,12 @@ from shardpost.kafka import records
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.kafka.transactions import FencedError
-from shardpost.topics.creation import apply_topics
+from tests.support.at_step import dying
 from tests.support.histories import START, overwrite
 from tests.support.letter_world import at, header, live, sweep, total
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(partitions=1, home=tmp_path) as made:
-        apply_topics(made.settings)
-        yield made
+KAFKA = {"partitions": 1}
 
 
 def row(topic: str, partition: int, offset: int, number: int, **more: Any) -> dict[str, Any]:
@@ -54,7 +49,7 @@ def committed(
     version = overwrite(kafka.settings, REJECTED_RECORDS, rows)
     view = Snapshot(
         *(number, START, START, {}, {REJECTED_RECORDS.name: version}),
-        *(Counts(rejected=len(rows)), "test", run, "US", 1),
+        *(Counts(rejected=len(rows)), "US", 1, "test", run),
     )
     snapshots.commit(kafka.settings, view)
     return view
@@ -79,18 +74,6 @@ def origins(rows: list[dict[str, Any]]) -> list[Origin]:
     return [tuple(str(row[name]) for name in ORIGIN) for row in rows]
 
 
-class Die:
-    """Dies at the n-th step of a name."""
-
-    def __init__(self, name: str, nth: int) -> None:
-        self._name, self._left = name, nth
-
-    def __call__(self, name: str) -> None:
-        self._left -= name == self._name
-        if self._left == 0:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("nth", [1, 2, 7, 8])
 @pytest.mark.parametrize("name", ["letters written", "letters committed"])
 def test_killed_in_or_between_batches_each_letter_is_sent_once(
@@ -98,8 +81,7 @@ def test_killed_in_or_between_batches_each_letter_is_sent_once(
 ) -> None:
     monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     view = committed(kafka, rejected(1))
-    die = mock.patch.object(rejected_letters, "step", Die(name, nth))
-    with die, pytest.raises(KeyboardInterrupt):
+    with dying(rejected_letters, name, nth), pytest.raises(KeyboardInterrupt):
         rejected_letters.send(kafka.settings, view)
     sent = len(letters(kafka)) if name == "letters committed" else 4 * (nth - 1)
     assert sent == min(30, 4 * (nth - (name == "letters written")))
@@ -112,8 +94,7 @@ def test_killed_in_or_between_batches_each_letter_is_sent_once(
 def test_killed_before_the_table_knows_what_was_sent_nothing_is_sent_again(
     kafka: MemoryKafka,
 ) -> None:
-    die = mock.patch.object(rejected_letters, "step", Die("letters sent", 1))
-    with die, pytest.raises(KeyboardInterrupt):
+    with dying(rejected_letters, "letters sent"), pytest.raises(KeyboardInterrupt):
         rejected_letters.send(kafka.settings, committed(kafka, rejected(1)))
     later = committed(kafka, rejected(1), number=2)
     assert rejected_letters.send(kafka.settings, later) == 0
@@ -128,8 +109,7 @@ def test_after_tables_were_restored_from_a_backup_letters_go_on_from_the_table_s
     ahead = replace(first, number=20)  # what was sent before the tables were restored
     ahead_version = overwrite(kafka.settings, REJECTED_RECORDS, rejected(20))
     ahead = replace(ahead, tables={REJECTED_RECORDS.name: ahead_version})
-    die = mock.patch.object(rejected_letters, "step", Die("letters sent", 1))
-    with die, pytest.raises(KeyboardInterrupt):
+    with dying(rejected_letters, "letters sent"), pytest.raises(KeyboardInterrupt):
         rejected_letters.send(kafka.settings, ahead)
     later = committed(kafka, rejected(2) + rejected(1))
     assert rejected_letters.send(kafka.settings, later) == 30
@@ -171,7 +151,7 @@ def test_in_restored_tables_a_place_within_a_snapshot_that_is_gone_counts_for_no
 ) -> None:
     monkeypatch.setattr(records, "MAX_BATCH_RECORDS", 4)
     rejected_letters.send(kafka.settings, committed(kafka, rejected(1)))
-    die = mock.patch.object(rejected_letters, "step", Die("letters committed", 2))
+    die = dying(rejected_letters, "letters committed", 2)
     with older_tables(kafka, tmp_path / "copy"), die, pytest.raises(KeyboardInterrupt):
         rejected_letters.send(kafka.settings, committed(kafka, [*rejected(1), *rejected(2)]))
     before = row("clients", 0, 0, 2)  # in order before all that were sent of the snapshot then

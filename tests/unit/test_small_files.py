@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardpost.delta.parquet_files import FILES_PER_TIER, TIER_BYTES, to_merge
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
 
-PLAIN = Table("things", "number BIGINT")
-GROUPED = Table("grouped", "number BIGINT, shard INT", "shard")
+PLAIN = Table("things", columns("number BIGINT"))
+GROUPED = Table("grouped", columns("number BIGINT, shard INT"), "shard")
 SMALL, LARGE = 1000, TIER_BYTES[-1]
 FOOTER = 4096  # of the smallest file; rows beside each other have one
 

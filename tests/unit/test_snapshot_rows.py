@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from shardpost.delta import snapshots, table_log
+from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import MOST_AHEAD, NEVER, Counts, IncompleteLook, Snapshot
 from shardpost.settings import Settings
@@ -20,7 +20,7 @@ AT = datetime(2026, 11, 16, tzinfo=UTC)
 def snapshot(number: int, **more: object) -> Snapshot:
     ends = {"positions": {0: 5}}
     return Snapshot(
-        *(number, AT, AT, ends, {"positions": 1}, Counts(1, 1, 1), "0.1", "run", "US", 8),
+        *(number, AT, AT, ends, {"positions": 1}, Counts(1, 1, 1), "US", 8, "0.1", "run"),
         **more,  # type: ignore[arg-type]
     )
 
@@ -117,9 +117,9 @@ def test_many_snapshots_are_in_few_files_and_all_are_there(tmp_path: Path) -> No
 
 def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    both = [snapshots.row_of(snapshot(1)), snapshots.row_of(snapshot(2))]
+    both = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1), snapshot(2)])
     made = table_log.opened(settings, snapshots.SNAPSHOTS)
-    write_deltalake(made, pa.Table.from_pylist(both, snapshots.SCHEMA), mode="append")
+    write_deltalake(made, both, mode="append")
     seen = snapshot(2).with_looked_at(AT + timedelta(hours=1))
     snapshots.update_looked_at(settings, seen)
     assert snapshots.list_all(settings) == [snapshot(1), seen]
@@ -131,7 +131,7 @@ def test_the_newest_is_found_where_statistics_are_missing(tmp_path: Path) -> Non
     made = table_log.opened(settings, snapshots.SNAPSHOTS)
     made.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "0"})
     for number in (1, 2):
-        row = pa.Table.from_pylist([snapshots.row_of(snapshot(number))], snapshots.SCHEMA)
+        row = arrow_rows(snapshots.SNAPSHOTS, [snapshot(number)])
         write_deltalake(made, row, mode="append")
     assert snapshots.newest(settings) == snapshot(2)
     with pytest.raises(snapshots.ConflictError, match="snapshot 2 exists already"):

@@ -8,10 +8,10 @@ from pyarrow import fs
 
 from shardpost.delta.query import path_of
 from shardpost.delta.stored_files import data_files, log_files, stored_files
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
 from shardpost.settings import Settings
 
-TABLE = Table("grown", "n BIGINT", folder="grown-2")
+TABLE = Table("grown", columns("n BIGINT"), folder="grown-2")
 DATA = ("00000001-a/b.parquet", "00000001-a/.b.parquet.crc", "00000002-a/group=1/ü d.parquet")
 LOG = ("_delta_log/00000000000000000000.json", "_delta_log/_last_checkpoint")
 

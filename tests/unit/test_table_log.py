@@ -12,11 +12,11 @@ from deltalake.transaction import AddAction
 
 from shardpost.delta import file_statistics, table_log
 from shardpost.delta.query import path_of, rows
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-TABLE = Table("things", "name STRING, at TIMESTAMP, number BIGINT")
+TABLE = Table("things", columns("name STRING, at TIMESTAMP, number BIGINT"))
 COLUMNS = pa.schema(
     [("name", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("number", pa.int64())]
 )

@@ -3,10 +3,9 @@
 import re
 
 from shardpost.checkout import CHECKOUT
+from shardpost.delta.table import type_text
 from shardpost.maintenance.stored_tables import TABLES
 
-# A column of the DDL: a name, then a type whose commas stand within angle brackets.
-COLUMN = re.compile(r"`?(\w+)`? ((?:[^,<]|<(?:[^<>]|<[^<>]*>)*>)+)(?:, |$)")
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]+?) \|", re.MULTILINE)
 SHARED = re.compile(r"those\s+of\s+`(\w+)`\s+up\s+to\s+`(\w+)`")
 
@@ -19,7 +18,9 @@ def test_the_page_of_the_tables_is_what_the_code_declares() -> None:
     written: dict[str, Rows] = {}
     for name, body in sections:
         written[name] = [*shared(body, written), *ROW.findall(body)]
-    declared = {t.name: COLUMN.findall(t.columns) for t in TABLES}
+    declared = {
+        table.name: [(name, type_text(type_)) for name, type_ in table.columns] for table in TABLES
+    }
     assert written == declared
 
 

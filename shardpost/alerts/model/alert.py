@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shardpost.delta.table import Table
+from shardpost.delta.typed_rows import columns_of
 from shardpost.errors import one_line
 from shardpost.topics.model.finding import Severity
 
@@ -217,9 +218,5 @@ def _advance_found(
 
 
 # The conditions that were firing at the last look, by the `run` that wrote them, in seconds since
-# 1970. The other columns are those of Firing and its Condition.
-ALERTS = Table(
-    "alerts",
-    "run BIGINT, rule STRING, subject STRING, severity STRING, text STRING, meaning STRING,"
-    " source STRING, since TIMESTAMP, told_at TIMESTAMP, ended_at TIMESTAMP",
-)
+# 1970.
+ALERTS = Table("alerts", (("run", "BIGINT"), *columns_of(Firing)))

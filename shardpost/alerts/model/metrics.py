@@ -7,7 +7,8 @@ Names and units by the conventions of OpenMetrics; all are gauges, and have the 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
+from shardpost.delta.typed_rows import Json
 
 PREFIX = "shardpost_"
 GROUP_TOPIC = ("group", "topic")
@@ -105,7 +106,7 @@ class Measure:
 
     name: str
     value: float
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Json[Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if tuple(self.labels) != METRICS[self.name].labels:
@@ -117,5 +118,5 @@ class Measure:
 # A row for each value of each metric. `run` is when it was measured, in seconds since 1970;
 # `labels` is a JSON object.
 MEASUREMENTS = Table(
-    "measurements", "run BIGINT, at TIMESTAMP, name STRING, labels STRING, value DOUBLE"
+    "measurements", columns("run BIGINT, at TIMESTAMP, name STRING, labels STRING, value DOUBLE")
 )

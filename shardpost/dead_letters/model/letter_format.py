@@ -24,7 +24,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from shardpost.delta.table import Table
+from shardpost.delta.table import Table, columns
 from shardpost.errors import UsageError
 from shardpost.instants import instant_of, parse_instant
 from shardpost.kafka.records import HEADERS_LEFT_OUT, Headers, Record
@@ -153,10 +153,12 @@ def keys_of(name: str) -> set[bytes]:
 # topic of a name that was (`generation`), is kept in its commits.
 DEAD_LETTERS = Table(
     "dead_letters",
-    "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING, origin_partition INT,"
-    " origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING, fingerprint STRING,"
-    " failed_at TIMESTAMP, due TIMESTAMP, topic STRING, `partition` INT, offset BIGINT,"
-    " generation INT, key STRING",
+    columns(
+        "id STRING, state STRING, attempt INT, at TIMESTAMP, origin_topic STRING,"
+        " origin_partition INT, origin_offset BIGINT, origin_key BINARY, size BIGINT, error STRING,"
+        " fingerprint STRING, failed_at TIMESTAMP, due TIMESTAMP, topic STRING, partition INT,"
+        " offset BIGINT, generation INT, key STRING"
+    ),
     not_in_dictionaries=("id", "offset", "origin_offset"),
     contacts=("error",),
 )

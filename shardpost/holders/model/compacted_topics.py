@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardpost.delta.snapshot import NEVER
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError, one_line
-from shardpost.kafka.coordinates import Offsets, Watermarks
+from shardpost.kafka.coordinates import OffsetRange, Offsets, Watermarks
 from shardpost.wording import duration_text
 
 RECONCILE = "`shardpost compact --reconcile`"
@@ -38,10 +38,10 @@ class LastLook(NamedTuple):
     looked_at: datetime
     read_at: datetime
 
-    def in_words(self, now: datetime) -> str:
+    def text(self, now: datetime) -> str:
         """Return when that was, and how long ago."""
         if self.looked_at == NEVER:
-            return "When the inputs were last read to their ends is not known"
+            return "It is not known when the inputs were last read to the end"
         return (
             f"The inputs were last read at {self.looked_at:%Y-%m-%d %H:%M} UTC,"
             f" {duration_text(now - self.looked_at)} ago"
@@ -123,6 +123,18 @@ class ReadTopic:
     records: int
 
 
+@dataclass(frozen=True)
+class Reconciliation:
+    """What a run needs that closes what the inputs do not hold any more.
+
+    `visible` are all offsets of the inputs up to the ends of the run; `closes_at` is {input: the
+    timestamp of the records that close}.
+    """
+
+    visible: list[OffsetRange]
+    closes_at: Mapping[str, datetime]
+
+
 def require_tombstones_kept(
     read: Iterable[ReadTopic],
     compactions: Mapping[str, Compaction],
@@ -136,9 +148,9 @@ def require_tombstones_kept(
         if one.records < one.offsets and compactions[one.topic].may_have_lost(last, now)
     ]
     if suspect:
-        found = "; ".join(_suspicion(one, compaction) for one, compaction in suspect)
+        suspicions = "; ".join(_suspicion(one, compaction) for one, compaction in suspect)
         raise TombstonesLostError(
-            f"tombstones may have been lost: {found}. {last.in_words(now)}. Positions that were"
+            f"tombstones may have been lost: {suspicions}. {last.text(now)}. Positions that were"
             " closed since would stay open, so nothing was changed."
             f" {way_out({one.topic: compaction for one, compaction in suspect})}"
         )
@@ -169,11 +181,11 @@ def require_certain(
     """Raise UncertainKeysError if there are any; by topic."""
     suspect = {topic: keys for topic, keys in uncertain.items() if keys.count}
     if suspect:
-        found = "; ".join(f"{topic}: {keys}" for topic, keys in sorted(suspect.items()))
+        named = "; ".join(f"{topic}: {keys}" for topic, keys in sorted(suspect.items()))
         raise UncertainKeysError(
             "good records may have been lost: of these keys only undecodable records were found"
-            f" since the last snapshot, behind offsets without a record: {found}."
-            f" {last.in_words(now)}; after min.compaction.lag.ms Kafka deletes any record that a"
+            f" since the last snapshot, behind offsets without a record: {named}."
+            f" {last.text(now)}; after min.compaction.lag.ms Kafka deletes any record that a"
             " later one of its key supersedes, a tombstone too, even if the later one is"
             " undecodable. Holders could be wrong, so nothing was changed. Write new records of"
             f" these keys and compact again, or run {RECONCILE}: it leaves these keys as they are,"
@@ -231,8 +243,8 @@ def require_all_partitions(absent: Mapping[str, Collection[str]], same: Collecti
     if texts:
         raise ShardpostError(
             f"Kafka does not show all partitions of the topics that were read: {'; '.join(texts)}."
-            " Nothing was changed. Run `shardpost compact` again; if it stays so, look at the state"
-            " of the brokers"
+            " Nothing was changed. Run `shardpost compact` again; if this persists, check the"
+            " state of the brokers"
         )
 
 
@@ -249,7 +261,7 @@ def require_records(restarted: Collection[str], read: Offsets, watermarks: Water
     ]
     if empty:
         raise ShardpostError(
-            f"{', '.join(empty)}: another topic than the one that was read, and empty: a"
+            f"{', '.join(empty)}: not the topic that was read before, and empty: a"
             " reconciliation would close all that the tables hold of it. Nothing was changed. Fill"
             f" it first, correct the setting that names it, or {EMPTY_TABLES}"
         )

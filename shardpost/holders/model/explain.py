@@ -127,7 +127,7 @@ class _State:
         """Say why the position does or does not count for that client."""
         if self.latest is None or self.latest.client is None:
             if self.latest and self.latest.is_reconciled:
-                return "the topic did not hold this record any more: compact --reconcile closed it"
+                return "the topic no longer held this record: compact --reconcile closed it"
             return "it is closed"
         if self.latest.client != client:
             return f"it is {self.latest.client}'s"
@@ -152,16 +152,16 @@ def explain(
 
     `positions`: all decodable records of those positions; `exchanges`: of the exchanges they name.
     """
-    found = []
+    result = []
     of_position, of_exchange = _by_key(positions), _by_key(exchanges)
     for key in sorted(of_position, key=position_sort_key):
         own = of_position[key]
         named = {record.exchange for record in own if record.exchange is not None}
         theirs = [record for code in named for record in of_exchange.get(code, [])]
         changes = [t for t in transitions(own, theirs, country) if t.client == client]
-        found += changes or [_not_counted(client, own, theirs, country)]
-        found += _without_effect(client, own)
-    return found
+        result += changes or [_not_counted(client, own, theirs, country)]
+        result += _without_effect(client, own)
+    return result
 
 
 def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator[Transition]:
@@ -178,10 +178,10 @@ def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator
 
 
 def _by_key(records: Iterable[AnyRecord]) -> dict[str, list[AnyRecord]]:
-    found: dict[str, list[AnyRecord]] = {}
+    by_key: dict[str, list[AnyRecord]] = {}
     for record in records:
-        found.setdefault(record.key, []).append(record)
-    return found
+        by_key.setdefault(record.key, []).append(record)
+    return by_key
 
 
 def transitions(

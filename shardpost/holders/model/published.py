@@ -188,7 +188,7 @@ class RunCounts:
     uncertain: int = 0
     uncertain_keys: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return those that are not 0 as one line."""
         words = {
             "rejected": self.rejected,

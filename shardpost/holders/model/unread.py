@@ -1,12 +1,6 @@
-"""What a run is to read: from the ends of the last snapshot to the ends as they are now.
+"""What a run is to read: from the ends of the last snapshot to the ends as they are now."""
 
-What a run is to read: from where, up to where, and what it finds unread.
-
-Which offsets a run reads: from the ends of the last snapshot to the ends as they are now.
-
-What a run is to read, as values: what it starts from, and what it finds unread.
-"""
-
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,8 +12,14 @@ from shardpost.holders.model.compacted_topics import (
     Compaction,
     LastLook,
     ReadTopic,
+    Reconciliation,
+    require_all_partitions,
+    require_no_gaps,
+    require_only_compacted,
+    require_records,
     require_tombstones_kept,
 )
+from shardpost.holders.model.record_order import require_orderable
 from shardpost.kafka.coordinates import (
     OffsetRange,
     Offsets,
@@ -28,6 +28,9 @@ from shardpost.kafka.coordinates import (
     Watermarks,
     total_size,
 )
+from shardpost.topic_names import TopicName
+
+log = logging.getLogger(__name__)
 
 
 class _Unread(NamedTuple):
@@ -62,20 +65,20 @@ class Gaps(NamedTuple):
 
 def gaps(read: Offsets, watermarks: Watermarks) -> Gaps:
     """Return what is wrong; with that the tables cannot simply catch up: holders would be wrong."""
-    found = Gaps({}, {}, {})
+    result = Gaps({}, {}, {})
     for unread in _unread(read, watermarks):
         topic = unread.partition.topic
         if unread.first < unread.low:
             text = f"{unread.deleted} were deleted before being read"
-            found.deleted.setdefault(topic, []).append(text)
+            result.deleted.setdefault(topic, []).append(text)
         elif unread.first > unread.end:
             text = f"{unread.partition}: read up to {unread.first}, but it ends at {unread.end}"
-            found.shorter.setdefault(topic, []).append(text)
+            result.shorter.setdefault(topic, []).append(text)
     for topic, partitions in watermarks.items():
         for partition in read.get(topic, {}).keys() - partitions.keys():
-            text = f"{TopicPartition(topic, partition)} was read, but is not there"
-            found.absent.setdefault(topic, []).append(text)
-    return found
+            text = f"{TopicPartition(topic, partition)} was read, but does not exist"
+            result.absent.setdefault(topic, []).append(text)
+    return result
 
 
 def ranges_to_read(read: Offsets, watermarks: Watermarks) -> list[OffsetRange]:
@@ -98,15 +101,15 @@ def retries_to_read(
     Kafka deletes retries by age, and most are of other origins: what was deleted stops nothing. A
     topic that was deleted and recreated is read from its low watermark.
     """
-    found, deleted = [], []
+    ranges, deleted = [], []
     for unread in _unread(read, watermarks):
         if unread.first < unread.low:
             deleted.append(unread.deleted)
         if not unread.low <= unread.first <= unread.end:
             unread = unread._replace(first=unread.low)
         if unread.first < unread.end:
-            found.append(unread.range)
-    return found, deleted
+            ranges.append(unread.range)
+    return ranges, deleted
 
 
 def _unread(read: Offsets, watermarks: Watermarks) -> Iterator[_Unread]:
@@ -117,15 +120,14 @@ def _unread(read: Offsets, watermarks: Watermarks) -> Iterator[_Unread]:
 
 
 class UnreadableRecordsError(ShardpostError):
-    """Records of an input cannot be read yet, and what is to be done needs all of them."""
+    """Records of an input that are needed cannot be read yet."""
 
     exit_code = NEEDS_ATTENTION
 
 
 def require_readable(topics: Collection[str], found: Sequence[OpenTransaction]) -> None:
     """Raise UnreadableRecordsError, naming all, if one of the topics has an open transaction."""
-    hidden = [str(one) for one in found if one.begins.topic in topics]
-    if hidden:
+    if hidden := [str(open_) for open_ in found if open_.begins.topic in topics]:
         raise UnreadableRecordsError(
             "a reconciliation closes what the inputs do not hold, and records behind an open"
             f" transaction cannot be read: {'; '.join(hidden)}. Nothing was changed. Wait for it to"
@@ -162,61 +164,119 @@ class Look:
         """When the inputs were read last."""
         return LastLook(self.last.looked_at, self.last.read_at) if self.last else None
 
-    def times(self, found: "Unread") -> tuple[datetime, IncompleteLook | None]:
+    def times(self, unread: "Unread") -> tuple[datetime, IncompleteLook | None]:
         """Return `looked_at` of what this look found, and what is incomplete about it.
 
         With open transactions that is when everything up to the present ends was there; mostly as
         it was. As soon as all below an earlier look's high watermarks is read, it is that look's.
         """
         known = self.last.looked_at if self.last else NEVER
-        if not found.open_transactions:
+        if not unread.open_transactions:
             return max(known, self.at), None
         earlier = self.last.incomplete if self.last else None
-        if earlier and earlier.is_read_up_to(found.ends):
+        if earlier and earlier.is_read_up_to(unread.ends):
             known, earlier = max(known, earlier.at), None
-        noted = (earlier.at, earlier.ends) if earlier else (self.at, found.high)
+        noted = (earlier.at, earlier.ends) if earlier else (self.at, unread.high)
         return known, IncompleteLook(*noted, read_at=self.at)
 
     def never_read(self, topics: Collection[str]) -> dict[str, str]:
         """Return what is wrong with each input that the last snapshot is not of, in words."""
         if self.last is None:
             return {}
-        of = f"snapshot {self.last.number} is of {', '.join(sorted(self.read))}"
-        return {
-            topic: f"topic {topic} was never read: {of} (correct the setting that names it, if that"
-            " is not meant)"
-            for topic in topics
-            if topic not in self.read
-        }
+        why = (
+            f"was never read: snapshot {self.last.number} is of {', '.join(sorted(self.read))}"
+            " (correct the setting that names it, if that is not meant)"
+        )
+        return {topic: f"topic {topic} {why}" for topic in topics if topic not in self.read}
 
     def generations(self, restarted: Collection[str]) -> dict[str, int]:
         """Return {input: how many times it was recreated}, with those that now are."""
         known = dict(self.last.generations if self.last else {})
         return known | {name: known.get(name, 0) + 1 for name in restarted}
 
-    def closes_at(self, retention: timedelta, *, restarted: bool) -> datetime:
+    def restarted(
+        self,
+        changed: Mapping[str, str],
+        ids: Collection[str],
+        of_inputs: Watermarks,
+        compactions: Mapping[str, Compaction],
+    ) -> set[str]:
+        """Return the inputs that are other topics than those that were read.
+
+        `changed` names topics with another id, `ids` topics that have one. ShardpostError if there
+        is one, or anything else is wrong, and the look is not to reconcile.
+        """
+        changed = {topic: changed[topic] for topic in of_inputs if topic in changed}
+        changed |= self.never_read(of_inputs)
+        wrong_offsets = gaps(self._read_of_others(changed), of_inputs)
+        require_all_partitions(wrong_offsets.absent, {*self.known_ids} & {*ids})
+        if self.reconcile:
+            require_only_compacted(compactions)
+        else:
+            wrong = [
+                *wrong_offsets.deleted.items(),
+                *wrong_offsets.shorter.items(),
+                *wrong_offsets.absent.items(),
+            ]
+            problems = [*changed.values(), *(text for _, texts in wrong for text in texts)]
+            concerned = {*changed, *(topic for topic, _ in wrong)}
+            require_no_gaps(problems, {topic: compactions[topic] for topic in concerned})
+        restarted = {*changed, *wrong_offsets.shorter, *wrong_offsets.absent}
+        require_records(restarted, self.read, of_inputs)
+        for topic in sorted(restarted):
+            log.warning("%s: not the topic that was read before: a new generation", topic)
+        return restarted
+
+    def ranges(self, restarted: Collection[str], of_inputs: Watermarks) -> list[OffsetRange]:
+        """Return what is to be read of the inputs; of those that were recreated, all of it."""
+        return ranges_to_read(self._read_of_others(restarted), of_inputs)
+
+    def retries(self, changed: Mapping[str, str], of_retries: Watermarks) -> list[OffsetRange]:
+        """Return the ranges of retry topics; of one that was recreated, all of it."""
+        changed = {topic: changed[topic] for topic in of_retries if topic in changed}
+        ranges, deleted = retries_to_read(self._read_of_others(changed), of_retries)
+        for text in changed.values():
+            log.warning("%s: it is read from its beginning", text)
+        for lost in deleted:
+            log.warning(
+                "%s were deleted before being read: corrections in them have no effect", lost
+            )
+        return ranges
+
+    def reconciliation(
+        self,
+        of_inputs: Watermarks,
+        compactions: Mapping[str, Compaction],
+        restarted: Collection[str],
+    ) -> Reconciliation | None:
+        """Return what is to be reconciled; None if nothing is: before the first snapshot, too."""
+        if not self.reconcile or self.last is None:
+            return None
+        closes_at = {
+            topic: self._closes_at(self.last, compaction.retention, restarted=topic in restarted)
+            for topic, compaction in compactions.items()
+        }
+        return Reconciliation(ranges_to_read({}, of_inputs), closes_at)
+
+    def is_of(self, unread: "Unread", country: str) -> bool:
+        """Tell whether the last snapshot is what this look would make, by SHARDPOST_COUNTRY."""
+        if self.last is None or unread.ranges or unread.reconciliation:
+            return False
+        return self.last.country == self.last.country_now(country)
+
+    def _closes_at(self, last: Snapshot, retention: timedelta, *, restarted: bool) -> datetime:
         """Return the time from which on a reconciliation has what it closes closed.
 
         Until the last look it was open, for all that is known. But where a tombstone was lost, that
         was written before its retention began to run.
         """
-        known = self.at
-        if self.last:
-            is_known = self.last.looked_at != NEVER
-            known = min(known, self.last.looked_at if is_known else self.last.committed_at)
+        is_known = last.looked_at != NEVER
+        known = min(self.at, last.looked_at if is_known else last.committed_at)
         return known if restarted else min(known, self.at - retention)
 
-
-@dataclass(frozen=True)
-class Reconciliation:
-    """What a run needs that closes what the inputs do not hold any more.
-
-    `visible` are all offsets of the inputs up to the ends of the run; `closes_at` is {input: the
-    timestamp of the records that close}.
-    """
-
-    visible: list[OffsetRange]
-    closes_at: Mapping[str, datetime]
+    def _read_of_others(self, topics: Collection[str]) -> Offsets:
+        """Return how far the topics that are not among these were read."""
+        return {topic: at for topic, at in self.read.items() if topic not in topics}
 
 
 @dataclass(frozen=True)
@@ -240,6 +300,11 @@ class Unread:
     high: Offsets = field(default_factory=dict)
     open_transactions: Sequence[OpenTransaction] = ()
     gone: Collection[str] = ()
+
+    def require_orderable(self, inputs: Mapping[TopicName, str]) -> None:
+        """Raise ShardpostError if records of an input could not be ordered; {name: topic}."""
+        for name, topic in inputs.items():
+            require_orderable(topic, self.generations.get(name, 0), self.ends)
 
     @property
     def size(self) -> int:
@@ -272,10 +337,10 @@ class Unread:
 
     def may_have_lost(self, last: LastLook, now: datetime) -> list[str]:
         """Return the inputs with new offsets whose tombstones may be gone by now."""
-        if self.reconciliation is not None:
-            return []
         return [
             topic
             for topic, compaction in self.compactions.items()
-            if self.of_topic(topic) and compaction.may_have_lost(last, now)
+            if self.reconciliation is None
+            and self.of_topic(topic)
+            and compaction.may_have_lost(last, now)
         ]

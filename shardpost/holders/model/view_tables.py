@@ -17,7 +17,7 @@ condition that its other side is null to a column of that name on the side that 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardpost.delta.table import Columns, Layer, Table, text_literal
+from shardpost.delta.table import Array, Columns, Layer, Table, text_literal
 from shardpost.holders.model.fields import (
     CLIENT_FIELDS,
     EXCHANGE_FIELDS,
@@ -116,14 +116,14 @@ RETRY_OFFSET = ("retry_offset", "BIGINT")
 RETRY: Columns = (("retry_topic", "STRING"), ("retry_partition", "INT"), RETRY_OFFSET)
 RETRY_NAMES = tuple(name for name, _ in RETRY)
 
-_COORDINATES: Columns = (("`partition`", "INT"), ("offset", "BIGINT"), ("timestamp", "TIMESTAMP"))
+_COORDINATES: Columns = (("partition", "INT"), ("offset", "BIGINT"), ("timestamp", "TIMESTAMP"))
 _RECORD: Columns = (
     ("key", "STRING"),
     *_COORDINATES,
     ("seq", "BIGINT"),
     ("snapshot", "BIGINT"),
 )
-_HEADERS = ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>")
+_HEADERS = ("headers", Array((("key", "STRING"), ("value", "BINARY"))))
 # `kind` is a RecordKind, `value` the raw value. Only a rejected record has a reason, its raw key
 # and its headers. A retry has the coordinates of its origin, and its own in RETRY.
 _HISTORY: Columns = (
@@ -155,14 +155,12 @@ class InputTables:
     fields: tuple[Field, ...]
 
 
-def _ddl(columns: Columns) -> str:
-    return ", ".join(" ".join(column) for column in columns)
-
-
 def _history(name: str, fields: tuple[Field, ...], contacts: tuple[str, ...] = ()) -> Table:
-    ddl = _ddl((*_HISTORY, *columns_of(fields)))
+    columns = (*_HISTORY, *columns_of(fields))
     not_in_dictionaries = (*_SELDOM_REPEATED, "value")
-    return Table(name, ddl, None, not_in_dictionaries, RETRY, contacts=contacts, sorted_by="key")
+    return Table(
+        name, columns, None, not_in_dictionaries, RETRY, contacts=contacts, sorted_by="key"
+    )
 
 
 def _latest(
@@ -174,11 +172,11 @@ def _latest(
 ) -> Table:
     columns = (*_LATEST, *columns_of(fields))
     layer = history_layer(history, _names(columns))
-    return Table(name, _ddl(columns), None, not_in_dictionaries, (RETRY_OFFSET,), layer, contacts)
+    return Table(name, columns, None, not_in_dictionaries, (RETRY_OFFSET,), layer, contacts)
 
 
 def _names(columns: Columns) -> list[str]:
-    return [name.strip("`") for name, _ in columns]
+    return [name for name, _ in columns]
 
 
 POSITION_EVENTS = _history("position_events", POSITION_FIELDS)
@@ -199,27 +197,23 @@ INPUTS: dict[TopicName, InputTables] = {
 # share-holders.
 _HOLDER: Columns = (
     ("client", "STRING"),
-    ("positions", "ARRAY<STRING>"),
+    ("positions", Array("STRING")),
     ("snapshot", "BIGINT"),
     ("shard", "INT"),
 )
-SHARE_HOLDERS = Table(
-    "share_holders", _ddl(_HOLDER), "shard", layer=appended_layer(_names(_HOLDER))
-)
+SHARE_HOLDERS = Table("share_holders", _HOLDER, "shard", layer=appended_layer(_names(_HOLDER)))
 
 # Undecodable records, whole; a retry with its own coordinates.
 REJECTED_RECORDS = Table(
     "rejected_records",
-    _ddl(
-        (
-            ("topic", "STRING"),
-            *_COORDINATES,
-            ("key", "BINARY"),
-            ("value", "BINARY"),
-            _HEADERS,
-            ("reason", "STRING"),
-            ("snapshot", "BIGINT"),
-        )
+    (
+        ("topic", "STRING"),
+        *_COORDINATES,
+        ("key", "BINARY"),
+        ("value", "BINARY"),
+        _HEADERS,
+        ("reason", "STRING"),
+        ("snapshot", "BIGINT"),
     ),
     contacts=_REJECTED,
 )

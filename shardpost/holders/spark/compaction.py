@@ -18,20 +18,27 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from shardpost import __version__, locks
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders import inputs, results
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
-from shardpost.holders.results import explain_outage, publish_results, report_look, with_attention
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.results import (
+    explain_outage,
+    keep_snapshot,
+    publish_results,
+    report_look,
+)
+from shardpost.holders.spark.compaction_run import (
+    MAX_BROADCAST_KEYS,
+    CompactionRun,
+    InputTopic,
+)
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import read_corrections
@@ -72,16 +79,20 @@ def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnaps
         spark = driver.start_session(COMPACT_POSITIONS.name)
         _require_tombstones_kept(spark, settings, look, unread, read_ranges)
         tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
-        run = CompactionRun(settings, tables, look.last, look.counts, unread, read_ranges)
+        run = CompactionRun(
+            settings,
+            tables,
+            look.last,
+            country=look.last.country_now(settings.country) if look.last else settings.country,
+            shards=look.counts[settings.topic("share-holders")],
+            broadcast_keys=unread.size <= MAX_BROADCAST_KEYS,
+            partitions=look.counts,
+            unread=unread,
+            read_ranges=read_ranges,
+        )
         return _build(run, look)
 
-    try:
-        return build(kafka_source.read_ranges)
-    except (PySparkException, Py4JError) as error:
-        if not kafka_source.is_beyond_timestamps(error):
-            raise
-        log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
-    return build(kafka_source.read_ranges_by_client)
+    return kafka_source.with_any_timestamps(build)
 
 
 def _require_tombstones_kept(
@@ -159,8 +170,8 @@ def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
         return reconciled(run, update_topic(run, source, corrections.get(source.topic)))
 
     with ThreadPoolExecutor(len(topics)) as pool:  # of a few records, planning takes longest
-        found = [*pool.map(update, run.inputs)]
-        return found, sum(one.count for one in corrections.values())
+        updates = [*pool.map(update, run.inputs)]
+        return updates, sum(correction.count for correction in corrections.values())
 
 
 def _run_counts(updates: Sequence[TopicUpdate], retries: int) -> RunCounts:
@@ -183,14 +194,14 @@ def _uncertain(
     if last is None:
         return {}
     now = datetime.now(UTC)
-    found = {one.source.topic: uncertain_keys(run, one, last, now) for one in updates}
+    uncertain = {update.source.topic: uncertain_keys(run, update, last, now) for update in updates}
     if run.unread.reconciliation is None:
-        require_certain(found, last, now)
-    found = {topic: keys for topic, keys in found.items() if keys.count}
-    for topic, keys in found.items():
+        require_certain(uncertain, last, now)
+    uncertain = {topic: keys for topic, keys in uncertain.items() if keys.count}
+    for topic, keys in uncertain.items():
         report_uncertain(topic, keys)
-    named = {topic: list(keys.keys) for topic, keys in found.items()}
-    return {"uncertain": sum(one.count for one in found.values()), "uncertain_keys": named}
+    named = {topic: list(keys.keys) for topic, keys in uncertain.items()}
+    return {"uncertain": sum(keys.count for keys in uncertain.values()), "uncertain_keys": named}
 
 
 def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int) -> Counts:
@@ -220,15 +231,16 @@ def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
 
 
 def _compact(settings: Settings, reconcile: bool) -> JobResult:
-    look, unread = inputs.look(settings, reconcile=reconcile)
-    if results.is_nothing_new(settings, look, unread):
-        return results.keep_snapshot(settings, look, unread)
+    inputs = Inputs(settings)
+    look, unread = inputs.look(reconcile=reconcile)
+    if look.is_of(unread, settings.country):
+        return keep_snapshot(settings, look, unread)
     report_look(look, unread)
     step("read")
     latest, done = build_snapshot(settings, look, unread)
-    inputs.require_same(settings, unread)
+    inputs.require_same(unread)
     step("commit")
     snapshots.commit(settings, latest)
-    counts = latest.counts.in_words(), done.in_words()
+    counts = latest.counts.summary(), done.summary()
     log.info("snapshot %d: %s; by this run: %s", latest.number, *counts)
-    return with_attention(publish_results(settings, latest, unread, done, changed=True), unread)
+    return publish_results(settings, latest, unread, done, changed=True)

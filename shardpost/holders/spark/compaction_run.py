@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import query
@@ -19,19 +19,17 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import INPUTS, SHARE_HOLDERS, InputTables
-from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
+from shardpost.holders.spark.table_writer import HoldersRun
 from shardpost.kafka.coordinates import OffsetRange
-from shardpost.settings import Settings
-from shardpost.spark import delta_files, kafka_source
-from shardpost.spark.delta_files import columns_of
+from shardpost.spark import delta_files
 from shardpost.spark.kafka_source import ReadRanges
 from shardpost.topic_names import TopicName
 
 
 def totals(frame: DataFrame, *expressions: str) -> list[int]:
     """Return the sums of SQL expressions."""
-    found = frame.agg(*map(_sum, expressions)).first()
-    return [int(total) for total in found or ()]
+    sums = frame.agg(*map(_sum, expressions)).first()
+    return [int(total) for total in sums or ()]
 
 
 def _sum(expression: str) -> Column:
@@ -52,50 +50,17 @@ class InputTopic:
 
 
 @dataclass(frozen=True)
-class CompactionRun:
-    """A run after the snapshot `last`, None for the first one.
+class CompactionRun(HoldersRun):
+    """A compaction: `partitions` is {topic: their number}, `read_ranges` reads what is `unread`."""
 
-    `partitions` is {topic: number of partitions}; `unread` is what the run reads, and `read_ranges`
-    what reads it.
-    """
-
-    settings: Settings
-    tables: TableWriter
-    last: Snapshot | None
     partitions: Mapping[str, int]
     unread: Unread
-    read_ranges: ReadRanges = kafka_source.read_ranges
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-        return self.tables.spark
-
-    @property
-    def number(self) -> int:
-        """The number of the snapshot that this run makes."""
-        return self.tables.number
-
-    @property
-    def country(self) -> str:
-        """Whose stock counts from this run on."""
-        setting = self.settings.country
-        return self.last.country_now(setting) if self.last else setting
+    read_ranges: ReadRanges
 
     @property
     def set_country(self) -> str | None:
         """`Snapshot.set_country` of the snapshot that this run makes."""
         return self.settings.country if self.settings.country != self.country else None
-
-    @property
-    def shards(self) -> int:
-        """The partitions of `share-holders`."""
-        return self.partitions[self.settings.topic("share-holders")]
-
-    @property
-    def broadcast_keys(self) -> bool:
-        """Whether keys of new records are so few that they are broadcast, into few files."""
-        return self.unread.size <= MAX_BROADCAST_KEYS
 
     @property
     def inputs(self) -> list[InputTopic]:
@@ -138,13 +103,13 @@ def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> 
     All of `latest` is in the history as records of this run.
     """
     table, history = tables.latest, tables.history
-    columns = [name for name in columns_of(table) if name in JUDGED_BY]
+    columns = [name for name in table.names if name in JUDGED_BY]
     if run.last is None:
         return delta_files.read_files(run.spark, table, ()).select(*columns)
     at, there = _version_at(run.last, table), run.last.located(table)
     if not run.broadcast_keys:
-        found = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
-        return found.select(*columns)
+        known = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
+        return known.select(*columns)
     keys = (
         f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
         f" AND r.kind <> {text_literal(RecordKind.REJECTED)}"
@@ -199,8 +164,8 @@ def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
     return layered(table, last.tables, last.folded_up_to(table.name))
 
 
-def frame_of(run: HoldersRun, table: Table, found: pa.Table) -> DataFrame:
+def frame_of(run: HoldersRun, table: Table, table_rows: pa.Table) -> DataFrame:
     """Return rows as a frame; DataFusion's types of texts and lists are others than Spark's."""
     schema = arrow_schema(table)
-    fields = pa.schema([schema.field(name) for name in found.column_names])
-    return run.spark.createDataFrame(found.cast(fields))
+    fields = pa.schema([schema.field(name) for name in table_rows.column_names])
+    return run.spark.createDataFrame(table_rows.cast(fields))

@@ -52,8 +52,8 @@ def latest_in_current_partition(events: DataFrame) -> DataFrame:
     decodable = _decodable(events)
     newest = decodable.groupBy("key", "partition").agg(F.max("offset").alias("offset"))
     latest = F.broadcast(newest.select(_coordinates().alias("coordinates")))
-    found = decodable.withColumn("coordinates", _coordinates())
-    return found.join(latest, "coordinates", "left_semi").drop("coordinates")
+    located = decodable.withColumn("coordinates", _coordinates())
+    return located.join(latest, "coordinates", "left_semi").drop("coordinates")
 
 
 def newest_of_ties(rows: DataFrame) -> DataFrame:
@@ -236,8 +236,8 @@ def _counting_exchanges(run: HoldersRun) -> _CountingExchanges:
 def _in_country(settings: Settings, at: dict[Table, Version], country: str) -> set[str]:
     """Return the exchanges in that country, by their table at a version."""
     sql = "SELECT key, country FROM exchanges WHERE is_open"
-    found = rows(settings, sql, at)
-    return {row["key"] for row in found if row["country"] == country}
+    codes = rows(settings, sql, at)
+    return {row["key"] for row in codes if row["country"] == country}
 
 
 def _deltas_of_run(

@@ -1,9 +1,7 @@
-"""Who holds what at a snapshot, and their contacts, as frames; who has unsubscribed since.
+"""Who holds what at a snapshot, their contacts, and who has unsubscribed since, as frames.
 
-And, without a JVM, only who holds and can be reached.
-
-This is all that other features may import from the holders. The order of position ids is that of
-model/as_of.py, as Spark columns.
+This is all that other features may import from the holders. Position ids are in the order of
+model/as_of.py, as Spark columns. Who holds and can be reached is also known without a JVM.
 """
 
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ from shardpost.holders.spark.history import Appended
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import Coordinates, OffsetRange
 from shardpost.logs import step
-from shardpost.spark.delta_files import columns_of, read_files
+from shardpost.spark.delta_files import read_files
 
 # Up to so many new records of a topic, the coordinates of the latest ones are broadcast: some 30
 # bytes each, in the driver's memory too.
@@ -67,7 +67,7 @@ def latest_of_originals(
         if broadcast_coordinates
         else fold.latest_per_key(originals.rows, broadcast_keys=run.broadcast_keys)
     )
-    return fold.as_rows(latest, columns_of(table))
+    return fold.as_rows(latest, table.names)
 
 
 def latest_with_corrections(
@@ -75,7 +75,7 @@ def latest_with_corrections(
 ) -> DataFrame:
     """Return the latest per key of the originals' latest, if any, and of decodable corrections."""
     decodable = corrections.rows.where(F.col("kind") != RecordKind.REJECTED.value)
-    columns = columns_of(table)
+    columns = table.names
     rows = fold.as_rows(decodable, [*columns, *(set(RETRIES_READ_TOGETHER) - {*columns})])
     if latest is not None:
         rows = rows.unionByName(latest, allowMissingColumns=True)
@@ -132,8 +132,8 @@ def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
     some = closing.select("partition", "offset", "key").orderBy("partition", "offset")
     for partition, offset, key in some.limit(MAX_NAMED).collect():
         at = Coordinates(topic, partition, offset)
-        log.warning("%s: not in the topic any more: key %s is closed", at, one_line(key))
-    log.warning("%s: %d keys closed, whose records are not in the topic any more", topic, count)
+        log.warning("%s: no longer in the topic: key %s is closed", at, one_line(key))
+    log.warning("%s: %d keys closed: their records are no longer in the topic", topic, count)
 
 
 _RECORD = ("key", "partition", "offset", "timestamp", "seq")
@@ -167,7 +167,7 @@ def close_superseded(
         return None
     closing = run.tables.rows_of(written)
     report_reconciled(source.topic, written.rows, closing)
-    closed = fold.as_rows(closing, columns_of(latest))
+    closed = fold.as_rows(closing, latest.names)
     return Closed(closed_latest(run, source.tables, changes, closed), written.rows)
 
 
@@ -187,8 +187,8 @@ def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:
     )
     both = known.unionByName(rejected)
     highest = F.max_by(F.struct(*both.columns), F.struct("seq", "is_known")).alias("highest")
-    found = both.groupBy("key").agg(highest).select("highest.*")
-    return found.where("can_open").select(*_RECORD)
+    rows = both.groupBy("key").agg(highest).select("highest.*")
+    return rows.where("can_open").select(*_RECORD)
 
 
 def without(highest: DataFrame, visible: DataFrame, lowest: int) -> DataFrame:
@@ -211,21 +211,21 @@ def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
     ranges = run.unread.visible_of_topic(source.topic)
     if not ranges:
         return _empty(run, source.tables.history).select("key", "partition", "offset")
-    found = run.records_of(ranges)
-    return found.select(F.col("key").cast("string").alias("key"), "partition", "offset")
+    records = run.records_of(ranges)
+    return records.select(F.col("key").cast("string").alias("key"), "partition", "offset")
 
 
 def _after(run: CompactionRun, source: InputTopic) -> list[OffsetRange]:
     """Return what came to the topic after the ends of the run, in new partitions too."""
     counts = topic_metadata.partition_counts(run.settings, [source.topic])
-    found = offsets.watermarks(run.settings, counts, committed=True)
-    return ranges_to_read(run.unread.ends, found)
+    marks = offsets.watermarks(run.settings, counts, committed=True)
+    return ranges_to_read(run.unread.ends, marks)
 
 
 def _keys(run: CompactionRun, source: InputTopic, ranges: list[OffsetRange]) -> DataFrame:
     """Return the keys of decodable records: an undecodable one says nothing of its key."""
-    found = decoded(run.records_of(ranges), source.tables.fields)
-    return found.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
+    records = decoded(run.records_of(ranges), source.tables.fields)
+    return records.where(F.col("kind") != RecordKind.REJECTED.value).select("key")
 
 
 def _closing(run: CompactionRun, source: InputTopic, gone: DataFrame) -> DataFrame:

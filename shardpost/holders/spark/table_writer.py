@@ -7,7 +7,7 @@ have become large are folded into the files of their tables.
 import itertools
 import logging
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from dataclasses import dataclass
 
 from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
@@ -175,36 +175,30 @@ class TableWriter:
                 self._folded[other.name] = min(self._folded[other.name], self._before)
 
 
-class HoldersRun(Protocol):
-    """A run after the snapshot `last`, None of empty tables; it makes that of `number`.
+@dataclass(frozen=True)
+class HoldersRun:
+    """A run after the snapshot `last`, None of empty tables, that writes the tables of the next.
 
     `country` is whose stock counts from this run on, `shards` are the partitions of
-    `share-holders`; with `broadcast_keys` it is about a few keys.
+    `share-holders`; with `broadcast_keys` it is about a few keys, which are broadcast.
     """
 
-    @property
-    def settings(self) -> Settings: ...  # noqa: D102 - above
+    settings: Settings
+    tables: TableWriter
+    last: Snapshot | None
+    country: str
+    shards: int
+    broadcast_keys: bool
 
     @property
-    def spark(self) -> SparkSession: ...  # noqa: D102
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.tables.spark
 
     @property
-    def tables(self) -> TableWriter: ...  # noqa: D102
-
-    @property
-    def last(self) -> Snapshot | None: ...  # noqa: D102
-
-    @property
-    def number(self) -> int: ...  # noqa: D102
-
-    @property
-    def country(self) -> str: ...  # noqa: D102
-
-    @property
-    def shards(self) -> int: ...  # noqa: D102
-
-    @property
-    def broadcast_keys(self) -> bool: ...  # noqa: D102
+    def number(self) -> int:
+        """The number of the snapshot that has what this run writes."""
+        return self.tables.number
 
 
 log = logging.getLogger(__name__)

@@ -86,16 +86,16 @@ def report_without_effect(topic: str, count: int, retried: DataFrame, changed: D
     log.warning("%s: %d corrections without effect: a later record counts", topic, count)
 
 
-def report_uncertain(topic: str, found: UncertainKeys) -> None:
+def report_uncertain(topic: str, uncertain: UncertainKeys) -> None:
     """Log up to MAX_NAMED keys whose good records may be lost, and the number of all."""
-    for key in found.keys:
+    for key in uncertain.keys:
         log.warning(
             "%s: key %s is left as it is: good records of it may be lost", topic, one_line(key)
         )
     log.warning(
         "%s: %d keys may have lost good records, behind which undecodable ones came; write new"
         " records of them where they are wrong",
-        *(topic, found.count),
+        *(topic, uncertain.count),
     )
 
 
@@ -133,13 +133,13 @@ def update_topic(
         latest = latest_with_corrections(table, latest, corrected)
     assert latest is not None  # noqa: S101 - of ranges and corrections, one is there
     changes = changed_latest(run, source.tables, latest)
-    appended = [one for one in (originals, corrected) if one]
+    appended = [rows for rows in (originals, corrected) if rows]
     return TopicUpdate(
         source,
-        reduce(DataFrame.unionByName, (one.rows for one in appended)),
+        reduce(DataFrame.unionByName, (part.rows for part in appended)),
         changes,
         originals.count if originals else 0,
-        sum(one.rejected for one in appended),
+        sum(part.rejected for part in appended),
         _without_effect(source.topic, corrections, corrected, changes),
     )
 
@@ -234,9 +234,9 @@ def maybe_cleaned(bad: DataFrame, visible: DataFrame) -> DataFrame:
     keyed = visible.where(F.col("key").isNotNull()).select("partition", "offset", "key")
     second = keyed.withColumn("before", before).where(F.col("before").isNotNull())
     dirty = second.groupBy("partition").agg(F.min("offset").alias("dirty_from"))
-    found = bad.join(F.broadcast(dirty), "partition", "left")
+    with_dirty = bad.join(F.broadcast(dirty), "partition", "left")
     is_dirty = F.coalesce(F.col("dirty_from") <= F.col("offset"), F.lit(False))
-    return found.where(~is_dirty).drop("dirty_from")
+    return with_dirty.where(~is_dirty).drop("dirty_from")
 
 
 def _visible_ranges(run: CompactionRun, topic: str) -> list[OffsetRange]:
@@ -244,5 +244,5 @@ def _visible_ranges(run: CompactionRun, topic: str) -> list[OffsetRange]:
     counts = {topic: run.partitions[topic]}
     marks = offsets.watermarks(run.settings, counts, committed=True)[topic]
     ends = run.unread.ends[topic]
-    found = [OffsetRange(topic, number, low, ends[number]) for number, (low, _) in marks.items()]
-    return [range_ for range_ in found if range_.size > 0]
+    ranges = [OffsetRange(topic, number, low, ends[number]) for number, (low, _) in marks.items()]
+    return [range_ for range_ in ranges if range_.size > 0]

@@ -1,16 +1,11 @@
-"""Which entries of a table's log no kept version needs.
+"""Which data files and which log entries of a table no kept version needs.
 
-A version is read from the newest checkpoint at it or before it, and the commits since. Nothing is
-written for that: Delta makes a checkpoint of every tenth version. Everything from the newest one on
-stays, of which a reader can have known for a while.
+A version is read from the newest checkpoint at or before it, and the commits since; Delta writes a
+checkpoint every tenth version. Everything from the newest checkpoint on is kept, since a reader may
+have opened it.
 
-Which data files of a table nothing needs any more.
-
-A file that is written is in no version yet. So a file that is in none goes only if no run can be
-about to commit it: a run writes files before their version is committed, and one run at a time
-writes a table.
-
-Which files any of some versions of a table has, found in one pass over its log.
+A new file is in no version yet. So a file that is in no version is removed only if no run can be
+about to commit it: a run writes files before it commits them, and one run at a time writes a table.
 """
 
 import re
@@ -34,9 +29,9 @@ def unneeded_entries(
     after `settled` may not have been seen by who is reading now.
     """
     entries = [
-        (int(found[1]), found[2] == _CHECKPOINT, file)
+        (int(entry[1]), entry[2] == _CHECKPOINT, file)
         for file in files
-        if (found := _ENTRY.fullmatch(file.path))
+        if (entry := _ENTRY.fullmatch(file.path))
     ]
     checkpoints = sorted(version for version, is_checkpoint, _ in entries if is_checkpoint)
     known = [v for v, is_checkpoint, file in entries if is_checkpoint and file.at <= settled]
@@ -68,16 +63,16 @@ def paths_of_entries(files: Iterable[StoredFile]) -> tuple[dict[int, str], dict[
     commits: dict[int, str] = {}
     checkpoints: dict[int, str] = {}
     for file in files:
-        if found := _ENTRY.fullmatch(file.path):
-            of_kind = checkpoints if found[2] == _CHECKPOINT else commits
-            of_kind[int(found[1])] = file.path
+        if entry := _ENTRY.fullmatch(file.path):
+            of_kind = checkpoints if entry[2] == _CHECKPOINT else commits
+            of_kind[int(entry[1])] = file.path
     return commits, checkpoints
 
 
 def commits_since(files: Iterable[StoredFile], at: datetime) -> list[StoredFile]:
     """Return the commits of a table that were written at that time or later."""
-    found = ((_ENTRY.fullmatch(file.path), file) for file in files)
-    return [file for entry, file in found if entry and entry[2] != _CHECKPOINT and file.at >= at]
+    matched = ((_ENTRY.fullmatch(file.path), file) for file in files)
+    return [file for entry, file in matched if entry and entry[2] != _CHECKPOINT and file.at >= at]
 
 
 # Each write has a folder (or a file) whose name begins with the version that it is to become.
@@ -119,8 +114,8 @@ def is_needed(path: str, needed: Collection[str]) -> bool:
 
 def _checked(path: str) -> str:
     """Return the file that a checksum of Spark's is of, or else the path itself."""
-    found = _CHECKSUM.fullmatch(path)
-    return f"{found[1] or ''}{found[2]}" if found else path
+    checksum = _CHECKSUM.fullmatch(path)
+    return f"{checksum[1] or ''}{checksum[2]}" if checksum else path
 
 
 class NeededFiles:

@@ -44,7 +44,7 @@ class TablePlan:
             "error": self.error,
         }
 
-    def in_words(self) -> str:
+    def line(self) -> str:
         """Return it as one line."""
         if self.error:
             return f"{self.name}: nothing removed: {self.error}"
@@ -73,13 +73,13 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to remove."""
-        return not self.dropped and not any(one.files or one.entries for one in self.tables)
+        return not self.dropped and not any(table.files or table.entries for table in self.tables)
 
     @property
     def errors(self) -> list[str]:
         """What could not be found out."""
-        found = (table.error and table.in_words() for table in self.tables)
-        return [*filter(None, (self.unknown, *found))]
+        lines = (table.error and table.line() for table in self.tables)
+        return [*filter(None, (self.unknown, *lines))]
 
     def as_json(self) -> dict[str, Any]:
         """Return all that goes, and why what is older is kept."""
@@ -103,7 +103,7 @@ class Plan:
             "bytes": sum(table.size for table in self.tables),
         }
 
-    def in_words(self, days: int) -> list[str]:
+    def lines(self, days: int) -> list[str]:
         """Return it as lines; `days` is SHARDPOST_SNAPSHOT_DAYS."""
         lines = [f"snapshots: {len(self.kept)} are kept ({RETENTION_IN_WORDS}, for {days} days)"]
         if self.unknown:
@@ -112,7 +112,9 @@ class Plan:
             count, numbers = len(self.dropped), ranges_text(self.dropped)
             lines.append(f"snapshots: {count} no longer kept: {numbers}")
         lines += [f"snapshot {number}: {why}" for number, why in sorted(self.pinned.items())]
-        lines += [one.in_words() for one in self.tables if one.files or one.entries or one.error]
+        lines += [
+            table.line() for table in self.tables if table.files or table.entries or table.error
+        ]
         size = in_bytes(sum(table.size for table in self.tables))
         return [*lines, f"files: {'nothing to remove' if self.is_empty else size}"]
 

@@ -1,11 +1,4 @@
-"""The plan of an import: what would be written, what is rejected, why it may be refused, in words.
-
-The columns of a list: found by name in any case, all others ignored.
-
-The plan of an import: what would be written, what is rejected, and why it may be refused.
-
-The result of an import (run.py) in words, one line each.
-"""
+"""The plan of an import: columns, what would be written or rejected, and why it may be refused."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,7 @@
-"""What is open, and the difference between that and a list.
+"""What is open, how a list differs from it, the plan, and the records of the difference.
 
 Frames: `open_positions` (key, and the columns of the fields); `difference` (key, value, change,
 and `first` and `last`: the fields as they are open, and as the list has them).
-
-A list compared with what is open: the plan, and the records that are its difference.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,15 +1,11 @@
-"""What Spark's readers and JDBC drivers raise, as one line that names the source.
+"""Reading a list with Spark's own readers: every column as text, so that no digit is lost.
 
-The rows of JSON texts: objects one by one, or all in one array.
+In JSON, numbers become texts before they are parsed: where Spark reads a number as text itself, it
+makes a floating-point number of it first.
 
-Numbers become texts before they are parsed, so that they stay as they were written: where Spark
-reads a number as text itself, it first makes a floating-point number of it.
-
-Reading a list with Spark's own readers: every column as text, so that no digit is lost.
-
-Frames: one row for each row of the list, with the columns of model/columns.py and BROKEN (all
-STRING): the text of a row that could not be parsed, else null. ALIGNED (BOOLEAN) says whether what
-was parsed of a broken row stands in its columns.
+Frames: one row for each row of the list, with the columns of model/plan.py and BROKEN (all STRING):
+the text of a row that could not be parsed, else null. ALIGNED (BOOLEAN) says whether what was
+parsed of a broken row stands in its columns.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,4 @@
-"""What two sets of tables differ in, at the same offsets, and what a person is asked before a swap.
-
-What two sets of tables differ in, at the same offsets.
-
-What a person is asked before rebuilt tables are swapped, in Markdown.
-"""
+"""How two sets of tables differ at the same offsets, and what a person is asked before a swap."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +37,7 @@ class Differences:
         """Which share of all is not equal: 0 to 1."""
         return self.different / max(self.equal + self.different, 1)
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return the counts as one line."""
         return ", ".join(f"{n:,} {name.replace('_', ' in the ')}" for name, n in vars(self).items())
 
@@ -88,18 +83,18 @@ class Difference:
 
     def lines(self) -> list[str]:
         """Return it in words, the samples too."""
-        return [*self.counts_in_words(), *map(self.in_words, self.samples)]
+        return [*self.count_lines(), *map(self.sample_line, self.samples)]
 
-    def counts_in_words(self) -> list[str]:
+    def count_lines(self) -> list[str]:
         """Return what was compared, and the counts, in words."""
         return [
             f"old: {_side(self.old)}",
             f"new: {_side(self.new)}",
-            *(f"{TITLES[name]}: {one.in_words()}" for name, one in self.counts.items()),
+            *(f"{TITLES[name]}: {counts.summary()}" for name, counts in self.counts.items()),
         ]
 
     @staticmethod
-    def in_words(sample: dict[str, Any]) -> str:
+    def sample_line(sample: dict[str, Any]) -> str:
         """Return a sample as one line."""
         what = next(name for name in _NAMES if name in sample)
         line = f"{what} {sample[what]}: {sample['difference'].replace('_', ' in the ')}"
@@ -136,9 +131,9 @@ SAMPLES = 5  # of positions, as many of holders, and of all else
 LINE = 240  # characters of a sample: a client may hold very much
 
 
-def question(number: int, found: Difference) -> str:
+def question(number: int, difference: Difference) -> str:
     """Return what rebuild `number` changes, and what the answers mean."""
-    old, new = found.old, found.new
+    old, new = difference.old, difference.new
     return "\n".join(
         [
             f"Rebuild {number}, country {new['country']}, compared with the tables in use, country"
@@ -146,25 +141,28 @@ def question(number: int, found: Difference) -> str:
             "",
             "| | equal | changed | only in the old | only in the new | share that differs |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
-            *(_row(TITLES[name], counts) for name, counts in found.counts.items()),
+            *(_row(TITLES[name], counts) for name, counts in difference.counts.items()),
             "",
-            *_sampled(found),
+            *_sampled(difference),
             "- **Swap** adds what came since, puts the new tables in use by one commit, and"
-            " publishes whose list differs. The old ones are kept: `shardpost rebuild rollback`, or"
+            " publishes the lists that differ. The old ones are kept: `shardpost rebuild"
+            " rollback`, or"
             " this DAG with **Action** rollback.",
-            "- **Drop** gives the new tables up. Nothing else changes.",
+            "- **Drop** removes the new tables. Nothing else changes.",
             "",
-            "Until you answer, compactions and e-mails go on with the tables in use.",
+            "Until you answer, compactions and e-mails keep using the present tables.",
         ]
     )
 
 
-def samples(found: Difference) -> list[str]:
+def samples(difference: Difference) -> list[str]:
     """Return some of what differs, a line each, as long as a person reads it."""
-    of_positions = [one for one in found.samples if "position" in one][:SAMPLES]
-    of_holders = [one for one in found.samples if "client" in one][:SAMPLES]
-    others = [one for one in found.samples if not {"position", "client"} & {*one}][:SAMPLES]
-    return [_short(found.in_words(one)) for one in of_positions + of_holders + others]
+    of_positions = [sample for sample in difference.samples if "position" in sample][:SAMPLES]
+    of_holders = [sample for sample in difference.samples if "client" in sample][:SAMPLES]
+    others = [sample for sample in difference.samples if not {"position", "client"} & {*sample}][
+        :SAMPLES
+    ]
+    return [_short(difference.sample_line(sample)) for sample in of_positions + of_holders + others]
 
 
 def _row(name: str, counts: Differences) -> str:
@@ -172,13 +170,13 @@ def _row(name: str, counts: Differences) -> str:
     return f"| {name} | {' | '.join(numbers)} | {counts.share:.2%} |"
 
 
-def _sampled(found: Difference) -> list[str]:
-    if not (lines := samples(found)):
+def _sampled(difference: Difference) -> list[str]:
+    if not (lines := samples(difference)):
         return ["Nothing differs.", ""]
     # Airflow shows a block of code as one line, so each is a piece of code; none may end its own.
     pieces = (line.replace("`", "'") for line in lines)
     listed = [f"- `{piece}`" for piece in pieces]
-    return ["Some of it (`shardpost rebuild diff` has more):", "", *listed, ""]
+    return ["Samples (`shardpost rebuild diff` has more):", "", *listed, ""]
 
 
 def _short(line: str) -> str:

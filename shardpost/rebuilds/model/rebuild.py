@@ -1,29 +1,16 @@
-"""A rebuild: tables computed anew beside those in use, until they are swapped or dropped.
-
-The table of rebuilds.
-
-A rebuild: tables computed anew beside those in use, until they are swapped or dropped.
-"""
+"""A rebuild: tables computed anew beside those in use, until they are swapped or dropped."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
+from shardpost.delta.typed_rows import Int32, Json, Named, columns_of
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import INPUTS, REJECTED_RECORDS, SHARE_HOLDERS, VIEW
-
-# One row per rebuild: the commit point of the tables beside those in use. `tables`, `progress` and
-# `missing` are JSON; `candidate` and `former` are rows of the table `snapshots`, as JSON.
-REBUILDS = Table(
-    "rebuilds",
-    "rebuild BIGINT, started_at TIMESTAMP, changed_at TIMESTAMP, started_by STRING,"
-    " source STRING, country STRING, tables STRING, pinned BIGINT, state STRING, progress STRING,"
-    " missing STRING, candidate STRING, former STRING, swaps INT",
-)
-
 
 HISTORIES = tuple(tables.history.name for tables in INPUTS.values())
 NAMES = tuple(table.name for table in VIEW)
@@ -67,7 +54,7 @@ class Progress:
     of_records: int = 0
     seconds: float = 0.0
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """Return records, share, rate, and the time that is left at that rate."""
         share = self.records / self.of_records if self.of_records else 1.0
         line = f"{self.records:,} of {self.of_records:,} records, {share:.0%}"
@@ -89,20 +76,20 @@ class Rebuild:
     it was killed before its commit.
     """
 
-    number: int
+    number: Annotated[int, Named("rebuild")]
     started_at: datetime
     changed_at: datetime
     started_by: str
     source: Source
     country: str
-    tables: tuple[str, ...]
+    tables: Json[tuple[str, ...]]
     pinned: int
-    candidate: Snapshot
     state: State = State.BUILDING
-    progress: Progress = field(default_factory=Progress)
-    missing: tuple[str, ...] = ()
-    former: Snapshot | None = None
-    swaps: int = 0
+    progress: Json[Progress] = field(default_factory=Progress)
+    missing: Json[tuple[str, ...]] = ()
+    candidate: Json[Snapshot] = field(kw_only=True)
+    former: Json[Snapshot | None] = None
+    swaps: Int32 = 0
 
     @property
     def folders(self) -> dict[str, str]:
@@ -137,8 +124,8 @@ class Rebuild:
 
         Tables in use are compared with the others as they were when they were swapped.
         """
-        found = [self.former, self.candidate] if self.is_in_use(newest) else [self.candidate]
-        return [view for view in found if view is not None]
+        read = [self.former, self.candidate] if self.is_in_use(newest) else [self.candidate]
+        return [view for view in read if view is not None]
 
     def standing(self, newest: Snapshot) -> Standing:
         """Return where it is."""
@@ -149,6 +136,11 @@ class Rebuild:
         if self.is_in_use(newest):
             return Standing.IN_USE
         return Standing.ROLLED_BACK if self.was_swapped(newest) else Standing.READY
+
+
+# One row per rebuild: the commit point of the tables beside those in use. `tables`, `progress` and
+# `missing` are JSON; `candidate` and `former` are rows of the table `snapshots`, as JSON.
+REBUILDS = Table("rebuilds", columns_of(Rebuild))
 
 
 def folder_of(table: str, number: int) -> str:
@@ -163,15 +155,15 @@ def with_dependents(names: Collection[str]) -> tuple[str, ...]:
     """
     if unknown := sorted({*names} - {*NAMES}):
         raise UsageError(f"{unknown[0]}: expected a table: {', '.join(NAMES)}")
-    found = {*names}
+    wanted = {*names}
     for tables in INPUTS.values():
-        if tables.history.name in found:
-            found |= {tables.latest.name, REJECTED_RECORDS.name}
-    if REJECTED_RECORDS.name in found:  # one table of all inputs
-        found |= {*HISTORIES} | {tables.latest.name for tables in INPUTS.values()}
-    if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & found:
-        found.add(SHARE_HOLDERS.name)
-    return tuple(name for name in NAMES if name in found)
+        if tables.history.name in wanted:
+            wanted |= {tables.latest.name, REJECTED_RECORDS.name}
+    if REJECTED_RECORDS.name in wanted:  # one table of all inputs
+        wanted |= {*HISTORIES} | {tables.latest.name for tables in INPUTS.values()}
+    if {INPUTS["positions"].latest.name, INPUTS["exchanges"].latest.name} & wanted:
+        wanted.add(SHARE_HOLDERS.name)
+    return tuple(name for name in NAMES if name in wanted)
 
 
 def new_folders(last: Snapshot, tables: Collection[str], number: int) -> Mapping[str, str]:

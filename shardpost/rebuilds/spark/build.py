@@ -1,9 +1,7 @@
-"""Building the tables of a rebuild at its pinned snapshot, unit by unit.
-
-No compaction waits for it.
+"""Building the tables of a rebuild at its pinned snapshot, in units; no compaction waits for it.
 
 Histories are decoded again from those in use, or read from Kafka; then come the latest record of
-each key, who holds, and the counts.
+each key, the holders and the counts.
 """
 
 import logging
@@ -13,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -46,7 +42,7 @@ from shardpost.rebuilds.spark.histories import (
 from shardpost.rebuilds.spark.top_up import writer_beside
 from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
-from shardpost.spark.delta_files import columns_of, paths, read_files
+from shardpost.spark.delta_files import paths, read_files
 from shardpost.spark.kafka_source import ReadRanges
 
 log = logging.getLogger(__name__)
@@ -134,9 +130,9 @@ class Build:
 
     def _latest(self, source: InputTopic) -> None:
         history = self.tables.read(source.tables.history)
-        columns = columns_of(source.tables.latest)
-        found = self._newest(source, history)
-        self.tables.write_first(source.tables.latest, fold.as_rows(found, columns), coalesce=False)
+        columns = source.tables.latest.names
+        newest = self._newest(source, history)
+        self.tables.write_first(source.tables.latest, fold.as_rows(newest, columns), coalesce=False)
 
     def _newest(self, source: InputTopic, history: DataFrame) -> DataFrame:
         """Return the latest decodable record of each key."""
@@ -148,12 +144,12 @@ class Build:
             and lowest is not None
             and is_in_current_partition(lowest, partitions, generation)
         )
-        found = (
+        latest = (
             fold.latest_in_current_partition(history)
             if is_plain
             else fold.latest_per_key(history, broadcast_keys=False)
         )
-        return fold.newest_of_ties(found) if ties or generation else found
+        return fold.newest_of_ties(latest) if ties or generation else latest
 
     def _looked_over(self, source: InputTopic) -> tuple[int, int | None, int]:
         """Return of a history: its records, the lowest seq, how many may share their place."""
@@ -176,23 +172,22 @@ class Build:
         codes = [row["key"] for row in counting.select("key").collect()]
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
-        found = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
+        holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
         shard = kafka_source.partition_column(spark, F.col("client"), self._pinned.shards)
         number = F.lit(self._pinned.number).cast("bigint")
-        rows_ = found.select("client", "positions", number.alias("snapshot"), shard.alias("shard"))
+        rows_ = holders.select(
+            "client", "positions", number.alias("snapshot"), shard.alias("shard")
+        )
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
 
 
 def build(settings: Settings, rebuild: Rebuild, pinned: Snapshot) -> Rebuild:
     """Do what is left of a rebuild's work; return it, built."""
-    try:
-        return _build(settings, rebuild, pinned, kafka_source.read_ranges)
-    except (PySparkException, Py4JError) as error:
-        if not kafka_source.is_beyond_timestamps(error):
-            raise
-        log.warning("a record's timestamp is out of Spark's range: reading through Python's client")
-    rebuild = store.require_current(settings)
-    return _build(settings, rebuild, pinned, kafka_source.read_ranges_by_client)
+    return kafka_source.with_any_timestamps(
+        lambda read_ranges: _build(
+            settings, store.require_current(settings, rebuild.number), pinned, read_ranges
+        )
+    )
 
 
 def _build(
@@ -220,11 +215,11 @@ def _build(
         step(f"rebuild {unit.name}")
         unit.work()
         seconds = before.seconds + time.monotonic() - began
-        records = sum(one.records for one in units[:number])
-        done = Progress(number, records, sum(one.records for one in units), seconds)
+        records = sum(done.records for done in units[:number])
+        done = Progress(number, records, sum(each.records for each in units), seconds)
         step(f"rebuilt {unit.name}")
         rebuild = store.update(settings, _at(rebuild, pinned, tables, done))
-        log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.in_words())
+        log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
     candidate = replace(rebuild.candidate, counts=counted(settings, rebuild.candidate))
     if rebuild.source is Source.KAFKA:
         gone = (*rebuild.missing, *_superseded(settings, rebuild, pinned))
@@ -283,5 +278,5 @@ def counted(settings: Settings, view: Snapshot) -> Counts:
 
 
 def _row(settings: Settings, view: Snapshot, table: Table, select: str) -> list[int]:
-    [found] = rows(settings, f"SELECT {select}", at_snapshot(view, table))
-    return [int(value or 0) for value in found.values()]
+    [row] = rows(settings, f"SELECT {select}", at_snapshot(view, table))
+    return [int(value or 0) for value in row.values()]

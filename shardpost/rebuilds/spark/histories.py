@@ -24,7 +24,11 @@ from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
-from shardpost.holders.spark.compaction_run import CompactionRun, InputTopic
+from shardpost.holders.spark.compaction_run import (
+    MAX_BROADCAST_KEYS,
+    CompactionRun,
+    InputTopic,
+)
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import append_corrections, append_originals, read_corrections
 from shardpost.holders.spark.table_writer import TableWriter
@@ -33,7 +37,6 @@ from shardpost.kafka.coordinates import OffsetRange, Watermarks, total_size
 from shardpost.kafka.topic_metadata import require_same_topics, topic_ids
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
-from shardpost.spark.delta_files import columns_of
 from shardpost.spark.kafka_source import ReadRanges
 
 # A unit has about so many records: some ten seconds of work.
@@ -72,44 +75,23 @@ def is_erased(kind: Column, value: Column, reason: Column) -> Column:
     return of_upsert | ((kind == RecordKind.REJECTED.value) & (reason == ERASED))
 
 
-def erased_rows(
-    spark: SparkSession, settings: Settings, view: Snapshot, history: Table
-) -> DataFrame:
-    """Return the rows of a history, as a view has it, that were erased."""
-    return _rows(spark, settings, view, history).where(_was_erased())
-
-
-def known_rows(
-    spark: SparkSession, settings: Settings, view: Snapshot, history: Table
-) -> DataFrame:
-    """Return the rows that were not."""
-    return _rows(spark, settings, view, history).where(~_was_erased())
-
-
 def known_originals(records: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the records of a history's own topic that it has, and that were not erased.
-
-    Others were erased, or had been pruned by then: nobody can tell of whom these are.
-    """
+    """Return the records of a history's own topic that are known: neither erased nor pruned."""
     places = known.where(F.col("retry_offset").isNull()).select(*_PLACE)
     return records.join(places, [*_PLACE], "left_semi")
 
 
 def known_retries(records: DataFrame, known: DataFrame, topic: str) -> DataFrame:
-    """Return the records of a retry topic that it has so."""
+    """Return the records of a retry topic that are known."""
     places = known.where(F.col("retry_topic") == topic).select(
         F.col("retry_partition").alias("partition"), F.col("retry_offset").alias("offset")
     )
     return records.join(places, [*_PLACE], "left_semi")
 
 
-def _rows(spark: SparkSession, settings: Settings, view: Snapshot, history: Table) -> DataFrame:
-    return delta_files.read(spark, settings, view.located(history), view.tables[history.name])
-
-
 def _was_erased() -> Column:
-    found = is_erased(F.col("kind"), F.col("value"), F.col("reason"))
-    return F.coalesce(found, F.lit(False))
+    was_erased = is_erased(F.col("kind"), F.col("value"), F.col("reason"))
+    return F.coalesce(was_erased, F.lit(False))
 
 
 _KEPT = "as_it_was"
@@ -124,7 +106,7 @@ def decoded_again(rows: DataFrame, tables: InputTables) -> DataFrame:
     key, retries of an unknown origin, and records whose contact was erased.
     """
     chosen = {name: column.alias(name) for name, column in _chosen(tables).items()}
-    columns = columns_of(tables.history)
+    columns = tables.history.names
     return _with_former(rows, tables).select(*(chosen.get(name, F.col(name)) for name in columns))
 
 
@@ -132,8 +114,8 @@ def is_decoded_alike(rows: DataFrame, tables: InputTables) -> bool:
     """Tell whether `decoded_again` would return those very rows."""
     same = (now.eqNullSafe(_former(name)) for name, now in _chosen(tables).items())
     # An aggregate: a filter would be evaluated where it parses each record once per column.
-    found = _with_former(rows, tables).agg(F.bool_and(reduce(and_, same)).alias("alike"))
-    return all(row["alike"] is not False for row in found.collect())
+    alike = _with_former(rows, tables).agg(F.bool_and(reduce(and_, same)).alias("alike"))
+    return all(row["alike"] is not False for row in alike.collect())
 
 
 def _with_former(rows: DataFrame, tables: InputTables) -> DataFrame:
@@ -154,7 +136,7 @@ def _chosen(tables: InputTables) -> dict[str, Column]:
 
 
 def _made_by_decoding(tables: InputTables) -> list[str]:
-    return [name for name in columns_of(tables.history) if name not in _AS_THEY_ARE]
+    return [name for name in tables.history.names if name not in _AS_THEY_ARE]
 
 
 def _former(name: str) -> Column:
@@ -185,11 +167,11 @@ class KafkaHistories:
         Those that were erased are taken from the history in use, as it has them.
         """
         for ranges in self._slices(source.topic):
-            name = f"{source.topic} up to {', '.join(str(one.until) for one in ranges)}"
+            name = f"{source.topic} up to {', '.join(str(range_.until) for range_ in ranges)}"
             yield Unit(name, total_size(ranges), partial(self._append, source, ranges))
         if self._may_be_erased(source.tables.history):
             yield Unit(f"erased records of {source.topic}", 0, partial(self._keep_erased, source))
-        retries = [one for topic in self._retry_topics() for one in self._slices(topic)]
+        retries = [ranges for topic in self._retry_topics() for ranges in self._slices(topic)]
         yield Unit(f"retries of {source.topic}", 0, partial(self._correct, source, retries))
 
     def _append(self, source: InputTopic, ranges: list[OffsetRange]) -> None:
@@ -197,22 +179,24 @@ class KafkaHistories:
             append_originals(self._run(source, there), source, there)
 
     def _correct(self, source: InputTopic, slices: list[list[OffsetRange]]) -> None:
-        if there := self._held([one for ranges in slices for one in ranges]):
+        if there := self._held([range_ for ranges in slices for range_ in ranges]):
             run = self._run(source, there)
-            topics = [one.topic for one in run.inputs]
-            found = read_corrections(run.records_of, there, topics).get(source.topic)
-            if found:
-                append_corrections(run, source, found)
+            topics = [input_.topic for input_ in run.inputs]
+            corrections = read_corrections(run.records_of, there, topics).get(source.topic)
+            if corrections:
+                append_corrections(run, source, corrections)
 
     def _may_be_erased(self, history: Table) -> bool:
         return bool(history.contacts) and self.pinned.erased_in is not None
 
     def _keep_erased(self, source: InputTopic) -> None:
         history = source.tables.history
-        self.tables.append(history, self._erased(history))
+        self.tables.append(history, self._in_use(history).where(_was_erased()))
 
-    def _erased(self, history: Table) -> DataFrame:
-        return erased_rows(self.tables.spark, self.settings, self.pinned, history)
+    def _in_use(self, history: Table) -> DataFrame:
+        """Return a history as the pinned snapshot has it."""
+        located, version = self.pinned.located(history), self.pinned.tables[history.name]
+        return delta_files.read(self.tables.spark, self.settings, located, version)
 
     def _read(
         self,
@@ -223,34 +207,47 @@ class KafkaHistories:
         *more: str,
     ) -> DataFrame:
         """Return records of one topic for the history of an input; none that was erased."""
-        found = self.read_ranges(spark, settings, ranges, *more)
+        records = self.read_ranges(spark, settings, ranges, *more)
         history = source.tables.history
         if not self._may_be_erased(history):
-            return found
-        (topic,) = {one.topic for one in ranges}
-        known = known_rows(spark, settings, self.pinned, history)
+            return records
+        (topic,) = {range_.topic for range_ in ranges}
+        known = self._in_use(history).where(~_was_erased())
         if topic == source.topic:
-            return known_originals(found, known)
-        return known_retries(found, known, topic)
+            return known_originals(records, known)
+        return known_retries(records, known, topic)
 
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
-        lows = (self.low[one.topic][one.partition][0] for one in ranges)
+        lows = (self.low[range_.topic][range_.partition][0] for range_ in ranges)
         held = (
-            replace(one, first=max(one.first, low)) for one, low in zip(ranges, lows, strict=True)
+            replace(range_, first=max(range_.first, low))
+            for range_, low in zip(ranges, lows, strict=True)
         )
-        return [one for one in held if one.size > 0]
+        return [range_ for range_ in held if range_.size > 0]
 
     def _run(self, source: InputTopic, ranges: list[OffsetRange]) -> CompactionRun:
         pinned = self.pinned
         unread = Unread(ranges, pinned.end_offsets, pinned.topic_ids, pinned.generations, {})
         counts = {topic: len(ends) for topic, ends in pinned.end_offsets.items()}
         read = partial(self._read, source)
-        return CompactionRun(self.settings, self.tables, None, counts, unread, read)
+        return CompactionRun(
+            self.settings,
+            self.tables,
+            None,
+            country=pinned.country,
+            shards=pinned.shards,
+            broadcast_keys=unread.size <= MAX_BROADCAST_KEYS,
+            partitions=counts,
+            unread=unread,
+            read_ranges=read,
+        )
 
     def _retry_topics(self) -> list[str]:
         others = {*input_topics(self.settings)}
-        return [one for one in self.pinned.end_offsets if one not in others and one in self.low]
+        return [
+            topic for topic in self.pinned.end_offsets if topic not in others and topic in self.low
+        ]
 
     def _slices(self, topic: str) -> list[list[OffsetRange]]:
         """Return all offsets of a topic in slices of all its partitions; always the same ones."""
@@ -281,11 +278,13 @@ def held_now(settings: Settings, pinned: Snapshot) -> Watermarks:
 
 def not_held(settings: Settings, pinned: Snapshot, low: Watermarks) -> tuple[str, ...]:
     """Return, in words, what the topics of a snapshot held, and hold no more."""
-    found = []
+    gone_ranges = []
     for topic, ends in pinned.end_offsets.items():
         if topic not in low:
-            found.append(f"topic {topic} is not there any more")
+            gone_ranges.append(f"topic {topic} no longer exists")
             continue
         gone = {number: low[topic][number][0] for number in ends if low[topic][number][0] > 0}
-        found += [f"{topic}[{number}]: offsets 0 to {first - 1}" for number, first in gone.items()]
-    return tuple(found)
+        gone_ranges += [
+            f"{topic}[{number}]: offsets 0 to {first - 1}" for number, first in gone.items()
+        ]
+    return tuple(gone_ranges)

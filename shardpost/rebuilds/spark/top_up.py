@@ -1,9 +1,7 @@
-"""Bringing tables beside those in use to where the latter are, by what came to the histories since.
+"""Bringing the tables of a rebuild up to those in use, after each compaction beside it.
 
-New records are decoded as those of a rebuild are, by the code that runs. What they change follows
-from the same expression of "positions now" that every reader has, before and after.
-
-So it is after each compaction beside a rebuild, during which the country stays as it is.
+New records are decoded by the code that runs. What they change follows from the same expression of
+"positions now" that every reader has, before and after. The country stays as it is meanwhile.
 """
 
 import logging
@@ -30,7 +28,7 @@ from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.compaction_run import frame_of, totals
 from shardpost.holders.spark.decoder_id import decoder_with
 from shardpost.holders.spark.fold import update_holders
-from shardpost.holders.spark.table_writer import LAYERED, TableWriter, fold_layers
+from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
 from shardpost.locks import LockedError
@@ -47,33 +45,13 @@ from shardpost.spark.job_spec import JobResult
 
 
 @dataclass(frozen=True)
-class BesideRun:
+class BesideRun(HoldersRun):
     """A run that brings the tables `last`, beside those in use, to where `at` has the latter.
 
     Its own tables are written; all others it shares with those in use.
     """
 
-    settings: Settings
-    tables: TableWriter
-    last: Snapshot | None
     at: Snapshot
-    country: str
-    broadcast_keys: bool
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session."""
-        return self.tables.spark
-
-    @property
-    def number(self) -> int:
-        """The number of the snapshot that has the same records."""
-        return self.at.number
-
-    @property
-    def shards(self) -> int:
-        """The partitions of `share-holders`."""
-        return self.at.shards
 
 
 def writer_beside(
@@ -125,7 +103,7 @@ def top_up(settings: Settings, view: Snapshot, at: Snapshot, own: Collection[str
     few = sum(count for _, count in new.values()) <= MAX_LISTED_RECORDS
     cores = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", cores if few else 4 * cores)
-    run = BesideRun(settings, tables, view, at, view.country, few)
+    run = BesideRun(settings, tables, view, view.country, at.shards, few, at)
     rejected = _append_histories(run, {h: files for h, (files, _) in new.items()}, own)
     counts = at.counts if t.SHARE_HOLDERS.name not in own else _update(run, rejected)
     step("top-up fold")
@@ -149,8 +127,8 @@ def _new_records(
 ) -> tuple[list[str], int]:
     """Return the files of a history in use that may have records after a snapshot; their rows."""
     located, version = at.located(history), at.tables[history.name]
-    found = table_log.files_after(settings, located, version, since)
-    return delta_files.paths(settings, located, found), sum(found.values())
+    files = table_log.files_after(settings, located, version, since)
+    return delta_files.paths(settings, located, files), sum(files.values())
 
 
 def _append_histories(
@@ -172,8 +150,8 @@ def _append_histories(
         new = decoded_again(rows.where(F.col("snapshot") > run.last.number), source)
         written = run.tables.append(source.history, new, coalesce=run.broadcast_keys)
         if written.non_null("reason"):
-            found = rejected_of(run.tables.rows_of(written), run.settings.topic(name))
-            rejected += run.tables.append(t.REJECTED_RECORDS, found).rows
+            rejected_rows = rejected_of(run.tables.rows_of(written), run.settings.topic(name))
+            rejected += run.tables.append(t.REJECTED_RECORDS, rejected_rows).rows
     return rejected
 
 
@@ -227,8 +205,8 @@ def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersi
         return frame_of(run, t.POSITIONS, query(run.settings, sql, versions))
     new = delta_files.read(run.spark, run.settings, history, at).alias("r").where(condition)
     keys_ = new.select("key").distinct()
-    found = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
-    return found.select(*_KNOWN)
+    known = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
+    return known.select(*_KNOWN)
 
 
 def compact_and_top_up(settings: Settings, work: SparkWork, *, reconcile: bool) -> JobResult:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
+from shardpost.delta.typed_rows import Int32
 from shardpost.errors import ShardpostError, UsageError
 
 _FORM = re.compile(r"([0-9]{4})-W([0-9]{2})")
@@ -129,7 +130,7 @@ class FrozenWeek:
     as_of: datetime
     frozen_at: datetime
     audience_version: int
-    shards: int
+    shards: Int32
     recipients: int
     country: str
     audience_erased_at: datetime | None = None

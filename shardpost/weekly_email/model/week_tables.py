@@ -1,34 +1,84 @@
 """The tables of the weekly e-mail; no snapshot names them."""
 
-from shardpost.delta.table import Table
+from dataclasses import dataclass
+from datetime import datetime
 
+from shardpost.delta.table import Array, Table, columns
+from shardpost.delta.typed_rows import columns_of
+from shardpost.weekly_email.model.ledger import CLOSED_STATES
+from shardpost.weekly_email.model.week import FrozenWeek
+from shardpost.weekly_email.model.week_report import ShardCounts
+
+_POSITION = columns("position STRING, ticker STRING, amount STRING, exchange STRING")
 # The audience of a week, frozen once: one row per client. `frozen_weeks` says which are complete.
 AUDIENCES = Table(
     "audiences",
-    "client STRING, name STRING, email STRING, has_contact BOOLEAN,"
-    " positions ARRAY<STRUCT<position: STRING, ticker: STRING, amount: STRING, exchange: STRING>>,"
-    " week STRING, shard INT",
+    (
+        *columns("client STRING, name STRING, email STRING, has_contact BOOLEAN"),
+        ("positions", Array(_POSITION)),
+        *columns("week STRING, shard INT"),
+    ),
     "shard",
 )
 # The columns whose bounds and nulls the log of `audiences` has: those of others would be names,
 # addresses and clients, which outlive the files.
 AUDIENCE_STATISTICS = frozenset({"week", "shard"})
-FROZEN_WEEKS = Table(
-    "frozen_weeks",
-    "week STRING, snapshot BIGINT, as_of TIMESTAMP, frozen_at TIMESTAMP, audience_version BIGINT,"
-    " shards INT, recipients BIGINT, country STRING, audience_erased_at TIMESTAMP",
-)
+FROZEN_WEEKS = Table("frozen_weeks", columns_of(FrozenWeek))
+
+
+@dataclass(frozen=True)
+class ClosedWeek:
+    """One row of `closed_weeks`: how many clients were in which state, by partition.
+
+    `emptied_at` is when the last of its records left the ledger; None before that.
+    """
+
+    week: str
+    closed_at: datetime
+    sent: tuple[int, ...]
+    failed: tuple[int, ...]
+    unknown: tuple[int, ...]
+    suppressed: tuple[int, ...]
+    emptied_at: datetime | None = None
+
+    @property
+    def explanation(self) -> str:
+        """Why the week cannot be mailed and has no ledger records."""
+        return (
+            f"{self.week} was closed on {self.closed_at:%Y-%m-%d} (SHARDPOST_LEDGER_DAYS): its"
+            " delivery records were deleted, and it can never be mailed again"
+        )
+
+    @property
+    def shards(self) -> list[ShardCounts]:
+        """The counts by shard; who was unknown is not kept."""
+        columns = {str(state): getattr(self, str(state)) for state in CLOSED_STATES}
+        return [
+            ShardCounts(shard, **{name: counts[shard] for name, counts in columns.items()})
+            for shard in range(len(self.sent))
+        ]
+
+
 # Weeks that can never be mailed again: a row when a week is closed, and another when its records
-# were removed from the ledger. The counts are by partition of the ledger.
-CLOSED_WEEKS = Table(
-    "closed_weeks",
-    "week STRING, closed_at TIMESTAMP, sent ARRAY<BIGINT>, failed ARRAY<BIGINT>,"
-    " unknown ARRAY<BIGINT>, suppressed ARRAY<BIGINT>, emptied_at TIMESTAMP",
-)
-# Which topic the ledger of a week was at a time, and where its partitions ended; `accepted_by` is
-# who took a ledger that had lost records as it was then.
-LEDGER_MARKS = Table(
-    "ledger_marks",
-    "week STRING, topic STRING, topic_id STRING, ends ARRAY<BIGINT>, marked_at TIMESTAMP,"
-    " accepted_by STRING",
-)
+# were removed from the ledger.
+CLOSED_WEEKS = Table("closed_weeks", columns_of(ClosedWeek))
+
+
+@dataclass(frozen=True)
+class LedgerMark:
+    """One row of `ledger_marks`: which topic the ledger was at a time, and where it ended.
+
+    The first mark of a week is written before its first mail: no record of the week lies before its
+    ends. Later ones are written when a run has ended. `ends` are by partition. One with
+    `accepted_by` is a person's, who took the ledger as it was then: those before it do not count.
+    """
+
+    week: str
+    topic: str
+    topic_id: str
+    ends: tuple[int, ...]
+    marked_at: datetime
+    accepted_by: str | None = None
+
+
+LEDGER_MARKS = Table("ledger_marks", columns_of(LedgerMark))

@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shardpost.delta.arrow_schema import arrow_schema_of
+from shardpost.delta.arrow_schema import schema_of
+from shardpost.delta.table import columns, ddl_of
 from shardpost.settings import Settings
 from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email import frozen_weeks, ledger_topic
@@ -37,7 +38,7 @@ from shardpost.weekly_email.spark import audience
 from shardpost.weekly_email.spark.audience import frozen_audience, members
 from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
 
-LINE = "list STRING, text STRING"
+LINE = columns("list STRING, text STRING")
 
 
 def list_clients(
@@ -56,10 +57,10 @@ def list_clients(
         lines = _shard_lines(settings, options, before, shard)
         for batch in require_shard(batches, shard):
             found = [{"list": str(one.list), "text": one.text} for one in lines.of_batch(batch)]
-            yield pa.RecordBatch.from_pylist(found, arrow_schema_of(LINE))
+            yield pa.RecordBatch.from_pylist(found, schema_of(LINE))
 
     rows = by_shard(spark, _compared(spark, settings, week, before), shards)
-    for row in rows.mapInArrow(task, LINE).toLocalIterator():
+    for row in rows.mapInArrow(task, ddl_of(LINE)).toLocalIterator():
         yield ListedLine(DryRunList(row["list"]), row["text"])
 
 

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import get_type_hints
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -19,7 +18,9 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from shardpost import logs
-from shardpost.delta.arrow_schema import arrow_schema_of
+from shardpost.delta.arrow_schema import schema_of
+from shardpost.delta.table import ddl_of
+from shardpost.delta.typed_rows import columns_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import PreparedWeek
@@ -101,10 +102,7 @@ def _salts(spark: SparkSession, count: int) -> list[int]:
     return [found[partition] for partition in range(count)]
 
 
-_SQL_TYPES = {int: "BIGINT", tuple[str, ...]: "ARRAY<STRING>", str | None: "STRING"}
-REPORT = ", ".join(
-    f"{name} {_SQL_TYPES[kind]}" for name, kind in get_type_hints(ShardReport).items()
-)
+REPORT = columns_of(ShardReport)
 
 
 def send_shards(
@@ -124,13 +122,13 @@ def send_shards(
         number = shard_of_this_task(shards)
         shard = Shard(number, sizes.get(number, 0), shard_rate)
         report = send_shard(settings, options, shard, require_shard(batches, number))
-        yield pa.RecordBatch.from_pylist([asdict(report)], arrow_schema_of(REPORT))
+        yield pa.RecordBatch.from_pylist([asdict(report)], schema_of(REPORT))
 
     # Not by name: ids that look alike may share what is wrong with their addresses. And in each run
     # another order: a shard that chance stopped, bad addresses side by side, must not meet the same
     # ones first again.
     order = F.xxhash64("client", F.lit(secrets.randbits(62)))
-    rows = by_shard(spark, found, shards, order).mapInArrow(task, REPORT).collect()
+    rows = by_shard(spark, found, shards, order).mapInArrow(task, ddl_of(REPORT)).collect()
     return [_report(row) for row in rows]
 
 
