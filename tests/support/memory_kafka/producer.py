@@ -10,7 +10,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
-from confluent_kafka.admin import BrokerMetadata, ClusterMetadata
+from confluent_kafka.admin import BrokerMetadata, ClusterMetadata  # type: ignore[attr-defined]
 
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
