@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from shardpost.kafka import clients, offsets, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition as Partition
@@ -27,24 +28,22 @@ class Client:
 
     def __init__(self, *refusals: int) -> None:
         self._refusals = list(refusals)
-        self._answers = 0
 
-    def list_topics(self, topic: str, timeout: float) -> None:
+    def list_topics(self, timeout: float) -> None:
         """Know the leaders."""
 
     def list_offsets(
         self, specs: dict[TopicPartition, object], **_: object
     ) -> dict[TopicPartition, "Future[Answer]"]:
-        return {place: self._answer(place.partition) for place in specs}
+        return {place: self._answer(place, spec) for place, spec in specs.items()}
 
-    def _answer(self, partition: int) -> "Future[Answer]":
+    def _answer(self, place: TopicPartition, spec: object) -> "Future[Answer]":
         future: Future[Answer] = Future()
         if self._refusals:
             future.set_exception(KafkaException(KafkaError(self._refusals.pop(0))))
         else:
-            self._answers += 1
-            is_low = self._answers <= 2  # of both partitions the low watermark, then the end
-            future.set_result(Answer(partition if is_low else 10))
+            is_low = isinstance(spec, type(OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
+            future.set_result(Answer(place.partition if is_low else 10))
         return future
 
 
