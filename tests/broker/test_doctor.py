@@ -1,10 +1,8 @@
 """`shardpost doctor` as a user calls it: on a stack that is up, broken, or not there."""
 
-import json
 import os
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,7 @@ from shardpost.kafka.broker_version import broker_version
 from shardpost.kafka.clients import producer
 from shardpost.kafka.offsets import newest_time
 from tests.conftest import environ
-from tests.support.command_line import SHARDPOST, CommandLine, CommandLineHere
+from tests.support.command_line import CommandLine, CommandLineHere
 
 Found = dict[str, Any]
 MACHINE = ("java", "python", "packages", "jars", "settings")
@@ -97,21 +95,6 @@ def test_a_broker_that_hangs_and_a_port_of_another_are_named(lasting: CommandLin
 def test_a_mail_server_that_greets_gets_no_mail(lasting: CommandLine) -> None:
     assert doctor(lasting)["mail server"]["state"] == "ok"
     assert not list((lasting.settings.home / "mail").iterdir())
-
-
-def test_a_wrong_setting_is_named_and_ends_with_3(stack_environ: dict[str, str]) -> None:
-    done = subprocess.run(
-        [str(SHARDPOST), "doctor", "--json"],
-        env=os.environ | stack_environ | {"SHARDPOST_HOEM": "x"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 3, done.stderr
-    found = {one["check"]: one for one in json.loads(done.stdout)}
-    assert found["settings"]["state"] == "error"
-    assert "SHARDPOST_HOEM" in found["settings"]["found"]
-    assert found["kafka"]["state"] == "unknown"
 
 
 def test_the_broker_says_its_release_and_when_it_took_its_newest_letter(

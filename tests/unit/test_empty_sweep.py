@@ -10,6 +10,7 @@ from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import producer
 from shardpost.locks import LockedError, exclusive
+from shardpost.spark.job_spec import BY_DEFAULT
 from shardpost.spark.submit import submit
 from shardpost.topics.creation import apply_topics
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -41,12 +42,12 @@ def test_what_the_store_or_its_table_has_to_read_needs_spark(
     kafka: MemoryKafka, topic: str
 ) -> None:
     producer(kafka.settings).produce(topic, b"v", b"id", 0)
-    assert SWEEP_DEAD_LETTERS.without_spark(kafka.settings, "{}") is None
+    assert SWEEP_DEAD_LETTERS.without_spark(kafka.settings, BY_DEFAULT) is None
 
 
 def test_topics_of_others_need_spark(kafka: MemoryKafka) -> None:
     settings = kafka.settings.model_copy(update={"foreign_dead_letters": "orders.DLT"})
-    assert SWEEP_DEAD_LETTERS.without_spark(settings, "{}") is None
+    assert SWEEP_DEAD_LETTERS.without_spark(settings, BY_DEFAULT) is None
 
 
 def test_beside_another_sweep_it_ends(kafka: MemoryKafka) -> None:

@@ -9,7 +9,11 @@ import pytest
 from shardpost.delta import snapshots
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders import results
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, RECONCILE_POSITIONS
+from shardpost.holders.compaction_job import (
+    COMPACT_POSITIONS,
+    RECONCILE_POSITIONS,
+    CompactionRequest,
+)
 from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
 from shardpost.kafka import clients, offsets, reading, topic_metadata
@@ -17,6 +21,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
+from shardpost.spark.job_spec import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -71,7 +76,9 @@ def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     assert after.incomplete.ends["clients"] == {0: 0, 1: 2}
     assert after.read_at > before.looked_at
     writer.abort_transaction(10)
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, "{}") is None  # there is more to read
+    assert (
+        COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
+    )  # there is more to read
 
 
 @pytest.mark.usefixtures("without_java")
@@ -109,24 +116,29 @@ def test_with_a_new_record_a_compaction_needs_spark_and_nothing_is_changed(
 ) -> None:
     before = commit_snapshot(kafka)
     clients.producer(kafka.settings).produce("positions", b"{}", b"7", 0)
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, "{}") is None
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
     assert snapshots.newest(kafka.settings) == before
     assert published(kafka) == {}
 
 
 def test_a_first_compaction_needs_spark(kafka: MemoryKafka) -> None:
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, "{}") is None
+    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
 
 
 def test_for_another_country_a_compaction_needs_spark(kafka: MemoryKafka) -> None:
     commit_snapshot(kafka)
     settings = kafka.settings.model_copy(update={"country": "GB"})
-    assert COMPACT_POSITIONS.without_spark(settings, "{}") is None
+    assert COMPACT_POSITIONS.without_spark(settings, BY_DEFAULT) is None
 
 
 def test_a_reconciliation_needs_spark(kafka: MemoryKafka) -> None:
     commit_snapshot(kafka)
-    assert RECONCILE_POSITIONS.without_spark(kafka.settings, '{"reconcile": true}') is None
+    assert (
+        RECONCILE_POSITIONS.without_spark(
+            kafka.settings, document_of(CompactionRequest(reconcile=True))
+        )
+        is None
+    )
 
 
 @pytest.mark.usefixtures("without_java")
