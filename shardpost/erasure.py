@@ -30,16 +30,15 @@ from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
-from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import (
     audience_files,
     closed_weeks,
     email_erasure,
-    frozen_weeks,
     ledger_guard,
 )
 from shardpost.weekly_email.email_erasure import AudienceOfClient, ClientLedger
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import compacted_ledger, locked_shards
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -179,8 +178,7 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     topics = {name: settings.topic(name) for name in _TOPICS}
     client = request.client
     result = ErasedClient(client, erased_id(client), dry_run, others(client, topics))
-    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-    ledger.require_compacted()
+    partitions = compacted_ledger(settings).partitions
     what = "erasing a client"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
         known = email_erasure.find_in_ledger(settings, client)
@@ -192,13 +190,13 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
             if dry_run:
                 _say(result, week, own, is_in_ledger=week in entries)
             else:
-                _erase_week(settings, known, week, own, ledger.partitions, result)
+                _erase_week(settings, known, week, own, partitions, result)
         _erase_unfrozen(settings, result)
         if not dry_run:
             _erase_rows(settings, request, result)
             # A run that finds its week not among these comes to its locks after the tables changed.
             for week in sorted(_not_frozen(settings) - closed):
-                _erase_week(settings, known, week, None, ledger.partitions, result)
+                _erase_week(settings, known, week, None, partitions, result)
         result.left = _rows_with_contact(settings, client)
     if not dry_run and not result.postponed:
         step("decision")
@@ -209,7 +207,7 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
 def _not_frozen(settings: Settings) -> set[IsoWeek]:
     """Return the weeks that a run has begun and none has frozen."""
     begun = {mark.week for mark in ledger_guard.list_marks(settings)}
-    frozen = {one.week for one in frozen_weeks.list_all(settings)}
+    frozen = {one.week for one in FrozenWeeks(settings).list_all()}
     return {IsoWeek.parse(week) for week in begun - frozen}
 
 

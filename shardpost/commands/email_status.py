@@ -100,10 +100,11 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
 def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
     """Print the ledger of one client, and what follows from it; return the exit code."""
     from shardpost.kafka.partitioning import partition_of
-    from shardpost.weekly_email.ledger_topic import rows_of
+    from shardpost.weekly_email.ledger_topic import ShardLedger
 
     shard = partition_of(client, found.partitions)
-    rows = [] if found.closed else rows_of(found.settings, found.week, shard, client)
+    ledger = ShardLedger(found.settings, found.week, shard)
+    rows = [] if found.closed else ledger.rows_of(client)
     why = one_line(_why(found, client, rows))
     if as_json:
         click.echo(json.dumps(rows))

@@ -40,8 +40,8 @@ from shardpost.watch.model.conditions import (
     TIME_TO_LOSS,
     Found,
 )
-from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.delivery_status import status_by_shard
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import is_being_sent
 from shardpost.weekly_email.model.limits import too_many, totals
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -204,7 +204,7 @@ MOST_NAMED = 5
 def look_at_emails(settings: Settings, _now: datetime) -> Found:
     """Measure the weeks that were frozen last and have their audience."""
     found = Found()
-    frozen = [one for one in frozen_weeks.list_all(settings) if one.audience_erased_at is None]
+    frozen = [one for one in FrozenWeeks(settings).list_all() if one.audience_erased_at is None]
     if not frozen:
         return found
     topic = settings.topic("weekly-emails")

@@ -17,7 +17,7 @@ from shardpost.delta import table_log
 from shardpost.delta.query import exists, path_of
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 _FOLDER = re.compile(r"([0-9]{4}-W[0-9]{2})-")
@@ -77,7 +77,7 @@ def files_have_client(system: fs.FileSystem, path: str, client: str) -> bool:
 
 def find_unfrozen(settings: Settings) -> list[AudienceFolder]:
     """Return their folders."""
-    weeks = frozen_weeks.list_all(settings)
+    weeks = FrozenWeeks(settings).list_all()
     frozen = {one.week for one in weeks if one.audience_erased_at is None}
     return [one for one in audience_folders(settings) if one.week not in frozen]
 
@@ -95,7 +95,7 @@ def remove_unfrozen(settings: Settings, folders: Collection[AudienceFolder]) -> 
         return
     step("commit without audiences that were never frozen")
     weeks = {one.week for one in folders}
-    version = frozen_weeks.audience_version(settings)
+    version = FrozenWeeks(settings).audience_version()
     names = table_log.sizes(settings, AUDIENCES, version)
     named = [name for name in names if week_of(name) in weeks]
     if named:

@@ -11,7 +11,8 @@ from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic
-from shardpost.weekly_email import closed_weeks, frozen_weeks
+from shardpost.weekly_email import closed_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import require_ledger
 from shardpost.weekly_email.model import email_request
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
@@ -45,7 +46,7 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     _require_not_ahead(snapshot, request.now)
     as_of = _early_as_of(snapshot, request) if request.early else latest
     week = PreparedWeek(request.week, as_of, sender, snapshot, ledger.partitions, chosen)
-    if frozen := frozen_weeks.find(settings, request.week):
+    if frozen := FrozenWeeks(settings).find(request.week):
         week = week.with_frozen(frozen)
     else:
         if not request.early:

@@ -14,8 +14,9 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks, ledger_guard, ledger_topic
-from shardpost.weekly_email.ledger_topic import LedgerReasons, State
+from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_topic import LedgerReasons, ShardLedger, State
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ledger_id
 from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN, LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.member import why_no_mail_can_be_written
@@ -63,7 +64,7 @@ def audience_of(settings: Settings, week: IsoWeek, now: datetime) -> WeekAudienc
     Of an early week it is the one that a run of now would have: as of now, of the week's end, or
     of the time up to which the newest snapshot has all records, whichever is first.
     """
-    if frozen := frozen_weeks.find(settings, week):
+    if frozen := FrozenWeeks(settings).find(week):
         return frozen
     if not any(mark.week == str(week) for mark in ledger_guard.list_marks(settings)):
         return None
@@ -84,7 +85,7 @@ def audience_by_shard(
             if audience.audience_erased_at is not None:
                 return lambda _shard: ShardAudience()
             audience.require_shards(partitions)
-            return lambda shard: ShardAudience(frozen_weeks.clients(settings, audience, shard))
+            return lambda shard: ShardAudience(FrozenWeeks(settings).clients(audience, shard))
         case EarlyAudience():
             found = _early(settings, audience, partitions)
             return lambda shard: found.get(shard, ShardAudience())
@@ -118,7 +119,7 @@ def why_open(settings: Settings, audience: WeekAudience, client: str) -> str | N
     """Return why a member of the audience is open yet; None if it is no known member."""
     match audience:
         case FrozenWeek(audience_erased_at=None):
-            return NOT_MAILED if frozen_weeks.member(settings, audience, client) else None
+            return NOT_MAILED if FrozenWeeks(settings).member(audience, client) else None
         case EarlyAudience():
             for _, email, has_contact in _holding(settings, audience, client):
                 return why_no_mail_can_be_written(email, has_contact=has_contact) or NOT_MAILED
@@ -155,7 +156,7 @@ def status_by_shard(
     members = audience_by_shard(settings, audience, partitions)
 
     def status(shard: int) -> ShardStatus:
-        entries = ledger_topic.read(settings, week, shard, wait=wait)
+        entries = ShardLedger(settings, week, shard).entries(wait=wait)
         return shard_status(shard, entries, members(shard))
 
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
@@ -206,7 +207,7 @@ def _listed(
     settings: Settings, week: IsoWeek, shard: int, audience: ShardAudience, state: str
 ) -> Iterable[tuple[str, str | None]]:
     reasons = LedgerReasons(_ledger_states(state))
-    entries = reasons.watch(ledger_topic.read(settings, week, shard))
+    entries = reasons.watch(ShardLedger(settings, week, shard).entries())
     if state == "open":
         yield from _open(LedgerIndex.fold(entries), reasons, audience)
         return

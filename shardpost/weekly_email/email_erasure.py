@@ -27,17 +27,16 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks, ledger_topic
 from shardpost.weekly_email.audience_files import (
     audience_folders,
     files_have_client,
     is_of_week,
     located,
 )
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
@@ -78,23 +77,23 @@ def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]
     """Return the weeks in which something of the client is left, as it is now."""
     if not exists(settings, AUDIENCES):
         return []
-    newest = list(table_log.sizes(settings, AUDIENCES, frozen_weeks.audience_version(settings)))
+    newest = list(table_log.sizes(settings, AUDIENCES, FrozenWeeks(settings).audience_version()))
     on_disk = _on_disk(settings)
-    weeks = (one for one in frozen_weeks.list_all(settings) if one.audience_erased_at is None)
+    weeks = (one for one in FrozenWeeks(settings).list_all() if one.audience_erased_at is None)
     found = (_find(settings, client, one, newest, on_disk) for one in weeks)
     return [one for one in found if not one.is_done]
 
 
 def erase_from_audiences(settings: Settings, client: str, one: AudienceOfClient) -> None:
     """Write a week's audience anew, without the client; nobody else may freeze or mail it."""
-    version = frozen_weeks.audience_version(settings)
+    version = FrozenWeeks(settings).audience_version()
     step(f"write audience {one.week}")
     added = list(_write(settings, client, one))
     step(f"commit audience {one.week}")
     version = table_log.commit(settings, AUDIENCES, version, added, one.files)
     step(f"repoint {one.week}")
     if one.files or one.is_behind:
-        frozen_weeks.repoint(settings, one.week, version)
+        FrozenWeeks(settings).repoint(one.week, version)
     step(f"remove files {one.week}")
     named = set(table_log.sizes(settings, AUDIENCES, version))
     system, root = located(settings)
@@ -188,19 +187,14 @@ def erase_from_ledger(
         last = known.entries.get(week)
         for own, one, entry in _entries(settings, known.client, known.shard, known.end):
             last = entry if (own, one) == (known.client, week) else last
-        records = list(_records(settings, known, week, last, is_member=is_member))
-        ledger.write([], records)
-        return bool(records)
+        entries = list(_under_hash(known, week, last, is_member=is_member))
+        ledger.write(entries)
+        return bool(entries)
 
 
-def _records(
-    settings: Settings,
-    known: ClientLedger,
-    week: IsoWeek,
-    last: LedgerEntry | None,
-    *,
-    is_member: bool,
-) -> Iterator[Outgoing]:
+def _under_hash(
+    known: ClientLedger, week: IsoWeek, last: LedgerEntry | None, *, is_member: bool
+) -> Iterator[LedgerEntry]:
     name = erased_id(known.client)
     if last is not None and last.state is not None:
         is_sending = last.state is DeliveryState.SENDING  # nobody is sending it any more
@@ -211,10 +205,8 @@ def _records(
     else:
         return
     if last is not None:
-        own = LedgerEntry(known.client, None).key(week)
-        yield ledger_topic.tombstone(settings, own, known.shard, REASON)
-    topic = settings.topic("weekly-emails")
-    yield Outgoing(topic, erased.key(week), erased.value(), [], known.shard)
+        yield LedgerEntry(known.client, None, reason=REASON)
+    yield erased
 
 
 def _entries(

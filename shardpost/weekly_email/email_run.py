@@ -14,9 +14,10 @@ from shardpost.delta import snapshots
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.weekly_email import closed_weeks, frozen_weeks
+from shardpost.weekly_email import closed_weeks
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import EarlyAudience, status_by_shard
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import locked_shards, mark_end, mark_start
 from shardpost.weekly_email.model.email_request import (
     EmailRequest,
@@ -64,7 +65,7 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
     skips_gone = is_first or request.is_scheduled
     if skips_gone and (closed := closed_weeks.find(settings, request.week, request.now)):
         return closed.explanation
-    if frozen := frozen_weeks.find(settings, request.week):
+    if frozen := FrozenWeeks(settings).find(request.week):
         return frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:
         return None
@@ -119,7 +120,7 @@ def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobRe
     )
     rate = settings.mail_rate / request.groups if settings.mail_rate else None
     with locked_shards(settings, week.iso_week, week.shards):
-        frozen_weeks.require_audience(settings, week.iso_week, week.frozen)
+        FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)
         if week.frozen is None:  # its contacts are the snapshot's
             snapshots.require_contacts(settings, week.snapshot)
         reports = send_shards(settings, week, options, rate)

@@ -16,10 +16,14 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import TransactionError, Transactions
 from shardpost.settings import Settings
-from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import closed_weeks, ledger_guard, ledger_topic
-from shardpost.weekly_email.ledger_guard import LedgerMark, locked_shards, require_ledger
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email import closed_weeks, ledger_guard
+from shardpost.weekly_email.ledger_guard import (
+    LedgerMark,
+    compacted_ledger,
+    locked_shards,
+    require_ledger,
+)
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.resolution import Resolution
@@ -48,7 +52,7 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     shards = _by_shard(resolution.clients, require_ledger(settings, week).partitions)
     with locked_shards(settings, week, sorted(shards)), ExitStack() as opened:
         # Before anything is fenced: a wrong name does not stop a run on another machine.
-        found = {n: LedgerIndex.fold(ledger_topic.read(settings, week, n)) for n in shards}
+        found = {n: LedgerIndex.fold(ShardLedger(settings, week, n).entries()) for n in shards}
         resolution.require_unknown(_states((found[n], clients) for n, clients in shards.items()))
         fenced = []
         for number, clients in shards.items():
@@ -99,8 +103,7 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
     closed_weeks.require_open(settings, week, now)
-    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-    ledger.require_compacted()
+    ledger = compacted_ledger(settings)
     with locked_shards(settings, week, range(ledger.partitions)):
         decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
         headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}

@@ -25,8 +25,8 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive, holders
 from shardpost.settings import Settings
 from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
-from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LEDGER_MARKS
 
 
@@ -108,16 +108,29 @@ def _append_mark(settings: Settings, mark: LedgerMark) -> None:
     write_deltalake(table, pa.Table.from_pylist([asdict(mark)], SCHEMA), mode="append")
 
 
+def compacted_ledger(settings: Settings) -> StoreTopic:
+    """Return the ledger's topic as it is now; ShardpostError if Kafka may delete its records."""
+    ledger = _ledger(settings)
+    ledger.require_compacted()
+    return ledger
+
+
+def _ledger(settings: Settings) -> StoreTopic:
+    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
+    return ledger
+
+
 def require_ledger(settings: Settings, week: IsoWeek) -> StoreTopic:
     """Return the ledger's topic; ShardpostError if it may lack records of the week.
 
     Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
     """
-    marks = list_marks(settings)  # first: another run may add one that is newer
-    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-    ledger.require_compacted()
-    require_whole(ledger, week, _of_week(settings, week, ledger, marks))
-    require_partitions(ledger, *_expected_partitions(settings, ledger, marks))
+    # In this order: another run marks the ledger, then freezes its week, then mails.
+    frozen = FrozenWeeks(settings).list_all()
+    marks = list_marks(settings)
+    ledger = compacted_ledger(settings)
+    require_whole(ledger, week, _of_week(week, marks, frozen))
+    require_partitions(ledger, *_expected_partitions(settings.partitions, ledger, marks, frozen))
     return ledger
 
 
@@ -132,55 +145,57 @@ def is_whole(settings: Settings, week: IsoWeek) -> bool:
 
 def mark_start(settings: Settings, week: IsoWeek, ledger: StoreTopic, now: datetime) -> None:
     """Record what the ledger is before the week's first mail, unless that is on record."""
-    marks = list_marks(settings)
-    if any(mark.week == str(week) for mark in marks):
-        return
-    before = _of_week(settings, week, ledger, marks)
-    first = before[0] if before else LedgerMark("", ledger.name, ledger.topic_id, ledger.high, now)
-    add_mark(settings, replace(first, week=str(week), marked_at=now, accepted_by=None))
+    if not any(mark.week == str(week) for mark in list_marks(settings)):
+        add_mark(settings, _mark_of(ledger, week, now))
 
 
 def mark_end(settings: Settings, week: IsoWeek, now: datetime) -> None:
     """Record how far the ledger goes after a run; the run is not undone by a failure of that."""
     try:
-        [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.high, now)
-        known = list_marks(settings)
-        if not any(replace(one, marked_at=now) == mark for one in known):
+        mark = _mark_of(_ledger(settings), week, now)
+        if not any(replace(known, marked_at=now) == mark for known in list_marks(settings)):
             add_mark(settings, mark)
     except (ShardpostError, DeltaError, OSError) as error:
         log.warning("%s: cannot record the end of the ledger: %s", week, error)
 
 
-def _of_week(
-    settings: Settings, week: IsoWeek, ledger: StoreTopic, marks: Sequence[LedgerMark]
-) -> list[LedgerMark]:
-    """Return the week's marks.
+def _mark_of(ledger: StoreTopic, week: IsoWeek, now: datetime) -> LedgerMark:
+    return LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.high, now)
 
-    A week without, frozen by an older version, began at offset 0 of the topic of the oldest mark:
-    the newer version marks a week before it is frozen, so that topic held what the week wrote.
+
+def _of_week(
+    week: IsoWeek, marks: Sequence[LedgerMark], frozen: Iterable[FrozenWeek]
+) -> list[LedgerMark]:
+    """Return the week's marks, from the last one that a person accepted on.
+
+    ShardpostError for a frozen week without any: a run marks the ledger before it freezes.
     """
-    found = [mark for mark in marks if mark.week == str(week)]
-    accepted = [number for number, mark in enumerate(found) if mark.accepted_by is not None]
-    found = found[max(accepted, default=0) :]
-    if found or (frozen := frozen_weeks.find(settings, week)) is None:
-        return found
-    if marks:
-        return [replace(marks[0], ends=(0,) * len(marks[0].ends)), marks[0]]
-    start = (0,) * ledger.partitions
-    return [LedgerMark(str(week), ledger.name, ledger.topic_id, start, frozen.frozen_at)]
+    own = [mark for mark in marks if mark.week == str(week)]
+    if not own and any(known.week == str(week) for known in frozen):
+        raise ShardpostError(
+            f"week {week}: its audience is frozen, and the table {LEDGER_MARKS.name} has no mark of"
+            " it: whether the ledger lost records of this week is unknown, and a run could mail"
+            " everybody again. Restore the table from a backup, or see `shardpost emails"
+            f" accept-ledger --week {week}`"
+        )
+    accepted = [number for number, mark in enumerate(own) if mark.accepted_by is not None]
+    return own[max(accepted, default=0) :]
 
 
 def _expected_partitions(
-    settings: Settings, ledger: StoreTopic, marks: Sequence[LedgerMark]
+    by_settings: int,
+    ledger: StoreTopic,
+    marks: Sequence[LedgerMark],
+    frozen: Sequence[FrozenWeek],
 ) -> tuple[int, str]:
     """Return how many partitions the ledger has to have, and where that is said."""
     of_topic = [mark for mark in marks if mark.topic_id == ledger.topic_id]
     if of_topic:
         return len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
-    if not marks and (last := frozen_weeks.newest(settings)) is not None:
+    if frozen and not marks:
+        last = max(frozen, key=lambda week: week.frozen_at)
         return last.shards, f"as in week {last.week}"
-    return settings.partitions, "SHARDPOST_PARTITIONS, which may be set to the actual number"
+    return by_settings, "SHARDPOST_PARTITIONS, which may be set to the actual number"
 
 
 @contextmanager

@@ -32,17 +32,15 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import (
     audience_files,
     closed_weeks,
-    frozen_weeks,
     ledger_guard,
-    ledger_topic,
 )
 from shardpost.weekly_email.closed_weeks import closed_week
-from shardpost.weekly_email.ledger_guard import locked_shards
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import compacted_ledger, locked_shards
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
@@ -92,7 +90,7 @@ def erase_old_audiences(
         return result
     what = "erasing old audiences"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        weeks = frozen_weeks.list_all(settings)
+        weeks = FrozenWeeks(settings).list_all()
         clock = AgeClock.of(now, (IsoWeek.parse(one.week).end for one in weeks))
         result.warning = clock.warning
         old = [one for one in weeks if _is_old(settings, clock, one)]
@@ -137,7 +135,7 @@ def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAud
     try:
         with locked_shards(settings, iso_week, range(week.shards)):
             step(f"mark {week.week}")
-            frozen_weeks.mark_erased(settings, iso_week, now)
+            FrozenWeeks(settings).mark_erased(iso_week, now)
     except LockedError as error:
         result.postponed[week.week] = error.holder
         return False
@@ -152,7 +150,7 @@ def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences)
     if result.dry_run:
         return
     step("commit")
-    version = frozen_weeks.audience_version(settings)
+    version = FrozenWeeks(settings).audience_version()
     names = table_log.sizes(settings, AUDIENCES, version)
     removed = [name for name in names if audience_files.week_of(name) in weeks]
     table_log.commit(settings, AUDIENCES, version, (), removed)
@@ -214,7 +212,7 @@ def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False)
 def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
     """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
     found: dict[str, list[datetime]] = defaultdict(list)
-    for frozen in frozen_weeks.list_all(settings):
+    for frozen in FrozenWeeks(settings).list_all():
         found[frozen.week].append(frozen.frozen_at)
     for mark in ledger_guard.list_marks(settings):
         found[mark.week].append(mark.marked_at)
@@ -225,11 +223,9 @@ def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: Clos
     try:
         _require_no_audience(settings, week, now, result)
         # Also of a ledger that lost records: to close a week is how nobody is mailed twice.
-        [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-        ledger.require_compacted()
-        shards = range(ledger.partitions)
+        shards = range(compacted_ledger(settings).partitions)
         if result.dry_run:
-            result.records += sum(len(ledger_topic.keys(settings, week, one)) for one in shards)
+            result.records += sum(len(ShardLedger(settings, week, one).keys()) for one in shards)
         else:
             with locked_shards(settings, week, shards):
                 result.records += _close(settings, week, shards, now)
@@ -244,7 +240,7 @@ def _require_no_audience(
     settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks
 ) -> None:
     """Refuse a week whose audience is there; a dry run knows that it goes before."""
-    frozen = frozen_weeks.find(settings, week)
+    frozen = FrozenWeeks(settings).find(week)
     if frozen and frozen.audience_erased_at is None and not result.dry_run:
         raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
 
@@ -275,14 +271,13 @@ def _close_shard(
     """Write the record that closes the week in a shard, unless it is there; return its counts."""
     with closing(Ledger(settings, week, shard)) as ledger:
         ledger.fence()
-        if closed := ledger_topic.read_closed(settings, week, shard, wait=True):
+        if closed := ledger.closed(wait=True):
             return closed.counts
-        index = LedgerIndex.fold(ledger_topic.read(settings, week, shard, wait=True))
+        index = LedgerIndex.fold(ledger.entries(wait=True))
         sending_to_unknown(index)
         found = index.counts()
         counts = {state: found[state] for state in CLOSED_STATES}
-        value = closed_value(counts, now)
-        ledger.write([], [ledger_topic.closed_record(settings, week, shard, value)])
+        ledger.close_week(closed_value(counts, now))
         return counts
 
 
@@ -290,8 +285,8 @@ def _empty_shard(settings: Settings, week: IsoWeek, shard: int) -> int:
     """Delete the week's records of a shard; return how many."""
     with closing(Ledger(settings, week, shard)) as ledger:
         ledger.fence()
-        found = ledger_topic.keys(settings, week, shard)
-        for start in range(0, len(found), BATCH):
-            keys = found[start : start + BATCH]
-            ledger.write([], [ledger_topic.tombstone(settings, key, shard, WHY) for key in keys])
-        return len(found)
+        keys = ledger.keys()
+        for start in range(0, len(keys), BATCH):
+            batch = keys[start : start + BATCH]
+            ledger.write([], [ledger.tombstone(key, WHY) for key in batch])
+        return len(keys)

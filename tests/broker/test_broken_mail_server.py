@@ -14,7 +14,7 @@ import pytest
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
 from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
@@ -123,7 +123,7 @@ def test_some_bad_addresses_among_many_are_failed(ready: Settings) -> None:
     report, mailed = send(ready, refusing("550 no such user", "RCPT", *bad), MANY)
     assert report == ShardReport(SHARD, sent=len(MANY) - len(bad), failed=len(bad))
     assert not set(bad) & set(mailed)
-    row = ledger_topic.rows_of(ready, WEEK, SHARD, bad[0])[-1]
+    row = ShardLedger(ready, WEEK, SHARD).rows_of(bad[0])[-1]
     assert (row["state"], row["reason"]) == ("failed", "550 no such user")
 
 
@@ -243,7 +243,7 @@ def test_a_sender_that_was_halted_and_is_still_the_newest_goes_on(
     with mail_server(script) as server:
         assert run(ready, server) == ShardReport(SHARD, sent=10)
         assert each_once(server)
-    rows = [row["state"] for row in ledger_topic.rows_of(ready, WEEK, SHARD, "client3")]
+    rows = [row["state"] for row in ShardLedger(ready, WEEK, SHARD).rows_of("client3")]
     assert rows == ["sending", "sending", "sent"]
 
 
@@ -326,7 +326,7 @@ def test_whatever_a_server_does_nobody_is_passed_over_and_nobody_gets_three(
             assert not failed & {address.partition("@")[0] for address in server.taken}
         failed = {client for client, state in states(ready).items() if state == "failed"}
     assert set(states(ready)) == set(clients)
-    for client, entry in fold(ledger_topic.read(ready, WEEK, SHARD)).items():
+    for client, entry in fold(ShardLedger(ready, WEEK, SHARD).entries()).items():
         copies = taken[to(client)]
         assert entry.resends <= 1
         match entry.state:

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from shardpost.settings import Settings
-from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.week_retention import close_old_weeks
 from tests.broker.test_sending import (
     CLIENTS,
@@ -59,7 +59,7 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
         assert each_once(server)
         result = close_old_weeks(on_broker, LATER)
         assert (result.weeks, result.postponed) == ([str(WEEK)], {})
-        assert ledger_topic.keys(on_broker, WEEK, SHARD) == []
+        assert ShardLedger(on_broker, WEEK, SHARD).keys() == []
         after = run(on_broker, server)
         assert f"{WEEK} was closed on" in str(after.error)
         assert each_once(server)

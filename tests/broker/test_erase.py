@@ -9,7 +9,7 @@ from shardpost.delta.query import at_snapshot, rows
 from shardpost.holders.model.view_tables import OF_CONTACTS
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
@@ -55,9 +55,9 @@ def test_a_client_is_erased_and_can_be_asked_for_under_its_id(
         "tables": {"client_events": 3, "clients": 1, "rejected_records": 2},
     }
     assert NAME_OF_WHO not in told(ready)
-    frozen = frozen_weeks.find(ready, WEEK)
+    frozen = FrozenWeeks(ready).find(WEEK)
     assert frozen is not None
-    assert frozen_weeks.member(ready, frozen, WHO) is None
+    assert FrozenWeeks(ready).member(frozen, WHO) is None
     assert f"{WHO} got the e-mail of {WEEK}" in shardpost(
         "emails", "--week", str(WEEK), "--client", WHO
     )

@@ -18,8 +18,7 @@ from shardpost.settings import Settings
 from shardpost.topics import topics_file
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import WEEKLY_EMAILS
-from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
 from shardpost.weekly_email.model.week import IsoWeek
@@ -125,13 +124,13 @@ def batches(members: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
 def states(settings: Settings) -> dict[str, str]:
     return {
         client: str(entry.state)
-        for client, entry in fold(ledger_topic.read(settings, WEEK, SHARD)).items()
+        for client, entry in fold(ShardLedger(settings, WEEK, SHARD).entries()).items()
     }
 
 
 def history(settings: Settings, client: str) -> list[str]:
     """Return a client's states; on a busy machine `sending` may be committed more than once."""
-    found = [row["state"] for row in ledger_topic.rows_of(settings, WEEK, SHARD, client)]
+    found = [row["state"] for row in ShardLedger(settings, WEEK, SHARD).rows_of(client)]
     return [state for state, before in zip(found, [None, *found], strict=False) if state != before]
 
 
@@ -188,7 +187,7 @@ def test_who_is_not_mailed_is_in_the_ledger_with_the_reason(on_broker: Settings)
         assert run(on_broker, server, members) == ShardReport(SHARD, sent=1, failed=3, suppressed=2)
         assert run(on_broker, server, members).failed == 3
         assert each_once(server, ["client0"])
-    rows = ledger_topic.rows_of(on_broker, WEEK, SHARD, "client2")
+    rows = ShardLedger(on_broker, WEEK, SHARD).rows_of("client2")
     assert [row["state"] for row in rows] == ["failed"]
     assert "nonsense" in rows[0]["reason"]
 
@@ -244,7 +243,7 @@ def test_a_4xx_that_outlasts_its_attempts_is_failed(ready: Settings) -> None:
     with mail_server(script) as server:
         assert run(ready, server) == ShardReport(SHARD, sent=9, failed=1)
         assert server.seen["RCPT", to("client3")] == 3
-    reason = ledger_topic.rows_of(ready, WEEK, SHARD, "client3")[-1]["reason"]
+    reason = ShardLedger(ready, WEEK, SHARD).rows_of("client3")[-1]["reason"]
     assert reason == "451 busy (at attempt 3 of 3)"
 
 
@@ -387,7 +386,7 @@ def test_an_address_beyond_ascii_goes_by_smtputf8_or_fails_with_a_reason(ready: 
     members = [member("client1", email="jörg@x.example"), member("client2")]
     with mail_server(lambda at, _: "250 plain" if at == "EHLO" else None) as server:
         assert run(ready, server, members) == ShardReport(SHARD, sent=1, failed=1)
-    assert "SMTPUTF8" in ledger_topic.rows_of(ready, WEEK, SHARD, "client1")[-1]["reason"]
+    assert "SMTPUTF8" in ShardLedger(ready, WEEK, SHARD).rows_of("client1")[-1]["reason"]
     with mail_server() as server:
         assert run(ready, server, members, resend=ResendPolicy(again_failed=True)).sent == 2
         assert server.taken == {"jörg@x.example": 1}

@@ -15,9 +15,9 @@ from shardpost.holders.model.as_of import position_sort_key
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run as weekly_email
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, counts_document
@@ -80,7 +80,7 @@ def test_everybody_who_held_at_the_weeks_end_gets_one_as_the_dry_run_says_of_eve
     world.commit(looked_at=NOW)
     code, listed = run(world, "--dry-run")
     assert code == 0
-    assert frozen_weeks.find(world.settings, WEEK) is None
+    assert FrozenWeeks(world.settings).find(WEEK) is None
     assert [(to["client"], to["email"], to["positions"]) for to in listed["recipients"]] == [
         (client, f"{client}@x.example", positions)
         for client, positions in sorted(
@@ -222,7 +222,7 @@ def test_early_mails_a_running_week_as_of_now_and_freezes_nothing(
         run(world, now=early)
     assert run(world, "--early", now=early)[0] == 0
     assert server.taken == {"client1@x.example": 1}
-    assert frozen_weeks.find(world.settings, WEEK) is None
+    assert FrozenWeeks(world.settings).find(WEEK) is None
     seen = snapshots.current(world.settings).with_looked_at(NOW)
     snapshots.update_looked_at(world.settings, seen)
     assert run(world)[0] == 0
@@ -297,14 +297,14 @@ def test_a_snapshot_that_may_lack_the_weeks_end_is_refused(world: World) -> None
     for more in ((), ("--dry-run",), ("--freeze-only",)):
         with pytest.raises(ShardpostError, match="shardpost compact"):
             run(world, *more)
-    assert frozen_weeks.find(world.settings, WEEK) is None
+    assert FrozenWeeks(world.settings).find(WEEK) is None
 
 
 def test_an_empty_audience_freezes_too(world: World, server: MailServer) -> None:
     world.commit(looked_at=NOW)
     code, result = run(world)
     assert (code, total(result, "sent")) == (0, 0)
-    found = frozen_weeks.find(world.settings, WEEK)
+    found = FrozenWeeks(world.settings).find(WEEK)
     assert found is not None
     assert found.recipients == 0
     world.position("1", "client1", at=IN_TIME)
@@ -321,7 +321,7 @@ def test_a_scheduled_run_skips_what_is_not_its_and_freezes_nothing(world: World)
     world.commit(looked_at=NOW, committed_at=WEEK.start)
     late = WEEK.end + timedelta(days=3, seconds=1)
     assert "3 days" in run(world, "--scheduled-at", NOW.isoformat(), now=late)[1]["skipped"]
-    assert frozen_weeks.find(world.settings, WEEK) is None
+    assert FrozenWeeks(world.settings).find(WEEK) is None
     code, result = run(world, "--scheduled-at", NOW.isoformat(), "--freeze-only")
     assert (code, result["skipped"], result["recipients"]) == (0, None, 0)
 
@@ -394,7 +394,7 @@ def test_bad_shards_and_bad_settings_are_refused_before_anything_is_frozen(world
     world.settings = world.settings.model_copy(update={"mail_from": "nobody"})
     with pytest.raises(UsageError, match="SHARDPOST_MAIL_FROM"):
         run(world)
-    assert frozen_weeks.find(world.settings, WEEK) is None
+    assert FrozenWeeks(world.settings).find(WEEK) is None
 
 
 def test_a_dry_run_can_leave_its_lists_in_a_folder_or_as_text_in_a_file(

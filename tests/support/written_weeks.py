@@ -15,7 +15,7 @@ from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import mark_start, require_ledger
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
@@ -75,14 +75,14 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
     frozen = FrozenWeek(
         *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
     )
-    frozen_weeks.commit(settings, frozen)
+    FrozenWeeks(settings).commit(frozen)
     return frozen
 
 
 def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
     """Write files as a freeze does, one for each shard; return the version that has them."""
     table_log.create(settings, AUDIENCES, 36_500)
-    version = frozen_weeks.audience_version(settings)
+    version = FrozenWeeks(settings).audience_version()
     folder = f"{week}-{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
         path = Path(path_of(settings, AUDIENCES), folder, f"group={shard}")

@@ -23,7 +23,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.weekly_email import email_erasure as weekly_email_erasure
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_decisions import resolve
 from shardpost.weekly_email.ledger_guard import is_whole, locked_shards
 from shardpost.weekly_email.ledger_topic import Ledger
@@ -81,7 +81,7 @@ def state(settings: Settings, week: IsoWeek, client: str = WHO) -> DeliveryState
 
 
 def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
-    found = frozen_weeks.find(settings, week)
+    found = FrozenWeeks(settings).find(week)
     assert found is not None
     return found
 
@@ -116,9 +116,9 @@ def is_erased(kafka: MemoryKafka) -> bool:
     ]
     for week in WEEKS:  # the others are as they were
         frozen = row(at, week)
-        found = [name for shard in (0, 1) for name in frozen_weeks.clients(at, frozen, shard)]
+        found = [name for shard in (0, 1) for name in FrozenWeeks(at).clients(frozen, shard)]
         assert sorted(found) == ["c0", "c2", "c4"]
-        member = frozen_weeks.member(at, frozen, "c2")
+        member = FrozenWeeks(at).member(frozen, "c2")
         assert member is not None
         assert member["email"] == "c2@x.example"
         assert len(member["positions"]) == 1
@@ -141,7 +141,7 @@ def test_its_contact_goes_and_that_it_was_mailed_stays(kafka: MemoryKafka) -> No
 def test_what_a_killed_freeze_left_of_a_week_that_nobody_froze_since_goes(at: Settings) -> None:
     week = OPEN.next
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(frozen_weeks, "commit", lambda *_: killed())
+        patched.setattr(FrozenWeeks, "commit", lambda *_: killed())
         with pytest.raises(Killed):
             freeze(at, week, [WHO, "c2"], NOW)
     assert str(week) in erased(at, dry_run=True).audiences
@@ -181,7 +181,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
         frozen = row(kafka.settings, week)
-        assert frozen_weeks.member(kafka.settings, frozen, "c2") is not None
+        assert FrozenWeeks(kafka.settings).member(frozen, "c2") is not None
     assert state(kafka.settings, SENT) is DeliveryState.SENT
     erased(kafka.settings)
     assert is_erased(kafka)
@@ -192,7 +192,7 @@ def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: Mem
     at = kafka.settings
     with locked_shards(at, UNKNOWN, [0]):
         result = erased(at)
-        assert frozen_weeks.member(at, row(at, UNKNOWN), WHO) is not None
+        assert FrozenWeeks(at).member(row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
     assert "is already running" in result.postponed[str(UNKNOWN)]
     assert list(decisions.list_all(at)) == []
@@ -211,10 +211,10 @@ def test_a_sender_that_began_before_can_commit_nothing_any_more(kafka: MemoryKaf
 
 def test_a_run_that_read_the_week_before_refuses_it_behind_its_lock(at: Settings) -> None:
     known = row(at, OPEN)
-    frozen_weeks.require_audience(at, OPEN, known)
+    FrozenWeeks(at).require_audience(OPEN, known)
     erased(at)
     with pytest.raises(ShardpostError, match="was written anew since this run began"):
-        frozen_weeks.require_audience(at, OPEN, known)
+        FrozenWeeks(at).require_audience(OPEN, known)
 
 
 def test_tables_of_an_older_backup_do_not_mail_it_again(at: Settings, tmp_path: Path) -> None:

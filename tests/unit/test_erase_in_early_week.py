@@ -14,10 +14,9 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_guard import locked_shards
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id, fold
 from shardpost.weekly_email.model.week import IsoWeek
@@ -90,6 +89,6 @@ def test_a_mail_that_was_sent_meanwhile_is_put_under_the_hash(
     hook = at_step(monkeypatch, erasure)
     hook(step, lambda: record(at, WEEK, WHO, DeliveryState.SENT, f"to {WHO}"))
     assert erased(at).ledger == [str(WEEK)]
-    [(client, entry)] = fold(ledger_topic.read(at, WEEK, SHARD)).items()
+    [(client, entry)] = fold(ShardLedger(at, WEEK, SHARD).entries()).items()
     assert (client, entry.state) == (erased_id(WHO), DeliveryState.SENT)
     assert WHO not in (entry.reason or "")

@@ -38,7 +38,7 @@ from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.tables import rejected
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
@@ -194,7 +194,7 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
-    frozen_weeks.commit(at, FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
+    FrozenWeeks(at).commit(FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
     erased(at)
     maintain(at, datetime.now(UTC) + GRACE / 2)
     old = snapshots.list_all(at)[1]

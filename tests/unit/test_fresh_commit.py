@@ -9,8 +9,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import FreshCommit, Ledger, StaleLedgerError
+from shardpost.weekly_email.ledger_topic import FreshCommit, Ledger, ShardLedger, StaleLedgerError
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.memory_kafka import memory_kafka
@@ -45,7 +44,7 @@ def ledger(ready: Settings) -> Ledger:
 
 
 def written(settings: Settings) -> list[str]:
-    return [entry.client for entry in ledger_topic.read(settings, WEEK, 0)]
+    return [entry.client for entry in ShardLedger(settings, WEEK, 0).entries()]
 
 
 def test_right_after_the_commit_nothing_more_is_written(ready: Settings, ledger: Ledger) -> None:

@@ -7,8 +7,7 @@ import pytest
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.memory_kafka import memory_kafka
@@ -24,7 +23,7 @@ def ready() -> Iterator[Settings]:
 
 
 def entries(settings: Settings, shard: int = 0) -> list[tuple[str, DeliveryState | None]]:
-    return [(entry.client, entry.state) for entry in ledger_topic.read(settings, WEEK, shard)]
+    return [(entry.client, entry.state) for entry in ShardLedger(settings, WEEK, shard).entries()]
 
 
 def test_a_newer_run_reads_what_the_older_one_wrote_and_stops_it(ready: Settings) -> None:
@@ -64,6 +63,6 @@ def test_rows_say_where_and_when_a_client_has_which_state(ready: Settings) -> No
         [LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no"), LedgerEntry("b", None)]
     )
     ledger.write([LedgerEntry("a", None, reason="checked by hand")])
-    first, second = ledger_topic.rows_of(ready, WEEK, 0, "a")
+    first, second = ShardLedger(ready, WEEK, 0).rows_of("a")
     assert (first["state"], first["offset"], first["reason"]) == ("failed", 0, "550 no")
     assert (second["state"], second["offset"], second["reason"]) == ("open", 3, "checked by hand")

@@ -20,12 +20,12 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError, TransactionError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import closed_weeks, ledger_topic, week_retention
+from shardpost.weekly_email import closed_weeks, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.ledger_guard import is_whole
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, WeekClosedError
 from shardpost.weekly_email.model.week import IsoWeek
@@ -92,7 +92,7 @@ def is_closed(settings: Settings) -> bool:
     for shard in (0, 1):
         with pytest.raises(WeekClosedError):
             Ledger(settings, OLD, shard).open()
-        assert ledger_topic.keys(settings, OLD, shard) == []
+        assert ShardLedger(settings, OLD, shard).keys() == []
     row = closed_weeks.list_all(settings)[str(OLD)]
     assert (row.sent, row.unknown, row.failed) == ((2, 1), (0, 1), (0, 0))
     return row.emptied_at is not None
@@ -120,7 +120,7 @@ def test_a_dry_run_says_what_would_be_closed_and_changes_nothing(at: Settings) -
     result = close_old_weeks(at, NOW, dry_run=True)
     assert (result.weeks, result.records) == ([str(OLD)], 4)
     assert closed_weeks.list_all(at) == {}
-    assert len(ledger_topic.keys(at, OLD, 0)) == 2
+    assert len(ShardLedger(at, OLD, 0).keys()) == 2
 
 
 def test_a_week_that_has_its_audience_is_not_closed(kafka: MemoryKafka) -> None:
@@ -181,7 +181,7 @@ def test_a_sender_on_another_machine_that_takes_over_a_shard_stops_the_close(
     result = close_old_weeks(at, NOW)
     assert result.weeks == []
     assert "a newer run has taken over" in result.postponed[str(OLD)]
-    assert len(ledger_topic.keys(at, OLD, 0)) == 2
+    assert len(ShardLedger(at, OLD, 0).keys()) == 2
     assert close_old_weeks(at, NOW).weeks == [str(OLD)]
     assert is_closed(at)
 

@@ -12,14 +12,15 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks, ledger_guard
+from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import frozen_result, prepare, run
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import locked_shards
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
-from tests.support.written_weeks import look
+from tests.support.written_weeks import begin, look
 
 WEEK = IsoWeek(2026, 47)
 NOW = WEEK.end + timedelta(hours=8)
@@ -41,8 +42,9 @@ def at(kafka: MemoryKafka) -> Settings:
 
 
 def freeze(settings: Settings) -> None:
-    """Have the week frozen already, so that no run computes its audience."""
-    frozen_weeks.commit(settings, FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
+    """Have the week begun and frozen already, so that no run computes its audience."""
+    begin(settings, WEEK, NOW)
+    FrozenWeeks(settings).commit(FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
@@ -59,7 +61,7 @@ def test_early_is_refused_once_the_week_has_ended(at: Settings, mode: tuple[str,
     look(at, NOW)
     with pytest.raises(ShardpostError, match="--early is for a week still running"):
         prepared(at, "--early", *mode)
-    assert frozen_weeks.find(at, WEEK) is None
+    assert FrozenWeeks(at).find(WEEK) is None
 
 
 def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at: Settings) -> None:
@@ -110,8 +112,8 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
         ShardpostError, match=r"clients may have unsubscribed since: run `shardpost compact` first"
     ):
         prepared(at, *mode, now=late)
-    assert (frozen_weeks.find(at, WEEK) is not None) == is_frozen
-    assert ledger_guard.list_marks(at) == []
+    assert (FrozenWeeks(at).find(WEEK) is not None) == is_frozen
+    assert len(ledger_guard.list_marks(at)) == is_frozen
     assert prepared(at, "--dry-run", now=late)
     patient = at.model_copy(update={"mail_snapshot_age": 86_400})
     if is_frozen:
@@ -129,7 +131,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
     look(at, NOW + timedelta(days=8))
     with pytest.raises(ShardpostError, match=r"clock says 2026-11-23 08:00 UTC: .* compact`$"):
         prepared(at, *mode)
-    assert ledger_guard.list_marks(at) == []
+    assert len(ledger_guard.list_marks(at)) == is_frozen
     look(at, NOW + timedelta(minutes=4))  # clocks differ a little
     assert prepared(at, "--dry-run")
 
@@ -150,13 +152,12 @@ def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settin
 def test_the_first_real_run_of_a_week_marks_the_ledger_and_a_dry_one_does_not(
     at: Settings,
 ) -> None:
-    look(at, NOW)
-    freeze(at)
+    look(at, EARLY)
     for mode in (("--dry-run",), ("--freeze-only", "--dry-run")):
-        prepared(at, *mode)
+        prepared(at, "--early", *mode, now=EARLY)
     assert ledger_guard.list_marks(at) == []
-    prepared(at)
-    prepared(at)
+    prepared(at, "--early", now=EARLY)
+    prepared(at, "--early", now=EARLY)
     assert [mark.week for mark in ledger_guard.list_marks(at)] == [str(WEEK)]
 
 

@@ -14,9 +14,9 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_decisions, ledger_topic
+from shardpost.weekly_email import ledger_decisions
 from shardpost.weekly_email.ledger_guard import locked_shards
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
@@ -63,7 +63,7 @@ def as_(outcome: Outcome, *clients: str) -> Resolution:
 
 
 def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | None]]:
-    found = ledger_topic.rows_of(settings, WEEK, shard(client), client)
+    found = ShardLedger(settings, WEEK, shard(client)).rows_of(client)
     return [(row["state"], row["message_id"], row["reason"]) for row in found]
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, fold
 from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
@@ -40,7 +39,7 @@ def report(shard: int, *refused: str, accepted: int = 0, error: str | None = Non
 
 
 def states(settings: Settings, shard: int) -> dict[str, str]:
-    last = fold(ledger_topic.read(settings, WEEK, shard))
+    last = fold(ShardLedger(settings, WEEK, shard).entries())
     return {client: str(entry.state) for client, entry in last.items()}
 
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.email_run import why_skip
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 
@@ -20,5 +20,5 @@ def test_a_week_that_is_frozen_goes_on_however_late_its_scheduled_run_is_cleared
     request = EmailRequest(WEEK, late, Mode.FREEZE, is_scheduled=True)
     assert why_skip(request, settings) is not None
     frozen = FrozenWeek(str(WEEK), 1, WEEK.end, WEEK.end, 1, 8, 1000, "US")
-    frozen_weeks.commit(settings, frozen)
+    FrozenWeeks(settings).commit(frozen)
     assert why_skip(request, settings) is None

@@ -18,9 +18,9 @@ from shardpost.settings import Settings
 from shardpost.spark import driver
 from shardpost.spark.delta_files import paths, read_files, write
 from shardpost.spark.kafka_source import partition_column
-from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.audience_files import is_of_week
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCE_STATISTICS, AUDIENCES
@@ -95,12 +95,12 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
     spark = start(settings, len(week.shards))
     what = f"freezing the audience of {week.iso_week}"
     with exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        frozen = frozen_weeks.find(settings, week.iso_week)
+        frozen = FrozenWeeks(settings).find(week.iso_week)
         if frozen is None:
             snapshots.require_contacts(settings, week.snapshot)
             version = _write(settings, week, computed(spark, settings, week))
             frozen = _row(settings, week, version, now)
-            frozen_weeks.commit(settings, frozen)
+            FrozenWeeks(settings).commit(frozen)
             log.info("%s: audience frozen, of snapshot %d", week.iso_week, week.snapshot.number)
         return frozen
 
@@ -125,6 +125,6 @@ def _row(settings: Settings, week: PreparedWeek, version: int, now: datetime) ->
         frozen_at=now,
         audience_version=version,
         shards=week.partitions,
-        recipients=frozen_weeks.recipients(settings, week.iso_week, version),
+        recipients=FrozenWeeks(settings).recipients(week.iso_week, version),
         country=week.snapshot.country,
     )

@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from shardpost.delta.arrow_schema import arrow_schema_of
 from shardpost.settings import Settings
 from shardpost.spark.kafka_source import partition_column
-from shardpost.weekly_email import frozen_weeks, ledger_topic
 from shardpost.weekly_email.dry_run_lists import (
     DryRunList,
     ListedLine,
@@ -28,6 +27,8 @@ from shardpost.weekly_email.dry_run_lists import (
     summary,
     text_lines,
 )
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -66,11 +67,11 @@ def list_clients(
 def _shard_lines(
     settings: Settings, options: SendOptions, before: FrozenWeek | None, shard: int
 ) -> ShardLines:
-    ledger = LedgerIndex.fold(ledger_topic.read(settings, options.context.week, shard))
+    ledger = LedgerIndex.fold(ShardLedger(settings, options.context.week, shard).entries())
     sending_to_unknown(ledger)
     if before is None:
         return ShardLines(options.plan(ledger), None)
-    entries = ledger_topic.read(settings, IsoWeek.parse(before.week), shard)
+    entries = ShardLedger(settings, IsoWeek.parse(before.week), shard).entries()
     return ShardLines(options.plan(ledger), LedgerIndex.fold(entries))
 
 
@@ -125,7 +126,7 @@ def _write(
     """Write the lists, a file each; return the result without them."""
     resend = request.resend_policy(settings.on_unknown)
     options = SendOptions(week.context, resend, request.now, time.time(), is_early=request.early)
-    before = frozen_weeks.newest_before(settings, week.iso_week)
+    before = FrozenWeeks(settings).newest_before(week.iso_week)
     counts = Counter(dict.fromkeys(map(str, DryRunList), 0))
     with ExitStack() as opened:
         files: dict[str, TextIO] = {
