@@ -31,14 +31,13 @@ from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.weekly_email import (
-    audience_files,
     closed_weeks,
     email_erasure,
     ledger_guard,
 )
 from shardpost.weekly_email.email_erasure import AudienceOfClient, ClientLedger
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import compacted_ledger, locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -250,11 +249,8 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
 
 def _erase_unfrozen(settings: Settings, result: ErasedClient) -> None:
     """Remove the audiences that no week has; say of which of these weeks the client was."""
-    left = audience_files.find_unfrozen(settings)
-    found = audience_files.weeks_of_unfrozen(settings, left, result.client)
-    if not result.dry_run:
-        audience_files.remove_unfrozen(settings, left)
-    result.audiences += sorted(found - {*result.audiences})
+    weeks = email_erasure.erase_unfrozen(settings, result.client, dry_run=result.dry_run)
+    result.audiences += sorted(weeks - {*result.audiences})
 
 
 def _erase_week(
@@ -266,7 +262,7 @@ def _erase_week(
     result: ErasedClient,
 ) -> None:
     try:
-        with locked_shards(settings, week, range(partitions)):
+        with LedgerGuard(settings, week).locked(range(partitions)):
             step(f"ledger {week}")
             is_member = audience is not None and bool(audience.files)
             is_in_ledger = email_erasure.erase_from_ledger(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from shardpost.errors import one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, StaysOpen, Step
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
 
 
 class DryRunList(StrEnum):
@@ -48,10 +48,11 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
         match steps.get(client):
             case MailToSend():
                 yield Forecast(DryRunList.RECIPIENTS, None, gets_one=True)
+            case NoMail(entry) if entry.state is None:
+                why = f"remains open: {entry.reason}"
+                yield Forecast(DryRunList.UNCHANGED, why, gets_one=False)
             case NoMail(entry):
                 yield Forecast(DryRunList(str(entry.state)), entry.reason, gets_one=False)
-            case StaysOpen(_, reason):
-                yield Forecast(DryRunList.UNCHANGED, f"remains open: {reason}", gets_one=False)
             case None:
                 resends = plan.ledger_index.resent(client)
                 why = why_unchanged(state, resends)
@@ -78,13 +79,7 @@ def why_unchanged(state: DeliveryState | None, resends: int) -> str:
 
 
 def _client(step: Step) -> str:
-    match step:
-        case MailToSend(mail):
-            return mail.client
-        case NoMail(entry):
-            return entry.client
-        case StaysOpen(client):
-            return client
+    return step.mail.client if isinstance(step, MailToSend) else step.entry.client
 
 
 # States of the week before in which a client has not got its e-mail.

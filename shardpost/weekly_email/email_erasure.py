@@ -13,15 +13,14 @@ the client could be mailed again. Its id, and reasons, which often have its addr
 
 import re
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction
-from pyarrow import fs
 
-from shardpost.delta import file_statistics, parquet_files, table_log
+from shardpost.delta import file_statistics, parquet_files
 from shardpost.delta.query import exists
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
@@ -30,12 +29,7 @@ from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.weekly_email.audience_files import (
-    audience_folders,
-    files_have_client,
-    is_of_week,
-    located,
-)
+from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import (
@@ -77,53 +71,74 @@ def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]
     """Return the weeks in which something of the client is left, as it is now."""
     if not exists(settings, AUDIENCES):
         return []
-    newest = list(table_log.sizes(settings, AUDIENCES, FrozenWeeks(settings).audience_version()))
-    on_disk = _on_disk(settings)
-    weeks = (one for one in FrozenWeeks(settings).list_all() if one.audience_erased_at is None)
-    found = (_find(settings, client, one, newest, on_disk) for one in weeks)
-    return [one for one in found if not one.is_done]
+    files = AudienceFiles(settings)
+    newest, on_disk = files.names(files.version()), _on_disk(files)
+    weeks = FrozenWeeks(settings).with_audience()
+    audiences = (_find(files, client, frozen, newest, on_disk) for frozen in weeks)
+    return [audience for audience in audiences if not audience.is_done]
 
 
-def erase_from_audiences(settings: Settings, client: str, one: AudienceOfClient) -> None:
+def erase_from_audiences(settings: Settings, client: str, audience: AudienceOfClient) -> None:
     """Write a week's audience anew, without the client; nobody else may freeze or mail it."""
-    version = FrozenWeeks(settings).audience_version()
-    step(f"write audience {one.week}")
-    added = list(_write(settings, client, one))
-    step(f"commit audience {one.week}")
-    version = table_log.commit(settings, AUDIENCES, version, added, one.files)
-    step(f"repoint {one.week}")
-    if one.files or one.is_behind:
-        FrozenWeeks(settings).repoint(one.week, version)
-    step(f"remove files {one.week}")
-    named = set(table_log.sizes(settings, AUDIENCES, version))
-    system, root = located(settings)
-    for name in _on_disk(settings):
-        if name not in named and is_of_week(name, one.week):
-            system.delete_file(f"{root}/{name}")
+    week, files = audience.week, AudienceFiles(settings)
+    version = files.version()
+    step(f"write audience {week}")
+    added = list(_write(settings, client, audience))
+    step(f"commit audience {week}")
+    version = files.commit(version, added, audience.files)
+    step(f"repoint {week}")
+    if audience.files or audience.is_behind:
+        FrozenWeeks(settings).repoint(week, version)
+    step(f"remove files {week}")
+    for name in sorted({*_on_disk(files)} - {*files.names(version)}):
+        if is_of_week(name, week):
+            files.delete(name)
+
+
+def erase_unfrozen(settings: Settings, client: str, *, dry_run: bool) -> set[str]:
+    """Remove the audiences that no week has, from the table and the disk, unless `dry_run`.
+
+    Return the weeks whose had the client.
+    """
+    files = AudienceFiles(settings)
+    frozen = {week.week for week in FrozenWeeks(settings).with_audience()}
+    left = [folder for folder in files.folders() if folder.week not in frozen]
+    weeks = {
+        folder.week
+        for folder in left
+        if any(files.has_client(name, client) for name in folder.parquet)
+    }
+    if left and not dry_run and exists(settings, AUDIENCES):
+        step("commit without audiences that were never frozen")
+        files.remove_weeks({folder.week for folder in left})
+        step("remove audiences that were never frozen")
+        for folder in left:
+            files.delete_folder(folder)
+    return weeks
 
 
 def _find(
-    settings: Settings,
+    files: AudienceFiles,
     client: str,
     frozen: FrozenWeek,
-    newest: Collection[str],
-    on_disk: Collection[str],
+    newest: Iterable[str],
+    on_disk: Iterable[str],
 ) -> AudienceOfClient:
-    own = {name for name in newest if is_of_week(name, frozen.week)}
-    known = table_log.sizes(settings, AUDIENCES, frozen.audience_version)
-    is_behind = own != {name for name in known if is_of_week(name, frozen.week)}
-    left = {name for name in on_disk if is_of_week(name, frozen.week)} - own
+    def of_week(names: Iterable[str]) -> set[str]:
+        return {name for name in names if is_of_week(name, frozen.week)}
+
+    own, left = of_week(newest), of_week(on_disk)
+    is_behind = own != of_week(files.names(frozen.audience_version))
     shard = f"/group={partition_of(client, frozen.shards)}/"
-    system, root = located(settings)
     in_shard = (name for name in sorted(own) if shard in name)
-    files = [name for name in in_shard if files_have_client(system, f"{root}/{name}", client)]
-    return AudienceOfClient(frozen, tuple(files), is_behind, tuple(sorted(left)))
+    having = tuple(name for name in in_shard if files.has_client(name, client))
+    return AudienceOfClient(frozen, having, is_behind, tuple(sorted(left - own)))
 
 
-def _write(settings: Settings, client: str, one: AudienceOfClient) -> Iterator[AddAction]:
+def _write(settings: Settings, client: str, audience: AudienceOfClient) -> Iterator[AddAction]:
     """Write the files of a week anew without the client; yield what adds them to the table."""
-    folder = f"{one.frozen.week}-{uuid.uuid4()}"
-    for number, name in enumerate(one.files):
+    folder = f"{audience.week}-{uuid.uuid4()}"
+    for number, name in enumerate(audience.files):
         rows = parquet_files.read(settings, AUDIENCES, name)
         kept = rows.filter(pc.not_equal(rows.column("client"), client))
         if kept.num_rows:
@@ -132,15 +147,8 @@ def _write(settings: Settings, client: str, one: AudienceOfClient) -> Iterator[A
             yield file_statistics.reduced(action, AUDIENCE_STATISTICS)
 
 
-def _on_disk(settings: Settings) -> list[str]:
-    """Return the Parquet files that are there, by their paths within the table."""
-    system, root = located(settings)
-    return [
-        info.path.removeprefix(f"{root}/")
-        for folder in audience_folders(settings)
-        for info in system.get_file_info(fs.FileSelector(folder.path, recursive=True))
-        if info.type == fs.FileType.File and info.path.endswith(".parquet")
-    ]
+def _on_disk(files: AudienceFiles) -> list[str]:
+    return [name for folder in files.folders() for name in folder.parquet]
 
 
 REASON = "erased"

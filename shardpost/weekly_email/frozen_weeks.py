@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, path_of, query, rows
+from shardpost.delta.query import exists, query, rows
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -95,10 +95,6 @@ class FrozenWeeks:
     def repoint(self, week: IsoWeek, version: int) -> None:
         """Point a week's row to another version of `audiences`, which has the files of now."""
         self._update(week, "audience_version", str(version))
-
-    def audience_version(self) -> int:
-        """Return the newest version of `audiences`."""
-        return DeltaTable(path_of(self._settings, AUDIENCES)).version()
 
     def recipients(self, week: IsoWeek, version: int) -> int:
         """Return how many clients the week's audience has at a version of `audiences`."""

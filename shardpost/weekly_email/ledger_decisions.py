@@ -17,12 +17,7 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.transactions import TransactionError, Transactions
 from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, ledger_guard
-from shardpost.weekly_email.ledger_guard import (
-    LedgerMark,
-    compacted_ledger,
-    locked_shards,
-    require_ledger,
-)
+from shardpost.weekly_email.ledger_guard import LedgerGuard, LedgerMark, compacted_ledger
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
@@ -49,8 +44,8 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     """
     week = resolution.week
     closed_weeks.require_open(settings, week, resolution.when)
-    shards = _by_shard(resolution.clients, require_ledger(settings, week).partitions)
-    with locked_shards(settings, week, sorted(shards)), ExitStack() as opened:
+    shards = _by_shard(resolution.clients, LedgerGuard(settings, week).require_ledger().partitions)
+    with LedgerGuard(settings, week).locked(sorted(shards)), ExitStack() as opened:
         # Before anything is fenced: a wrong name does not stop a run on another machine.
         found = {n: LedgerIndex.fold(ShardLedger(settings, week, n).entries()) for n in shards}
         resolution.require_unknown(_states((found[n], clients) for n, clients in shards.items()))
@@ -104,7 +99,7 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
     """
     closed_weeks.require_open(settings, week, now)
     ledger = compacted_ledger(settings)
-    with locked_shards(settings, week, range(ledger.partitions)):
+    with LedgerGuard(settings, week).locked(range(ledger.partitions)):
         decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
         headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}
         _write_acceptance(settings, decisions_topic.written(settings, decision, headers), week)

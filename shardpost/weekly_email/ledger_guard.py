@@ -120,47 +120,66 @@ def _ledger(settings: Settings) -> StoreTopic:
     return ledger
 
 
-def require_ledger(settings: Settings, week: IsoWeek) -> StoreTopic:
-    """Return the ledger's topic; ShardpostError if it may lack records of the week.
+class LedgerGuard:
+    """Whether runs of one week may rely on the ledger, and their locks."""
 
-    Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
-    """
-    # In this order: another run marks the ledger, then freezes its week, then mails.
-    frozen = FrozenWeeks(settings).list_all()
-    marks = list_marks(settings)
-    ledger = compacted_ledger(settings)
-    require_whole(ledger, week, _of_week(week, marks, frozen))
-    require_partitions(ledger, *_expected_partitions(settings.partitions, ledger, marks, frozen))
-    return ledger
+    def __init__(self, settings: Settings, week: IsoWeek) -> None:
+        self._settings, self._week = settings, week
+        self._lock_prefix = f"weekly_email-{week}-"
 
+    def require_ledger(self) -> StoreTopic:
+        """Return the ledger's topic; ShardpostError if it may lack records of the week.
 
-def is_whole(settings: Settings, week: IsoWeek) -> bool:
-    """Tell whether `require_ledger` finds nothing wrong."""
-    try:
-        require_ledger(settings, week)
-    except ShardpostError:
-        return False
-    return True
+        Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
+        """
+        # In this order: another run marks the ledger, then freezes its week, then mails.
+        frozen = FrozenWeeks(self._settings).list_all()
+        marks = list_marks(self._settings)
+        ledger = compacted_ledger(self._settings)
+        require_whole(ledger, self._week, _of_week(self._week, marks, frozen))
+        require_partitions(
+            ledger, *_expected_partitions(self._settings.partitions, ledger, marks, frozen)
+        )
+        return ledger
 
+    def is_whole(self) -> bool:
+        """Tell whether `require_ledger` finds nothing wrong."""
+        try:
+            self.require_ledger()
+        except ShardpostError:
+            return False
+        return True
 
-def mark_start(settings: Settings, week: IsoWeek, ledger: StoreTopic, now: datetime) -> None:
-    """Record what the ledger is before the week's first mail, unless that is on record."""
-    if not any(mark.week == str(week) for mark in list_marks(settings)):
-        add_mark(settings, _mark_of(ledger, week, now))
+    def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
+        """Record what the ledger is before the week's first mail, unless that is on record."""
+        if not any(mark.week == str(self._week) for mark in list_marks(self._settings)):
+            add_mark(self._settings, self._mark(ledger, now))
 
+    def mark_end(self, now: datetime) -> None:
+        """Record how far the ledger goes after a run; a failure of that does not undo the run."""
+        try:
+            mark = self._mark(_ledger(self._settings), now)
+            marks = list_marks(self._settings)
+            if not any(replace(known, marked_at=now) == mark for known in marks):
+                add_mark(self._settings, mark)
+        except (ShardpostError, DeltaError, OSError) as error:
+            log.warning("%s: cannot record the end of the ledger: %s", self._week, error)
 
-def mark_end(settings: Settings, week: IsoWeek, now: datetime) -> None:
-    """Record how far the ledger goes after a run; the run is not undone by a failure of that."""
-    try:
-        mark = _mark_of(_ledger(settings), week, now)
-        if not any(replace(known, marked_at=now) == mark for known in list_marks(settings)):
-            add_mark(settings, mark)
-    except (ShardpostError, DeltaError, OSError) as error:
-        log.warning("%s: cannot record the end of the ledger: %s", week, error)
+    def _mark(self, ledger: StoreTopic, now: datetime) -> LedgerMark:
+        return LedgerMark(str(self._week), ledger.name, ledger.topic_id, ledger.high, now)
 
+    @contextmanager
+    def locked(self, shards: Iterable[int]) -> Iterator[None]:
+        """Hold the lock of each shard; LockedError if a run is sending one of them."""
+        with ExitStack() as locks:
+            for shard in shards:
+                what = f"the weekly e-mail of {self._week}, shard {shard},"
+                locks.enter_context(exclusive(self._settings, f"{self._lock_prefix}{shard}", what))
+            yield
 
-def _mark_of(ledger: StoreTopic, week: IsoWeek, now: datetime) -> LedgerMark:
-    return LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.high, now)
+    def is_being_sent(self) -> bool:
+        """Tell whether a run of this machine is sending a shard of the week."""
+        return any(path.name.startswith(self._lock_prefix) for path, _ in holders(self._settings))
 
 
 def _of_week(
@@ -196,23 +215,3 @@ def _expected_partitions(
         last = max(frozen, key=lambda week: week.frozen_at)
         return last.shards, f"as in week {last.week}"
     return by_settings, "SHARDPOST_PARTITIONS, which may be set to the actual number"
-
-
-@contextmanager
-def locked_shards(settings: Settings, week: IsoWeek, shards: Iterable[int]) -> Iterator[None]:
-    """Hold the lock of each shard; LockedError if a run is sending one of them."""
-    with ExitStack() as locks:
-        for shard in shards:
-            name = f"{_prefix(week)}{shard}"
-            what = f"the weekly e-mail of {week}, shard {shard},"
-            locks.enter_context(exclusive(settings, name, what))
-        yield
-
-
-def is_being_sent(settings: Settings, week: IsoWeek) -> bool:
-    """Tell whether a run of this machine is sending a shard of the week."""
-    return any(path.name.startswith(_prefix(week)) for path, _ in holders(settings))
-
-
-def _prefix(week: IsoWeek) -> str:
-    return f"weekly_email-{week}-"

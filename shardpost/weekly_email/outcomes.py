@@ -176,18 +176,16 @@ class DeliveryRecords:
         self._pending.append(entry)
 
     def finish(self, entry: LedgerEntry, before: DeliveryState | None) -> None:
-        """Add the state with which a client is done, and count it."""
-        assert entry.state is not None  # noqa: S101 - only `revert` opens a client
+        """Add the state with which a client is done, and count it; None: it remains open."""
         if entry.reason:
-            log.info("%s: %s, %s", self._label(entry.client), entry.state, entry.reason)
+            state = entry.state or "remains open"
+            log.info("%s: %s, %s", self._label(entry.client), state, entry.reason)
+        if entry.state is None:
+            return
         self._progress.record(entry.client, before, entry.state)
         self.write(entry)
         if len(self._pending) >= MOST_PENDING:
             self.flush()
-
-    def leave_open(self, client: str, reason: str) -> None:
-        """Log why a client was not mailed and remains open; nothing is written."""
-        log.info("%s: remains open, %s", self._label(client), reason)
 
     def revert(self, attempt: Attempt, reason: str) -> None:
         """Add the state before the attempt again: it is certain that the mail was not sent."""

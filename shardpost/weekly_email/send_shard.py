@@ -106,23 +106,21 @@ class SendOptions:
     `now` is the run's time when the machine's clock showed `started`, seconds since 1970.
     """
 
+    settings: Settings
     context: EmailContext
     resend: ResendPolicy
     now: datetime
     started: float
     has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
-    is_early: bool = False
+
+    @property
+    def week(self) -> IsoWeek:
+        """The week."""
+        return self.context.week
 
     def plan(self, ledger_index: LedgerIndex) -> SendPlan:
         """Return the plan of a shard whose ledger says that."""
-        return SendPlan(
-            ledger_index,
-            self.resend,
-            self.context,
-            self.clock,
-            self.has_unsubscribed,
-            self.is_early,
-        )
+        return SendPlan(ledger_index, self.resend, self.context, self.clock, self.has_unsubscribed)
 
     def clock(self) -> datetime:
         """Return the time."""
@@ -142,13 +140,13 @@ class Shard:
 
 
 def send_shard(
-    settings: Settings, options: SendOptions, shard: Shard, batches: Iterable[pa.RecordBatch]
+    options: SendOptions, shard: Shard, batches: Iterable[pa.RecordBatch]
 ) -> ShardReport:
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(settings, options.context.week, shard.number)) as ledger:
-            return _send(settings, options, shard, ledger, batches)
+        with closing(Ledger(options.settings, options.week, shard.number)) as ledger:
+            return _send(options, shard, ledger, batches)
     except ShardpostError as error:
         return ShardReport(shard.number, open=shard.audience_size, error=str(error))
     except Exception as error:
@@ -157,20 +155,15 @@ def send_shard(
 
 
 def _send(
-    settings: Settings,
-    options: SendOptions,
-    shard: Shard,
-    ledger: Ledger,
-    batches: Iterator[pa.RecordBatch],
+    options: SendOptions, shard: Shard, ledger: Ledger, batches: Iterator[pa.RecordBatch]
 ) -> ShardReport:
     ledger_index = ledger.open()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
-    week = options.context.week
-    progress = Progress.of(week, shard.number, shard.audience_size, ledger_index)
+    progress = Progress.of(options.week, shard.number, shard.audience_size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
     with stop_reason_by_signal() as stop_reason:
-        sender = ShardSender(settings, ledger, progress, rate_limit, stop_reason)
+        sender = ShardSender(options.settings, ledger, progress, rate_limit, stop_reason)
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()

@@ -26,20 +26,19 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shardpost.delta import table_log
 from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.weekly_email import (
-    audience_files,
     closed_weeks,
     ledger_guard,
 )
+from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.closed_weeks import closed_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import compacted_ledger, locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
@@ -118,7 +117,7 @@ def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
 def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenWeek]) -> set[str]:
     """Return the old weeks of which a freeze left files, and that nobody froze since."""
     frozen = {one.week for one in weeks}
-    left = {folder.week for folder in audience_files.audience_folders(settings)} - frozen
+    left = {folder.week for folder in AudienceFiles(settings).folders()} - frozen
     found = set()
     for week in left:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
@@ -133,7 +132,7 @@ def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAud
         return True
     iso_week = IsoWeek.parse(week.week)
     try:
-        with locked_shards(settings, iso_week, range(week.shards)):
+        with LedgerGuard(settings, iso_week).locked(range(week.shards)):
             step(f"mark {week.week}")
             FrozenWeeks(settings).mark_erased(iso_week, now)
     except LockedError as error:
@@ -144,19 +143,17 @@ def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAud
 
 def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences) -> None:
     """Remove these weeks from the table, and its files from the disk."""
-    folders = [one for one in audience_files.audience_folders(settings) if one.week in weeks]
-    result.files = sum(folder.files for folder in folders)
-    result.bytes = sum(folder.bytes for folder in folders)
+    files = AudienceFiles(settings)
+    folders = [folder for folder in files.folders() if folder.week in weeks]
+    result.files = sum(len(folder.files) for folder in folders)
+    result.bytes = sum(sum(folder.files.values()) for folder in folders)
     if result.dry_run:
         return
     step("commit")
-    version = FrozenWeeks(settings).audience_version()
-    names = table_log.sizes(settings, AUDIENCES, version)
-    removed = [name for name in names if audience_files.week_of(name) in weeks]
-    table_log.commit(settings, AUDIENCES, version, (), removed)
+    files.remove_weeks(weeks)
     step("remove files")
     for folder in folders:
-        audience_files.remove_folders(settings, folder)
+        files.delete_folder(folder)
     step("erased")
 
 
@@ -227,7 +224,7 @@ def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: Clos
         if result.dry_run:
             result.records += sum(len(ShardLedger(settings, week, one).keys()) for one in shards)
         else:
-            with locked_shards(settings, week, shards):
+            with LedgerGuard(settings, week).locked(shards):
                 result.records += _close(settings, week, shards, now)
         result.weeks.append(str(week))
     except LockedError as error:

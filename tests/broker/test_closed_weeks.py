@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from shardpost.settings import Settings
-from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.week_retention import close_old_weeks
 from tests.broker.test_sending import (
@@ -63,7 +63,7 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
         after = run(on_broker, server)
         assert f"{WEEK} was closed on" in str(after.error)
         assert each_once(server)
-    assert is_whole(on_broker, WEEK)
+    assert LedgerGuard(on_broker, WEEK).is_whole()
 
 
 def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(

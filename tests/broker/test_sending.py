@@ -111,8 +111,8 @@ def run(
         list_id=settings.mail_list_id,
     )
     context = EmailContext(WEEK, WEEK.end, "US", sender)
-    options = SendOptions(context, resend, NOW, time.time())
-    report = send_shard(settings, options, Shard(SHARD, len(chosen), rate), batches(chosen))
+    options = SendOptions(settings, context, resend, NOW, time.time())
+    report = send_shard(options, Shard(SHARD, len(chosen), rate), batches(chosen))
     return settle_refusals(settings, WEEK, [report])[0]
 
 

@@ -15,8 +15,9 @@ from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
+from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import mark_start, require_ledger
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -82,7 +83,7 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
 def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
     """Write files as a freeze does, one for each shard; return the version that has them."""
     table_log.create(settings, AUDIENCES, 36_500)
-    version = FrozenWeeks(settings).audience_version()
+    version = AudienceFiles(settings).version()
     folder = f"{week}-{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
         path = Path(path_of(settings, AUDIENCES), folder, f"group={shard}")
@@ -96,7 +97,7 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:
     """Mark the ledger as the first real run of a week does."""
-    mark_start(settings, week, require_ledger(settings, week), at)
+    LedgerGuard(settings, week).mark_start(LedgerGuard(settings, week).require_ledger(), at)
 
 
 def record(

@@ -25,7 +25,7 @@ from shardpost.settings import Settings
 from shardpost.weekly_email import email_erasure as weekly_email_erasure
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_decisions import resolve
-from shardpost.weekly_email.ledger_guard import is_whole, locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
@@ -124,7 +124,7 @@ def is_erased(kafka: MemoryKafka) -> bool:
         assert len(member["positions"]) == 1
         assert state(at, week, "c0") is DeliveryState.SENT
         assert state(at, week, "c2") is None
-        assert is_whole(at, week)
+        assert LedgerGuard(at, week).is_whole()
     return True
 
 
@@ -190,7 +190,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: MemoryKafka) -> None:
     at = kafka.settings
-    with locked_shards(at, UNKNOWN, [0]):
+    with LedgerGuard(at, UNKNOWN).locked([0]):
         result = erased(at)
         assert FrozenWeeks(at).member(row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
@@ -268,7 +268,7 @@ def test_the_command_ends_with_1_while_a_week_is_mailed(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "load", lambda: at)
-    with locked_shards(at, OPEN, [0]):
+    with LedgerGuard(at, OPEN).locked([0]):
         assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["complete"] is False

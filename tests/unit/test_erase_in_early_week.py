@@ -15,7 +15,7 @@ from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import prepare, send
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id, fold
@@ -63,7 +63,7 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
 
 @pytest.mark.usefixtures("begun")
 def test_while_the_week_is_mailed_nothing_is_on_record(at: Settings) -> None:
-    with locked_shards(at, WEEK, [0]):
+    with LedgerGuard(at, WEEK).locked([0]):
         result = erased(at)
     assert "is already running" in result.postponed[str(WEEK)]
     assert list(decisions.list_all(at)) == []

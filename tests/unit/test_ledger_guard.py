@@ -22,13 +22,7 @@ from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_decisions import accept_ledger
-from shardpost.weekly_email.ledger_guard import (
-    LedgerMark,
-    locked_shards,
-    mark_end,
-    mark_start,
-    require_ledger,
-)
+from shardpost.weekly_email.ledger_guard import LedgerGuard, LedgerMark
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -50,12 +44,12 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
 
 def run(settings: Settings, week: IsoWeek = WEEK, mails: int = 3) -> None:
     """Do with the ledger what a run of the week does."""
-    mark_start(settings, week, require_ledger(settings, week), NOW)
+    LedgerGuard(settings, week).mark_start(LedgerGuard(settings, week).require_ledger(), NOW)
     ledger = Ledger(settings, week, 0)
     ledger.open()
     for number in range(mails):
         ledger.write([LedgerEntry(f"client{number}", DeliveryState.SENT)])
-    mark_end(settings, week, NOW)
+    LedgerGuard(settings, week).mark_end(NOW)
 
 
 def accept(settings: Settings, at: datetime = NOW + timedelta(hours=1)) -> None:
@@ -64,7 +58,7 @@ def accept(settings: Settings, at: datetime = NOW + timedelta(hours=1)) -> None:
 
 def refused(settings: Settings, week: IsoWeek = WEEK) -> str:
     with pytest.raises(ShardpostError) as raised:
-        require_ledger(settings, week)
+        LedgerGuard(settings, week).require_ledger()
     return str(raised.value)
 
 
@@ -77,7 +71,7 @@ def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).compact()
-    assert require_ledger(kafka.settings, WEEK).name == LEDGER
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger().name == LEDGER
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
@@ -100,7 +94,7 @@ def test_the_first_ledger_needs_the_partitions_of_the_settings(kafka: MemoryKafk
 def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     other = kafka.settings.model_copy(update={"partitions": 8})
-    assert require_ledger(other, WEEK.next).partitions == 2
+    assert LedgerGuard(other, WEEK.next).require_ledger().partitions == 2
     logs = kafka.broker.topics[LEDGER].logs
     logs.append(type(logs[0])())
     assert "expected 2 partitions (as in week 2026-W47), found 3" in refused(other, WEEK.next)
@@ -109,7 +103,7 @@ def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafk
 def test_before_any_mark_the_partitions_are_those_of_the_frozen_weeks(kafka: MemoryKafka) -> None:
     FrozenWeeks(kafka.settings).commit(FROZEN)
     other = kafka.settings.model_copy(update={"partitions": 8})
-    assert require_ledger(other, WEEK.next).partitions == 2
+    assert LedgerGuard(other, WEEK.next).require_ledger().partitions == 2
 
 
 def test_a_run_that_ends_while_another_one_looks_is_no_loss(
@@ -126,7 +120,7 @@ def test_a_run_that_ends_while_another_one_looks_is_no_loss(
 
     with monkeypatch.context() as patch:
         patch.setattr(ledger_guard, "describe_stores", and_then_a_run_ends)
-        require_ledger(kafka.settings, WEEK)
+        LedgerGuard(kafka.settings, WEEK).require_ledger()
     assert ledger_guard.list_marks(kafka.settings)[-1].ends == (12, 0)
 
 
@@ -139,13 +133,15 @@ def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
     assert "week 2026-W47: topic weekly-emails" in found
     assert "deleted and created again" in found
     assert "`shardpost emails accept-ledger --week 2026-W47`" in found
-    assert require_ledger(kafka.settings, WEEK.next).partitions == 2
+    assert LedgerGuard(kafka.settings, WEEK.next).require_ledger().partitions == 2
 
 
 def test_a_run_that_was_killed_before_its_end_leaves_the_mark_of_its_start(
     kafka: MemoryKafka,
 ) -> None:
-    mark_start(kafka.settings, WEEK, require_ledger(kafka.settings, WEEK), NOW)
+    LedgerGuard(kafka.settings, WEEK).mark_start(
+        LedgerGuard(kafka.settings, WEEK).require_ledger(), NOW
+    )
     recreate(kafka)
     assert "deleted and created again" in refused(kafka.settings)
 
@@ -158,7 +154,7 @@ def test_a_ledger_whose_records_were_deleted_is_refused_for_the_weeks_that_it_he
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start)
     assert "the records from 0 to 5 were deleted" in refused(kafka.settings, WEEK.previous)
-    assert require_ledger(kafka.settings, WEEK)
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger()
     kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start + 1)
     assert f"the records from {start} to {start} were deleted" in refused(kafka.settings)
 
@@ -181,7 +177,7 @@ def test_a_frozen_week_whose_marks_are_gone_is_refused_until_a_person_accepts_it
             in refused(kafka.settings)
         )
         recreate(kafka)
-    assert require_ledger(kafka.settings, WEEK.next)
+    assert LedgerGuard(kafka.settings, WEEK.next).require_ledger()
     accept(kafka.settings)
     run(kafka.settings)
     assert "deleted and created again" in refused(kafka.settings, WEEK.previous)
@@ -193,7 +189,7 @@ def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> 
     run(kafka.settings)
     recreate(kafka)
     accept(kafka.settings)
-    require_ledger(kafka.settings, WEEK)
+    LedgerGuard(kafka.settings, WEEK).require_ledger()
     [(decision, headers)] = decisions.list_all(kafka.settings)
     assert decision == Decision(
         b"2026-W47", Kind.RESOLVED, "anna", NOW + timedelta(hours=1), "nobody had been mailed"
@@ -226,7 +222,7 @@ def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka)
     recreate(kafka)
     behind = NOW - timedelta(hours=1)
     accept(kafka.settings, at=behind)
-    assert require_ledger(kafka.settings, WEEK)
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger()
     [*_, last] = ledger_guard.list_marks(kafka.settings)
     assert last.accepted_by == "anna"
     [(decision, _)] = decisions.list_all(kafka.settings)
@@ -238,7 +234,7 @@ def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: Me
     log = kafka.broker.log(TopicPartition(LEDGER, 0))
     log.delete_before(2)
     accept(kafka.settings)
-    assert require_ledger(kafka.settings, WEEK).low == (2, 0)
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger().low == (2, 0)
     log.delete_before(3)
     assert "the records from 2 to 2 were deleted" in refused(kafka.settings)
 
@@ -246,7 +242,7 @@ def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: Me
 def test_a_ledger_is_not_accepted_beside_a_run(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     recreate(kafka)
-    with locked_shards(kafka.settings, WEEK, [1]), pytest.raises(LockedError, match="shard 1"):
+    with LedgerGuard(kafka.settings, WEEK).locked([1]), pytest.raises(LockedError, match="shard 1"):
         accept(kafka.settings)
     assert refused(kafka.settings)
     assert list(decisions.list_all(kafka.settings)) == []
@@ -290,5 +286,5 @@ def test_a_run_that_mailed_is_not_undone_because_its_end_cannot_be_marked(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.broker.delete_topic(LEDGER)
-    mark_end(kafka.settings, WEEK, NOW)
+    LedgerGuard(kafka.settings, WEEK).mark_end(NOW)
     assert "2026-W47: cannot record the end of the ledger" in caplog.text

@@ -15,12 +15,13 @@ from shardpost.commands import emails
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email import audience_files, week_retention
+from shardpost.weekly_email import week_retention
+from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
@@ -75,7 +76,7 @@ def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
     table = Path(path_of(settings, AUDIENCES))
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
-    rows = FrozenWeeks(settings).recipients(week, FrozenWeeks(settings).audience_version())
+    rows = FrozenWeeks(settings).recipients(week, AudienceFiles(settings).version())
     return not files and not rows and row(settings, week).audience_erased_at is not None
 
 
@@ -131,7 +132,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 
 def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
-    with locked_shards(at, OLD, [1]):
+    with LedgerGuard(at, OLD).locked([1]):
         result = erase_old_audiences(at, NOW)
         assert is_complete(at, OLD)
     assert result.weeks == []
@@ -250,4 +251,4 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
     result = erase_old_audiences(Settings(home=tmp_path), NOW)
     assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
-    assert list(audience_files.audience_folders(Settings(home=tmp_path))) == []
+    assert AudienceFiles(Settings(home=tmp_path)).folders() == []

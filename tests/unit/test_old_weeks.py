@@ -24,7 +24,7 @@ from shardpost.weekly_email import closed_weeks, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, WeekClosedError
@@ -112,7 +112,7 @@ def test_the_check_of_the_ledger_raises_no_false_alarm(kafka: MemoryKafka, at: S
     close_old_weeks(at, NOW)
     for shard in (0, 1):
         kafka.broker.log(TopicPartition(LEDGER, shard)).compact()
-    assert all(is_whole(at, week) for week in (OLD, NEW, LAST, LAST.next))
+    assert all(LedgerGuard(at, week).is_whole() for week in (OLD, NEW, LAST, LAST.next))
     assert is_closed(at)
 
 

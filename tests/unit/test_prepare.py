@@ -16,7 +16,7 @@ from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
 from shardpost.weekly_email.email_run import frozen_result, prepare, run
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -76,7 +76,7 @@ def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at:
 def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
     now = EARLY + timedelta(minutes=2)
     look(at, EARLY)
-    listed = frozen_result(prepared(at, "--early", "--freeze-only", now=now), at)
+    listed = frozen_result(prepared(at, "--early", "--freeze-only", now=now), at.shards_per_task)
     look(at, now)
     assert prepared(at, "--early", now=now).as_of == now
     assert prepared(at, "--early", "--as-of", listed["as_of"], now=now).as_of == EARLY
@@ -228,5 +228,5 @@ def test_a_scheduled_run_that_comes_too_late_says_why_it_skips_its_week(at: Sett
 def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> None:
     look(at, NOW)
     freeze(at)
-    with locked_shards(at, WEEK, [1]), pytest.raises(LockedError):
+    with LedgerGuard(at, WEEK).locked([1]), pytest.raises(LockedError):
         run(request(), at)

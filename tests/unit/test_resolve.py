@@ -15,7 +15,7 @@ from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_decisions
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
@@ -146,7 +146,7 @@ def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(ready: Se
 def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(ready: Settings) -> None:
     run = wrote(ready, unknown(HERE))
     with (
-        locked_shards(ready, WEEK, [shard(HERE)]),
+        LedgerGuard(ready, WEEK).locked([shard(HERE)]),
         pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
     ):
         ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))

@@ -58,6 +58,11 @@ class EmailContext:
     sender: Sender
 
     @property
+    def is_early(self) -> bool:
+        """Whether the audience is not that of the week's end: its contacts are not final."""
+        return self.as_of < self.week.end
+
+    @property
     def domain(self) -> str:
         """The domain of the sender, in which Message-ID and List-Id are made."""
         return self.sender.address.rpartition("@")[2]
@@ -167,11 +172,6 @@ class EmailRequest:
     def is_real(self) -> bool:
         """Whether this run is a step of mailing its week, and not only looks at it."""
         return self.mode in (Mode.FREEZE, Mode.SEND)
-
-    @property
-    def freezes(self) -> bool:
-        """Whether this run freezes the audience of its week, if no other has."""
-        return self.is_real and not self.early
 
     def resend_policy(self, on_unknown: str) -> ResendPolicy:
         """Return which clients this run mails again; `on_unknown` is the setting's value."""
