@@ -20,6 +20,9 @@ from shardpost.delta.query import path_of
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 
+# Versions are kept for good, one a week, since the row of each week names its own. The files of old
+# weeks go by `week_retention.py`, and never by Delta's own clean-up.
+FOR_GOOD_DAYS = 36_500
 _FOLDER = re.compile(r"([0-9]{4}-W[0-9]{2})-")
 
 
@@ -48,6 +51,11 @@ class AudienceFiles:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._system, self._root = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
+
+    def created(self) -> int:
+        """Return the newest version; the table is created if it is not there."""
+        table_log.create(self._settings, AUDIENCES, FOR_GOOD_DAYS)
+        return self.version()
 
     def version(self) -> int:
         """Return the newest version."""

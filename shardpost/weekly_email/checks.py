@@ -16,6 +16,7 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model import email_request
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.smtp_server import sender_of
 
 
@@ -44,13 +45,13 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     snapshot = snapshots.current(settings)
     _require_not_ahead(snapshot, request.now)
     at_most = request.as_of if request.early and request.as_of else latest
-    as_of = min(at_most, latest, snapshot.looked_at)
-    week = PreparedWeek(request.week, as_of, sender, snapshot, ledger.partitions, chosen)
-    if frozen := FrozenWeeks(settings).find(request.week):
-        week = week.with_frozen(frozen)
-    else:
+    frozen = FrozenWeeks(settings).find(request.week)
+    as_of = frozen.as_of if frozen else min(at_most, latest, snapshot.looked_at)
+    if frozen is None:
         _require_covered(snapshot, request)
-        _require_history(snapshot, week)
+        _require_history(snapshot, request.week, as_of)
+    partitions = ledger.partitions
+    week = PreparedWeek(request.week, as_of, sender, snapshot, partitions, chosen, frozen)
     if request.is_real:
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)
     return CheckedWeek(week, ledger)
@@ -67,13 +68,12 @@ def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
         )
 
 
-def _require_history(snapshot: Snapshot, week: PreparedWeek) -> None:
+def _require_history(snapshot: Snapshot, week: IsoWeek, as_of: datetime) -> None:
     try:
-        snapshot.require_history(week.as_of)
+        snapshot.require_history(as_of)
     except ShardpostError as error:
         raise ShardpostError(
-            f"week {week.iso_week} is not frozen, and its holders can no longer be computed:"
-            f" {error}"
+            f"week {week} is not frozen, and its holders can no longer be computed: {error}"
         ) from None
 
 

@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardpost.delta import snapshots
@@ -23,8 +24,6 @@ from shardpost.weekly_email.model.email_request import (
     EmailRequest,
     Mode,
     PreparedWeek,
-    shard_groups,
-    shard_text,
 )
 from shardpost.weekly_email.model.limits import too_many
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
@@ -41,16 +40,16 @@ def run(request: EmailRequest, settings: Settings) -> JobResult:
     """Do what the request's mode says; return the exit code and the JSON result."""
     if reason := why_skip(request, settings):
         log.info("skipped: %s", reason)
-        return DONE, skipped_result(request, reason)
+        return DONE, request.skipped(reason)
     with spark_errors_of(request.week):
         week = prepare(request, settings)
-        match request.mode:
-            case Mode.FREEZE | Mode.LIST_GROUPS:
-                return DONE, frozen_result(week, settings.shards_per_task)
-            case Mode.DRY_RUN:
-                return DONE, dry_run(week, request, settings)
-            case Mode.SEND:
-                return send(week, request, settings)
+        if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
+            return DONE, week.as_frozen(settings.shards_per_task)
+        resend = request.resend_policy(settings.on_unknown)
+        options = SendOptions(settings, week.context, resend, request.now, time.time())
+        if request.mode is Mode.DRY_RUN:
+            return DONE, dry_run(week, options, request.recipients)
+        return send(week, options, request.groups)
 
 
 def why_skip(request: EmailRequest, settings: Settings) -> str | None:
@@ -74,12 +73,6 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
     return request.week.why_skip(request.now, first, settings.weekly_lateness_days)
 
 
-def skipped_result(request: EmailRequest, reason: str) -> dict[str, Any]:
-    """Return the result of `freeze` with nothing in it, and why."""
-    nothing = {"shards": 0, "recipients": 0, "groups": []}
-    return {"week": str(request.week), "snapshot": None, **nothing, "skipped": reason}
-
-
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     """Return the week with its audience, frozen by this run if the request says so.
 
@@ -92,33 +85,19 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     LedgerGuard(settings, request.week).mark_start(checked.ledger, request.now)
     if request.early or week.frozen:
         return week
-    return week.with_frozen(freeze(settings, week, request.now))
+    frozen = freeze(settings, week, request.now)
+    return replace(week, frozen=frozen, as_of=frozen.as_of)
 
 
-def frozen_result(week: PreparedWeek, shards_per_task: int) -> dict[str, Any]:
-    """Return the week, its number of clients (None if it is not frozen), and groups of shards."""
-    return {
-        "week": str(week.iso_week),
-        "snapshot": week.snapshot_number,
-        "as_of": week.as_of.isoformat(),
-        "shards": week.partitions,
-        "recipients": week.frozen.recipients if week.frozen else None,
-        "groups": [shard_text(group) for group in shard_groups(week.shards, shards_per_task)],
-        "skipped": None,
-    }
+def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
+    """Send; return the exit code and the counts of each shard. LockedError beside another run.
 
-
-def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobResult:
-    """Send; return the exit code and the counts of each shard. LockedError beside another run."""
-    options = SendOptions(
-        settings,
-        week.context,
-        request.resend_policy(settings.on_unknown),
-        request.now,
-        time.time(),
-        Unsubscribed(settings, week.snapshot.number),
-    )
-    rate = settings.mail_rate / request.groups if settings.mail_rate else None
+    `groups`: how many jobs share the rate limit.
+    """
+    settings = options.settings
+    unsubscribed = Unsubscribed(settings, week.snapshot.number)
+    options = replace(options, has_unsubscribed=unsubscribed)
+    rate = settings.mail_rate / groups if settings.mail_rate else None
     guard = LedgerGuard(settings, week.iso_week)
     with guard.locked(week.shards):
         FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)

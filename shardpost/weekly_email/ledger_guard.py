@@ -124,7 +124,8 @@ class LedgerGuard:
     """Whether runs of one week may rely on the ledger, and their locks."""
 
     def __init__(self, settings: Settings, week: IsoWeek) -> None:
-        self._settings, self._week = settings, week
+        self._settings = settings
+        self._week = week
         self._lock_prefix = f"weekly_email-{week}-"
 
     def require_ledger(self) -> StoreTopic:

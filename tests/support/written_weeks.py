@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pyarrow import parquet
 
-from shardpost.delta import file_statistics, snapshots, table_log
+from shardpost.delta import file_statistics, snapshots
 from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.kafka.partitioning import partition_of
@@ -82,8 +82,8 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
 
 def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
     """Write files as a freeze does, one for each shard; return the version that has them."""
-    table_log.create(settings, AUDIENCES, 36_500)
-    version = AudienceFiles(settings).version()
+    table = AudienceFiles(settings)
+    version = table.created()
     folder = f"{week}-{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
         path = Path(path_of(settings, AUDIENCES), folder, f"group={shard}")
@@ -92,7 +92,7 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
     files = file_statistics.add_actions(settings, AUDIENCES, folder)
     added = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in files]
-    return table_log.commit(settings, AUDIENCES, version, added)
+    return table.commit(version, added)
 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:

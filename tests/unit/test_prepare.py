@@ -14,7 +14,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.email_run import frozen_result, prepare, run
+from shardpost.weekly_email.email_run import prepare, run
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
@@ -76,7 +76,7 @@ def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at:
 def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
     now = EARLY + timedelta(minutes=2)
     look(at, EARLY)
-    listed = frozen_result(prepared(at, "--early", "--freeze-only", now=now), at.shards_per_task)
+    listed = prepared(at, "--early", "--freeze-only", now=now).as_frozen(at.shards_per_task)
     look(at, now)
     assert prepared(at, "--early", now=now).as_of == now
     assert prepared(at, "--early", "--as-of", listed["as_of"], now=now).as_of == EARLY

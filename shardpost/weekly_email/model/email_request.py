@@ -7,11 +7,12 @@ pandas and no templates.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parseaddr
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from shardpost.addresses import UnusableAddress, check_address
@@ -178,12 +179,18 @@ class EmailRequest:
         is_resent = (self.on_unknown or on_unknown) == "resend"
         return ResendPolicy(is_resent, self.again_failed, self.again_suppressed)
 
+    def skipped(self, reason: str) -> dict[str, Any]:
+        """Return the result of a run that skips its week: that of `as_frozen`, empty, and why."""
+        nothing = {"shards": 0, "recipients": 0, "groups": []}
+        return {"week": str(self.week), "snapshot": None, **nothing, "skipped": reason}
+
 
 @dataclass(frozen=True)
 class PreparedWeek:
     """The week, the instant it is of, and the audience that is frozen, or None.
 
     `snapshot` is the newest one; `partitions` is the number of all shards, `shards` are this run's.
+    ShardpostError for an audience that was erased, or whose shards do not fit.
     """
 
     iso_week: IsoWeek
@@ -193,6 +200,11 @@ class PreparedWeek:
     partitions: int
     shards: list[int]
     frozen: FrozenWeek | None = None
+
+    def __post_init__(self) -> None:
+        if self.frozen is not None:
+            self.frozen.require_audience()
+            self.frozen.require_shards(self.partitions)
 
     @property
     def snapshot_number(self) -> int:
@@ -209,11 +221,18 @@ class PreparedWeek:
         """What the week's e-mails have in common."""
         return EmailContext(self.iso_week, self.as_of, self.country, self.sender)
 
-    def with_frozen(self, frozen: FrozenWeek) -> "PreparedWeek":
-        """Return the week with its frozen audience.
+    def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
+        """Return the result of a freeze: number of clients (None if not frozen), groups of shards.
 
-        ShardpostError if that was erased, or its shards do not fit.
+        A group has at most `shards_per_task` shards.
         """
-        frozen.require_audience()
-        frozen.require_shards(self.partitions)
-        return replace(self, frozen=frozen, as_of=frozen.as_of)
+        groups = shard_groups(self.shards, shards_per_task)
+        return {
+            "week": str(self.iso_week),
+            "snapshot": self.snapshot_number,
+            "as_of": self.as_of.isoformat(),
+            "shards": self.partitions,
+            "recipients": self.frozen.recipients if self.frozen else None,
+            "groups": [shard_text(group) for group in groups],
+            "skipped": None,
+        }

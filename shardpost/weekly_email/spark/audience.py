@@ -10,7 +10,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from shardpost.delta import file_statistics, snapshots, table_log
+from shardpost.delta import file_statistics, snapshots
 from shardpost.holders.spark.held_positions import contacts, held_positions
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
@@ -30,10 +30,6 @@ WORKER_DAEMON = "shardpost.weekly_email.spark.worker_daemon"
 
 log = logging.getLogger(__name__)
 
-# Versions are kept for good, one a week, since the row of each week names its own. The files of old
-# weeks go by `week_retention.py`, and never by Delta's own clean-up.
-FOR_GOOD_DAYS = 36_500
-
 
 class WeekFrames:
     """The audience of one week, in a session that has the shards of its run in parallel.
@@ -43,7 +39,8 @@ class WeekFrames:
     """
 
     def __init__(self, settings: Settings, week: PreparedWeek) -> None:
-        self._settings, self._week = settings, week
+        self._settings = settings
+        self._week = week
         at_once = min(settings.shards_at_once, len(week.shards))
         self.spark = driver.start_session(
             WEEKLY_EMAIL.name, at_once=at_once, worker_daemon=WORKER_DAEMON
@@ -69,8 +66,8 @@ class WeekFrames:
     def computed(self) -> DataFrame:
         """Return the audience as of the week's instant; contacts are the snapshot's."""
         week = self._week
-        holders = held_positions(self.spark, self._settings, week.snapshot, week.as_of)
         known = self._contacts().select("client", "name", "email", F.lit(True).alias("known"))
+        holders = held_positions(self.spark, self._settings, week.snapshot, week.as_of)
         return holders.join(known, "client", "left").select(
             *("client", "name", "email"),
             F.coalesce("known", F.lit(False)).alias("has_contact"),
@@ -119,8 +116,8 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
 
 def _write(settings: Settings, week: IsoWeek, audience: DataFrame) -> int:
     """Write the audience, in place of one that a crashed run left; return the table's version."""
-    version = table_log.opened(settings, AUDIENCES, FOR_GOOD_DAYS).version()
     table = AudienceFiles(settings)
+    version = table.created()
     left = [name for name in table.names(version) if is_of_week(name, week)]
     rows = audience.withColumn("week", F.lit(str(week)))
     folder = f"{week}-{uuid.uuid4()}"  # whatever a crashed run left has another name

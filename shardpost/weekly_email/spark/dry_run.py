@@ -5,7 +5,6 @@ Each task lists the clients of its shard.
 
 import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -18,7 +17,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta.arrow_schema import arrow_schema_of
-from shardpost.settings import Settings
 from shardpost.spark.kafka_source import partition_column
 from shardpost.weekly_email.dry_run_lists import (
     DryRunList,
@@ -29,7 +27,7 @@ from shardpost.weekly_email.dry_run_lists import (
 )
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import ShardLedger
-from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.send_shard import SendOptions
@@ -94,33 +92,29 @@ log = logging.getLogger(__name__)
 MOST_LOGGED = 1000
 
 
-def dry_run(week: PreparedWeek, request: EmailRequest, settings: Settings) -> dict[str, Any]:
+def dry_run(week: PreparedWeek, options: SendOptions, recipients: Path | None) -> dict[str, Any]:
     """List what would become of each client.
 
-    The lists go where the request says: into a folder, a file of JSON lines for each; as text into
-    a file, such as the log; or into the result. However many clients there are, only the last of
-    these needs memory for them.
+    The lists go into `recipients`: a folder, a file of JSON lines for each; or a file, such as the
+    log, as text; None: into the result. However many clients there are, only the last of these
+    needs memory for them.
     """
     with TemporaryDirectory() as temporary:
-        is_folder = request.recipients is not None and request.recipients.is_dir()
-        folder = request.recipients if request.recipients and is_folder else Path(temporary)
-        result = _write(week, request, settings, folder)
+        is_folder = recipients is not None and recipients.is_dir()
+        folder = recipients if recipients and is_folder else Path(temporary)
+        result = _write(week, options, folder)
         log.info("%s: %s", week.iso_week, summary(result))
-        if request.recipients is None:
+        if recipients is None:
             return result | {str(kind): _read(folder / kind) for kind in DryRunList}
         if not is_folder:
-            with request.recipients.open("w") as file:
+            with recipients.open("w") as file:
                 file.writelines(text_lines(result, folder, MOST_LOGGED))
         return result
 
 
-def _write(
-    week: PreparedWeek, request: EmailRequest, settings: Settings, folder: Path
-) -> dict[str, Any]:
+def _write(week: PreparedWeek, options: SendOptions, folder: Path) -> dict[str, Any]:
     """Write the lists, a file each; return the result without them."""
-    resend = request.resend_policy(settings.on_unknown)
-    options = SendOptions(settings, week.context, resend, request.now, time.time())
-    before = FrozenWeeks(settings).newest_before(week.iso_week)
+    before = FrozenWeeks(options.settings).newest_before(week.iso_week)
     counts = Counter(dict.fromkeys(map(str, DryRunList), 0))
     with ExitStack() as opened:
         files: dict[str, TextIO] = {
