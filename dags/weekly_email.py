@@ -35,8 +35,8 @@ from param_formats import ISO_WEEK, SHARDS
 from shardpost.errors import ShardpostError, UsageError, one_line
 from shardpost.orchestration import DEFAULTS, HOLDERS, SparkJob, require_known, task_errors
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.limits import too_many
 from shardpost.weekly_email.model.email_request import parse_shards, shard_label
-from shardpost.weekly_email.model.limits import too_many
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import failed_line
 

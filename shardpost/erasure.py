@@ -1,18 +1,11 @@
-"""One client erased on demand: what of it goes, what stays and why, and what others must do.
-
-What was erased of a client, as values.
-
-What was erased of one client, what was not, and what stays: as a value that prints itself.
-
-One client is erased: from ledger, audiences and tables, and then that is put on record.
+"""One client erased on demand: from ledger, audiences and tables, and then put on record.
 
 The ledger goes first: a client that is in an audience is not mailed any more from then on, whatever
 becomes of the rest. Weeks that were begun early come after the tables: their contacts are those of
-the tables. Each step may be the last before a crash; to erase the client again goes on.
+the tables. Each step may be the last before a crash; erasing the client again continues.
 """
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -21,10 +14,8 @@ from shardpost.dead_letters import removal as letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import table_errors
-from shardpost.errors import ShardpostError
 from shardpost.holders import erasure as holders_erasure
-from shardpost.kafka.transactions import Transactions
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks import exclusive, postponing
 from shardpost.logs import step
 from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
@@ -232,7 +223,7 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
     Under the lock of rebuilds: no other tables come into use in between.
     """
     of_letters = _topics_of_letters(settings)
-    try:
+    with postponing("tables", result.postponed):
         with rebuilding(settings, wait=settings.lock_wait):
             step("tables beside")
             result.tables |= tables_beside.erase_contact_beside(settings, request.client)
@@ -241,10 +232,6 @@ def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClien
         step("letters")
         if count := letters.erase_contact(settings, of_letters, request.client):
             result.tables[DEAD_LETTERS.name] = count
-    except LockedError as error:
-        result.postponed["tables"] = error.holder
-    except ShardpostError as error:
-        result.postponed["tables"] = str(error)
 
 
 def _erase_unfrozen(settings: Settings, result: ErasedClient) -> None:
@@ -261,20 +248,14 @@ def _erase_week(
     partitions: int,
     result: ErasedClient,
 ) -> None:
-    try:
-        with LedgerGuard(settings, week).locked(range(partitions)):
-            step(f"ledger {week}")
-            is_member = audience is not None and bool(audience.files)
-            is_in_ledger = email_erasure.erase_from_ledger(
-                settings, known, week, is_member=is_member
-            )
-            if audience is not None:
-                email_erasure.erase_from_audiences(settings, known.client, audience)
-            _say(result, week, audience, is_in_ledger=is_in_ledger)
-    except LockedError as error:
-        result.postponed[str(week)] = error.holder
-    except ShardpostError as error:
-        result.postponed[str(week)] = str(error)
+    locked = LedgerGuard(settings, week).locked(range(partitions))
+    with postponing(week, result.postponed), locked:
+        step(f"ledger {week}")
+        is_member = audience is not None and bool(audience.files)
+        is_in_ledger = email_erasure.erase_from_ledger(settings, known, week, is_member=is_member)
+        if audience is not None:
+            email_erasure.erase_from_audiences(settings, known.client, audience)
+        _say(result, week, audience, is_in_ledger=is_in_ledger)
 
 
 def _say(
@@ -300,14 +281,12 @@ def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -
         "tables": [*result.tables],
     }
     headers = {name: ",".join(parts).encode() for name, parts in erased.items()}
-    with closing(
-        Transactions(
-            settings,
-            f"{settings.topic('decisions')}/erase/{result.name}",
-            fenced="somebody else erases the same client: run again",
-            failed="the decision cannot be written ({reason}): the client is erased, and nothing"
-            " is on record: run again",
-        )
-    ) as transactions:
-        transactions.open()
-        transactions.write([decisions_topic.written(settings, decision, headers)])
+    decisions_topic.record(
+        settings,
+        f"{settings.topic('decisions')}/erase/{result.name}",
+        decision,
+        headers,
+        fenced="somebody else erases the same client: run again",
+        failed="the decision cannot be written ({reason}): the client is erased, and nothing"
+        " is on record: run again",
+    )

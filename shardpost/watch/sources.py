@@ -43,7 +43,7 @@ from shardpost.watch.model.conditions import (
 from shardpost.weekly_email.delivery_status import WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.model.limits import too_many, totals
+from shardpost.weekly_email.limits import too_many, totals
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 

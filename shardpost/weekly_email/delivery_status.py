@@ -172,13 +172,6 @@ def shard_status(
     reasons = LedgerReasons(frozenset(EXPLAINED))
     index = LedgerIndex.fold(reasons.watch(entries))
     sending_to_unknown(index)
-    return status_of(shard, index, reasons, audience)
-
-
-def status_of(
-    shard: int, index: LedgerIndex, reasons: LedgerReasons, audience: ShardAudience
-) -> ShardStatus:
-    """Count one shard: `reasons` are those of the states that are explained."""
     states = index.states(audience.clients)
     without = index.states(list(audience.without_contact)).count(None)
     counts = ShardCounts.of(shard, index.counts(), states.count(None), index.delivery_unknown)

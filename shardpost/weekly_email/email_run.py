@@ -20,12 +20,12 @@ from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.limits import too_many
 from shardpost.weekly_email.model.email_request import (
     EmailRequest,
     Mode,
     PreparedWeek,
 )
-from shardpost.weekly_email.model.limits import too_many
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions

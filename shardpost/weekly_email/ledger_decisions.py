@@ -13,8 +13,7 @@ from datetime import datetime
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
-from shardpost.kafka.transactions import TransactionError, Transactions
+from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
 from shardpost.weekly_email import closed_weeks, ledger_guard
 from shardpost.weekly_email.ledger_guard import LedgerGuard, LedgerMark, compacted_ledger
@@ -102,19 +101,13 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
     with LedgerGuard(settings, week).locked(range(ledger.partitions)):
         decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
         headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}
-        _write_acceptance(settings, decisions_topic.written(settings, decision, headers), week)
-        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
-        ledger_guard.add_mark(settings, mark)
-
-
-def _write_acceptance(settings: Settings, record: Outgoing, week: IsoWeek) -> None:
-    with closing(
-        Transactions(
+        decisions_topic.record(
             settings,
-            f"{settings.topic('weekly-emails')}/{week}/accept",
+            f"{ledger.name}/{week}/accept",
+            decision,
+            headers,
             fenced=f"{week}: another process is accepting its ledger: nothing was changed",
             failed=f"{week}: the decision cannot be written ({{reason}}): nothing was changed",
         )
-    ) as transactions:
-        transactions.open()
-        transactions.write([record])
+        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
+        ledger_guard.add_mark(settings, mark)

@@ -27,11 +27,11 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
     next_step,
 )
-from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, Refusals
+from shardpost.weekly_email.model.server_health import Refusal, Refusals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend
-from shardpost.weekly_email.smtp_server import retry_policy_of
+from shardpost.weekly_email.smtp_server import refusal_limits_of, retry_policy_of
 
 log = logging.getLogger(__name__)
 
@@ -209,7 +209,7 @@ class Outcomes:
     def __init__(self, settings: Settings, records: DeliveryRecords, retries: RetryQueue) -> None:
         self._records, self._retries = records, retries
         self._policy = retry_policy_of(settings)
-        self.refusals = Refusals(RefusalLimits.of(settings))
+        self.refusals = Refusals(refusal_limits_of(settings))
         self.left_open: list[str] = []
 
     def apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:

@@ -28,7 +28,6 @@ from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_un
 from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.server_health import (
     Refusal,
-    RefusalLimits,
     Refusals,
     open_clients_error,
 )
@@ -37,6 +36,7 @@ from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress
 from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 from shardpost.weekly_email.shard_sender import ShardSender
+from shardpost.weekly_email.smtp_server import refusal_limits_of
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -67,7 +67,7 @@ def settle_refusals(
     refused = sum(report.refused for report in reports)
     accepted = sum(report.accepted for report in reports)
     is_proven = not any(report.error for report in reports)
-    is_final = is_proven and RefusalLimits.of(settings).proves_server(refused, accepted)
+    is_final = is_proven and refusal_limits_of(settings).proves_server(refused, accepted)
     settled = []
     for report in reports:
         refusals = [Refusal.from_json(text) for text in report.provisional]

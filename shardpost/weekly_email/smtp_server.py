@@ -15,6 +15,7 @@ from shardpost.errors import UsageError, single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import Sender
 from shardpost.weekly_email.model.retry import MailRetryPolicy
+from shardpost.weekly_email.model.server_health import RefusalLimits
 
 # Retries do not help against these, and retried passwords lock accounts.
 NOT_RETRYABLE = (
@@ -148,6 +149,11 @@ def sender_of(settings: Settings) -> Sender:
         host=settings.mail_server,
     )
     return sender
+
+
+def refusal_limits_of(settings: Settings) -> RefusalLimits:
+    """Return by how many refusals a mail server is taken to be broken."""
+    return RefusalLimits(settings.mail_refusals, settings.mail_refusal_share)
 
 
 def retry_policy_of(settings: Settings) -> MailRetryPolicy:

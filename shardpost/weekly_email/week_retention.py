@@ -28,7 +28,7 @@ from typing import Any
 
 from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.weekly_email import (
@@ -47,17 +47,14 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 
 @dataclass
-class ErasedAudiences:
-    """What was erased, or with `dry_run` would be: weeks, their clients, files and their bytes.
+class _OldWeeks:
+    """What was done with old weeks, or with `dry_run` would be.
 
-    `postponed` says of each week that is old, and could not be erased, why.
+    `postponed` says of each week that is old, and with which it could not be done, why.
     """
 
     dry_run: bool
     weeks: list[str] = field(default_factory=list)
-    clients: int = 0
-    files: int = 0
-    bytes: int = 0
     postponed: dict[str, str] = field(default_factory=dict)
     warning: str | None = None
 
@@ -65,16 +62,38 @@ class ErasedAudiences:
         """Return it as a JSON object."""
         return asdict(self)
 
+    def _lines(self, done: str, line: str, sizes: str) -> list[str]:
+        weeks = f"{len(self.weeks)} weeks"
+        names = f": {', '.join(self.weeks)}" if self.weeks else ""
+        verb = f"would be {done}" if self.dry_run else done
+        lines = [f"{line.format(verb=verb, weeks=weeks)}{names}; {sizes}"]
+        lines += [f"{week}: not {done} yet: {why}" for week, why in self.postponed.items()]
+        return [*lines, *([self.warning] if self.warning else [])]
+
+
+@dataclass
+class ErasedAudiences(_OldWeeks):
+    """Old weeks whose audiences were erased: their clients, files and the bytes of these."""
+
+    clients: int = 0
+    files: int = 0
+    bytes: int = 0
+
     def lines(self) -> list[str]:
         """Return it in words."""
-        verb = "would be erased" if self.dry_run else "erased"
-        named = f": {', '.join(self.weeks)}" if self.weeks else ""
-        lines = [
-            f"audiences {verb}: {len(self.weeks)} weeks{named}; {self.clients} clients,"
-            f" {self.files} files, {self.bytes} bytes"
-        ]
-        lines += [f"{week}: not erased yet: {why}" for week, why in self.postponed.items()]
-        return [*lines, *([self.warning] if self.warning else [])]
+        sizes = f"{self.clients} clients, {self.files} files, {self.bytes} bytes"
+        return self._lines("erased", "audiences {verb}: {weeks}", sizes)
+
+
+@dataclass
+class ClosedWeeks(_OldWeeks):
+    """Old weeks that were closed, and the number of records that were removed from the ledger."""
+
+    records: int = 0
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        return self._lines("closed", "ledger: {weeks} {verb}", f"{self.records} records removed")
 
 
 def erase_old_audiences(
@@ -90,15 +109,16 @@ def erase_old_audiences(
     what = "erasing old audiences"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
         weeks = FrozenWeeks(settings).list_all()
-        clock = AgeClock.of(now, (IsoWeek.parse(one.week).end for one in weeks))
+        clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
         result.warning = clock.warning
-        old = [one for one in weeks if _is_old(settings, clock, one)]
-        found = [one for one in old if dry_run or _mark(settings, one, now, result)]
-        found_weeks = {one.week for one in found}
-        result.weeks = sorted(one.week for one in found if one.audience_erased_at is None)
-        result.clients = sum(one.recipients for one in found if one.audience_erased_at is None)
-        gone = found_weeks | _never_frozen(settings, clock, weeks)
-        _remove(settings, gone, result)
+        old = [week for week in weeks if _is_old(settings, clock, week)]
+        gone = [week for week in old if dry_run or _mark(settings, week, now, result)]
+        erased = [week for week in gone if week.audience_erased_at is None]
+        result.weeks = sorted(week.week for week in erased)
+        result.clients = sum(week.recipients for week in erased)
+        _remove(
+            settings, {week.week for week in gone} | _never_frozen(settings, clock, weeks), result
+        )
     return result
 
 
@@ -116,7 +136,7 @@ def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
 
 def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenWeek]) -> set[str]:
     """Return the old weeks of which a freeze left files, and that nobody froze since."""
-    frozen = {one.week for one in weeks}
+    frozen = {week.week for week in weeks}
     left = {folder.week for folder in AudienceFiles(settings).folders()} - frozen
     found = set()
     for week in left:
@@ -162,32 +182,6 @@ BATCH = 1000
 WHY = "the week is closed"
 
 
-@dataclass
-class ClosedWeeks:
-    """What was closed, or with `dry_run` would be: weeks, and the number of records removed.
-
-    `postponed` says of each week that is old, and could not be closed, why.
-    """
-
-    dry_run: bool
-    weeks: list[str] = field(default_factory=list)
-    records: int = 0
-    postponed: dict[str, str] = field(default_factory=dict)
-    warning: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return asdict(self)
-
-    def lines(self) -> list[str]:
-        """Return it in words."""
-        verb = "would be closed" if self.dry_run else "closed"
-        named = f": {', '.join(self.weeks)}" if self.weeks else ""
-        line = f"ledger: {len(self.weeks)} weeks {verb}{named}; {self.records} records removed"
-        lines = [f"{week}: not closed yet: {why}" for week, why in self.postponed.items()]
-        return [line, *lines, *([self.warning] if self.warning else [])]
-
-
 def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False) -> ClosedWeeks:
     """Close the weeks whose last run was more than SHARDPOST_LEDGER_DAYS ago.
 
@@ -217,20 +211,16 @@ def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
 
 
 def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks) -> None:
-    try:
+    with postponing(week, result.postponed):
         _require_no_audience(settings, week, now, result)
         # Also of a ledger that lost records: to close a week is how nobody is mailed twice.
         shards = range(compacted_ledger(settings).partitions)
         if result.dry_run:
-            result.records += sum(len(ShardLedger(settings, week, one).keys()) for one in shards)
+            result.records += sum(len(ShardLedger(settings, week, n).keys()) for n in shards)
         else:
             with LedgerGuard(settings, week).locked(shards):
                 result.records += _close(settings, week, shards, now)
         result.weeks.append(str(week))
-    except LockedError as error:
-        result.postponed[str(week)] = error.holder
-    except ShardpostError as error:
-        result.postponed[str(week)] = str(error)
 
 
 def _require_no_audience(

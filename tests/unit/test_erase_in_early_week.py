@@ -1,5 +1,6 @@
 """A client is erased while a week is mailed early: whoever began before does not mail it after."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -18,8 +19,15 @@ from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id, fold
+from shardpost.weekly_email.model.ledger import (
+    DeliveryState,
+    LedgerEntry,
+    ResendPolicy,
+    erased_id,
+    fold,
+)
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.send_shard import SendOptions
 from tests.support import decisions
 from tests.support.at_step import at_step
 from tests.support.contact_tables import AT, WHO, write
@@ -57,7 +65,7 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
     assert begun.frozen is None
     assert erased(at).postponed == {}
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
-        send(begun, REQUEST, at)
+        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), 1)
     assert prepare(REQUEST, at).snapshot.has_contacts
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shardpost.settings import load
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, Refusals, ShareAlarm
+from shardpost.weekly_email.smtp_server import refusal_limits_of
 
 LIMITS = RefusalLimits(most_in_row=5, share=0.2)
 ANSWERS = st.lists(st.sampled_from("ar"), max_size=200)  # accepted, refused
@@ -209,4 +210,4 @@ def test_a_refusal_reads_back_as_it_was_written() -> None:
 
 def test_the_limits_are_those_of_the_settings() -> None:
     given_ = {"SHARDPOST_MAIL_REFUSALS": "7", "SHARDPOST_MAIL_REFUSAL_SHARE": "0.5"}
-    assert RefusalLimits.of(load(given_)) == RefusalLimits(7, 0.5)
+    assert refusal_limits_of(load(given_)) == RefusalLimits(7, 0.5)

@@ -65,30 +65,19 @@ def _without_id(word: str) -> str:
     return word if _KEPT.fullmatch(word) or not any(map(str.isdigit, word)) else _LEFT_OUT
 
 
-def causes_of(found: Iterable[tuple[str, str]]) -> list[Cause]:
+def causes_of(reasons: Iterable[tuple[str, str]]) -> list[Cause]:
     """Group (client, cause); the largest group first, clients in their order."""
-    counts: dict[str, int] = {}
-    named: dict[str, list[str]] = {}
-    for client, cause in found:
-        counts[cause] = counts.get(cause, 0) + 1
-        first = named.setdefault(cause, [])
-        if len(first) < MOST_NAMED:
-            first.append(client)
-    return _largest(Cause(cause, counts[cause], tuple(named[cause])) for cause in counts)
+    return merged_causes(Cause(cause, 1, (client,)) for client, cause in reasons)
 
 
 def merged_causes(causes: Iterable[Cause]) -> list[Cause]:
     """Add up the causes of several shards, or of several runs of different shards."""
-    found: dict[str, Cause] = {}
+    groups: dict[str, Cause] = {}
     for cause in causes:
-        before = found.get(cause.reason, Cause(cause.reason, 0, ()))
+        before = groups.get(cause.reason, Cause(cause.reason, 0, ()))
         clients = (*before.clients, *cause.clients)[:MOST_NAMED]
-        found[cause.reason] = Cause(cause.reason, before.count + cause.count, clients)
-    return _largest(found.values())
-
-
-def _largest(causes: Iterable[Cause]) -> list[Cause]:
-    return sorted(causes, key=lambda cause: (-cause.count, cause.reason))[:MOST_CAUSES]
+        groups[cause.reason] = Cause(cause.reason, before.count + cause.count, clients)
+    return sorted(groups.values(), key=lambda cause: (-cause.count, cause.reason))[:MOST_CAUSES]
 
 
 def causes_text(causes: Iterable[Cause], count: int) -> str:
