@@ -176,17 +176,6 @@ def test_too_many_failed_clients_fail_the_run_with_what_to_do(
     assert "`shardpost email --week 2026-W46 --again FAILED`" in str(failure.value)
 
 
-def test_too_many_suppressed_clients_fail_the_run_with_what_to_do(dag: Any) -> None:
-    counts = {"sent": 1, "failed": 0, "unknown": 0, "suppressed": 4, "open": 0}
-    groups = [{"shards": [{"shard": n, **counts}], "unknown": []} for n in (0, 4)]
-    report = dag.task_dict["report"].python_callable
-    report(FROZEN, groups[:1])
-    with pytest.raises(AirflowFailException) as failure:
-        report(FROZEN, groups)
-    assert "2026-W46: 8 of 10 clients are not subscribed" in str(failure.value)
-    assert "`shardpost email --week 2026-W46 --again SUPPRESSED`" in str(failure.value)
-
-
 def test_a_report_begins_with_the_counts_of_all_shards(
     dag: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

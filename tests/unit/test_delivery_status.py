@@ -143,6 +143,7 @@ def test_a_client_and_a_state_together_are_bad_usage(capsys: pytest.CaptureFixtu
     assert shardpost([*week, "--client", "c1", "--state", "failed"]) == 2
     assert "expected one of them, found both" in capsys.readouterr().err
     assert shardpost([*week, "--state", "lost"]) == 2
+    assert shardpost(["emails", "--week", "2026-W60"]) == 2
     assert shardpost([*week, "--state", "failed", "resolve"]) == 2
 
 
@@ -151,10 +152,14 @@ def test_a_week_without_a_run_is_no_finished_one(
 ) -> None:
     assert print_week(found(at, ENDED), as_json=False) == 0
     assert capsys.readouterr().out == f"{ENDED}: no run of this week: nobody was mailed\n"
-    document = counts(at, ENDED, capsys)
-    assert document["has_run"] is False
-    assert document["shards"] == [{"shard": n, **NONE} for n in range(2)]
-    assert document["unknown"] == []
+    assert counts(at, ENDED, capsys) == {
+        "week": str(ENDED),
+        "shards": [{"shard": n, **NONE} for n in range(2)],
+        "unknown": [],
+        "causes": {"failed": [], "suppressed": []},
+        "without_contact": 0,
+        "has_run": False,
+    }
     assert listed(at, ENDED, "open", capsys) == {}
     assert print_client(found(at, ENDED), "c1", as_json=False) == 0
     assert "no run of that week" in capsys.readouterr().out

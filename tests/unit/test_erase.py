@@ -17,7 +17,6 @@ from shardpost.commands import tables as command
 from shardpost.decisions import Kind
 from shardpost.delta.query import path_of
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
-from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
@@ -207,14 +206,6 @@ def test_a_sender_that_began_before_can_commit_nothing_any_more(kafka: MemoryKaf
     with pytest.raises(FencedError):
         sender.write([LedgerEntry(WHO, DeliveryState.SENDING)])
     assert is_erased(kafka)
-
-
-def test_a_run_that_read_the_week_before_refuses_it_behind_its_lock(at: Settings) -> None:
-    known = row(at, OPEN)
-    FrozenWeeks(at).require_audience(OPEN, known)
-    erased(at)
-    with pytest.raises(ShardpostError, match="was written anew since this run began"):
-        FrozenWeeks(at).require_audience(OPEN, known)
 
 
 def test_tables_of_an_older_backup_do_not_mail_it_again(at: Settings, tmp_path: Path) -> None:

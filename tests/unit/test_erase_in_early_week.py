@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,16 +11,14 @@ from shardpost import erasure
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.email_run import prepare, send
 from shardpost.weekly_email.ledger_guard import LedgerGuard
-from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
+from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
-    LedgerEntry,
     ResendPolicy,
     erased_id,
     fold,
@@ -77,15 +74,6 @@ def test_while_the_week_is_mailed_nothing_is_on_record(at: Settings) -> None:
     assert list(decisions.list_all(at)) == []
     assert erased(at).postponed == {}
     assert len(list(decisions.list_all(at))) == 1
-
-
-@pytest.mark.usefixtures("begun")
-def test_a_sender_that_holds_no_lock_here_is_fenced(at: Settings) -> None:
-    with closing(Ledger(at, WEEK, SHARD)) as sender:
-        assert sender.open().states([WHO]) == [None]
-        assert erased(at).ledger == []
-        with pytest.raises(FencedError):
-            sender.write([LedgerEntry(WHO, DeliveryState.SENDING)])
 
 
 @pytest.mark.usefixtures("begun")

@@ -1,6 +1,7 @@
 """What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.email_job import parser, request_of
-from shardpost.weekly_email.email_run import prepare, run
+from shardpost.weekly_email.email_run import prepare, run, why_skip
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 from tests.support.written_weeks import begin, look
 
@@ -54,14 +56,6 @@ def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
 
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
     return prepare(request(*arguments, now=now), settings)
-
-
-@pytest.mark.parametrize("mode", EVERY_MODE)
-def test_early_is_refused_once_the_week_has_ended(at: Settings, mode: tuple[str, ...]) -> None:
-    look(at, NOW)
-    with pytest.raises(ShardpostError, match="--early is for a week still running"):
-        prepared(at, "--early", *mode)
-    assert FrozenWeeks(at).find(WEEK) is None
 
 
 def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at: Settings) -> None:
@@ -218,11 +212,21 @@ def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_cli
     assert (code, document["recipients"], document["groups"]) == (0, 10, ["0-1"])
 
 
-def test_a_scheduled_run_that_comes_too_late_says_why_it_skips_its_week(at: Settings) -> None:
-    look(at, NOW)
-    late = NOW + timedelta(days=30)
-    asked = request("--freeze-only", "--scheduled-at", late.isoformat(), now=late)
-    assert "3 days" in run(asked, at)[1]["skipped"]
+def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> None:
+    def skipped(now: datetime = NOW) -> str:
+        asked = request("--freeze-only", "--scheduled-at", now.isoformat(), now=now)
+        return str(why_skip(asked, at))
+
+    assert "no snapshot" in skipped()
+    first = replace(snapshot(1, {}), looked_at=NOW, committed_at=WEEK.end)
+    snapshots.commit(at, first)
+    assert "no snapshot" in skipped()
+    snapshots.commit(at, replace(first, number=2, committed_at=WEEK.start))
+    late = WEEK.end + timedelta(days=30)
+    assert (skipped(), "3 days" in skipped(late)) == ("None", True)
+    assert FrozenWeeks(at).find(WEEK) is None
+    freeze(at)
+    assert skipped(late) == "None"
 
 
 def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> None:
