@@ -31,32 +31,24 @@ class DryRunList(StrEnum):
     LEFT = "left"  # the reverse
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """Into which list a client comes; `reason` is why, None for one that would get an e-mail."""
-
-    list: DryRunList
-    reason: str | None
-    gets_one: bool
+Forecast = tuple[DryRunList, str | None]
 
 
 def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
-    """Yield what becomes of each row of a batch as `SendPlan` takes them, in their order."""
+    """Yield the list of each row of a batch, and why: None for one that would get an e-mail."""
     steps = {_client(step): step for step in plan.steps([batch])}
     clients = batch.column("client").to_pylist()
     for client, state in zip(clients, plan.ledger_index.states(clients), strict=True):
         match steps.get(client):
             case MailToSend():
-                yield Forecast(DryRunList.RECIPIENTS, None, gets_one=True)
+                yield DryRunList.RECIPIENTS, None
             case NoMail(entry) if entry.state is None:
-                why = f"remains open: {entry.reason}"
-                yield Forecast(DryRunList.UNCHANGED, why, gets_one=False)
+                yield DryRunList.UNCHANGED, f"remains open: {entry.reason}"
             case NoMail(entry):
-                yield Forecast(DryRunList(str(entry.state)), entry.reason, gets_one=False)
+                yield DryRunList(str(entry.state)), entry.reason
             case None:
-                resends = plan.ledger_index.resent(client)
-                why = why_unchanged(state, resends)
-                yield Forecast(DryRunList.UNCHANGED, why, gets_one=has_got_one(state))
+                why = why_unchanged(state, plan.ledger_index.resent(client))
+                yield DryRunList.UNCHANGED, why
 
 
 def has_got_one(state: DeliveryState | None) -> bool:
@@ -109,17 +101,17 @@ class ShardLines:
         It has the columns that `SendPlan` takes, and `shard`, `is_member` of this week's audience,
         and `was_member` of the one before.
         """
-        clients = batch.column("client").to_pylist()
-        states = self.plan.ledger_index.states(clients)
-        found = forecasts(self.plan, batch.filter(batch.column("is_member")))
+        states = self.plan.ledger_index.states(batch.column("client").to_pylist())
+        members = forecasts(self.plan, batch.filter(batch.column("is_member")))
         for row, state, had in zip(batch.to_pylist(), states, self._had(batch), strict=True):
-            forecast = next(found) if row["is_member"] else None
-            if forecast is not None:
-                yield ListedLine(forecast.list, json.dumps(_member(row, forecast, state)))
-            gets = forecast.gets_one if forecast else has_got_one(state)
+            kind, reason = next(members) if row["is_member"] else (DryRunList.UNCHANGED, None)
+            if row["is_member"]:
+                yield ListedLine(kind, json.dumps(_member(row, kind, reason, state)))
+            is_left_alone = kind is DryRunList.UNCHANGED
+            gets = has_got_one(state) if is_left_alone else kind is DryRunList.RECIPIENTS
             if self.before is not None and gets != had:
-                kind = DryRunList.NEW if gets else DryRunList.LEFT
-                yield ListedLine(kind, json.dumps(row["client"]))
+                changed = DryRunList.NEW if gets else DryRunList.LEFT
+                yield ListedLine(changed, json.dumps(row["client"]))
 
     def _had(self, batch: pa.RecordBatch) -> list[bool]:
         """Tell of each row whether it got the e-mail of the week before, or is to get it yet."""
@@ -133,9 +125,11 @@ class ShardLines:
         ]
 
 
-def _member(row: dict[str, Any], forecast: Forecast, state: DeliveryState | None) -> dict[str, Any]:
-    if forecast.list is not DryRunList.RECIPIENTS:
-        return {"client": row["client"], "shard": row["shard"], "reason": forecast.reason}
+def _member(
+    row: dict[str, Any], kind: DryRunList, reason: str | None, state: DeliveryState | None
+) -> dict[str, Any]:
+    if kind is not DryRunList.RECIPIENTS:
+        return {"client": row["client"], "shard": row["shard"], "reason": reason}
     return {
         "client": row["client"],
         "email": row["email_now" if state is DeliveryState.FAILED else "email"],

@@ -47,15 +47,6 @@ class LedgerMark:
     accepted_by: str | None = None
 
 
-def require_partitions(ledger: StoreTopic, expected: int, source: str) -> None:
-    """Refuse a ledger with another number of partitions; `source` says where the number is from."""
-    if ledger.partitions != expected:
-        raise ShardpostError(
-            f"topic {ledger.name}: expected {expected} partitions ({source}), found"
-            f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
-        )
-
-
 def require_whole(ledger: StoreTopic, week: object, marks: Sequence[LedgerMark]) -> None:
     """Refuse a ledger that has lost records of the week since one of its marks."""
     start = tuple(map(min, zip(*(mark.ends for mark in marks), strict=False)))
@@ -138,9 +129,7 @@ class LedgerGuard:
         marks = list_marks(self._settings)
         ledger = compacted_ledger(self._settings)
         require_whole(ledger, self._week, _of_week(self._week, marks, frozen))
-        require_partitions(
-            ledger, *_expected_partitions(self._settings.partitions, ledger, marks, frozen)
-        )
+        _require_partitions(ledger, marks, frozen, self._settings.partitions)
         return ledger
 
     def is_whole(self) -> bool:
@@ -202,17 +191,23 @@ def _of_week(
     return own[max(accepted, default=0) :]
 
 
-def _expected_partitions(
-    by_settings: int,
+def _require_partitions(
     ledger: StoreTopic,
     marks: Sequence[LedgerMark],
     frozen: Sequence[FrozenWeek],
-) -> tuple[int, str]:
-    """Return how many partitions the ledger has to have, and where that is said."""
+    by_settings: int,
+) -> None:
+    """Refuse a ledger with another number of partitions than before, or than the settings say."""
+    expected = by_settings
+    source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
     of_topic = [mark for mark in marks if mark.topic_id == ledger.topic_id]
     if of_topic:
-        return len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
-    if frozen and not marks:
+        expected, source = len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
+    elif frozen and not marks:
         last = max(frozen, key=lambda week: week.frozen_at)
-        return last.shards, f"as in week {last.week}"
-    return by_settings, "SHARDPOST_PARTITIONS, which may be set to the actual number"
+        expected, source = last.shards, f"as in week {last.week}"
+    if ledger.partitions != expected:
+        raise ShardpostError(
+            f"topic {ledger.name}: expected {expected} partitions ({source}), found"
+            f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
+        )
