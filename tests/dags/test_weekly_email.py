@@ -15,7 +15,7 @@ from shardpost.checkout import CHECKOUT
 from shardpost.errors import UsageError
 
 AT = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
-MONDAY = datetime(2026, 11, 9, tzinfo=UTC)
+MONDAY, LAST_MONDAY, THIS_MONDAY = (datetime(2026, 11, day, tzinfo=UTC) for day in (9, 16, 23))
 AS_DECLARED = {
     "week": None,
     "shards": None,
@@ -44,24 +44,28 @@ def asked(dag: Any, run: SimpleNamespace, **params: object) -> list[str]:
     return found
 
 
-def test_a_run_by_hand_is_of_the_week_that_it_is_given(dag: Any) -> None:
-    assert asked(dag, run_of("manual", MONDAY), week="2020-W53") == [
-        *("--freeze-only", "--week", "2020-W53")
-    ]
-
-
-def test_a_run_by_hand_without_a_week_is_of_the_last_that_ended(dag: Any) -> None:
-    assert asked(dag, run_of("manual")) == ["--freeze-only", "--week", "2026-W47"]
-
-
-def test_a_backfill_is_of_its_interval_and_never_skips(dag: Any) -> None:
-    assert asked(dag, run_of("backfill", MONDAY)) == ["--freeze-only", "--week", "2026-W46"]
-
-
-def test_only_a_scheduled_run_may_skip_its_week(dag: Any) -> None:
-    assert asked(dag, run_of("scheduled", MONDAY)) == [
-        *("--freeze-only", "--week", "2026-W46", "--scheduled-at", AT.isoformat())
-    ]
+@pytest.mark.parametrize(
+    ("run", "params", "more"),
+    [
+        (run_of("manual", MONDAY), {"week": "2020-W53"}, ["2020-W53"]),
+        (run_of("manual"), {}, ["2026-W47"]),  # the last that ended
+        (run_of("backfill", MONDAY), {}, ["2026-W46"]),
+        # Only a scheduled run may skip its week.
+        (run_of("scheduled", MONDAY), {}, ["2026-W46", "--scheduled-at", AT.isoformat()]),
+        # Early, by hand: the week that is still running.
+        (run_of("manual", LAST_MONDAY), {"early": True}, ["2026-W48", "--early"]),
+        (
+            run_of("manual", LAST_MONDAY),
+            {"early": True, "week": "2026-W48"},
+            ["2026-W48", "--early"],
+        ),
+        (run_of("backfill", THIS_MONDAY), {"early": True}, ["2026-W48", "--early"]),
+    ],
+)
+def test_a_run_is_of_the_week_that_it_is_given_or_of_its_interval(
+    dag: Any, run: SimpleNamespace, params: dict[str, object], more: list[str]
+) -> None:
+    assert asked(dag, run, **params) == ["--freeze-only", "--week", *more]
 
 
 def test_the_params_reach_the_job(dag: Any) -> None:
@@ -72,16 +76,6 @@ def test_the_params_reach_the_job(dag: Any) -> None:
         *("--early", "--dry-run", "--recipients", "/dev/stdout"),
         *("--on-unknown", "resend", "--again", "FAILED"),
     ]
-
-
-def test_an_early_run_by_hand_is_of_the_week_that_goes_on(dag: Any) -> None:
-    of_last_week = run_of("manual", datetime(2026, 11, 16, tzinfo=UTC))
-    found = asked(dag, of_last_week, early=True)
-    assert found == ["--freeze-only", "--week", "2026-W48", "--early"]
-    given = asked(dag, of_last_week, early=True, week="2026-W48")
-    assert given == ["--freeze-only", "--week", "2026-W48", "--early"]
-    of_backfill = asked(dag, run_of("backfill", datetime(2026, 11, 23, tzinfo=UTC)), early=True)
-    assert of_backfill == ["--freeze-only", "--week", "2026-W48", "--early"]
 
 
 @pytest.mark.parametrize(

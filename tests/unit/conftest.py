@@ -1,9 +1,18 @@
-"""Unit tests open no socket: one that tries fails, and says where it wanted to go."""
+"""Unit tests open no socket: one that tries fails, and says where it wanted to go.
+
+What many of them start from: a home with Kafka in memory.
+"""
 
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from shardpost.settings import Settings
+from shardpost.topics.creation import apply_topics
+from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +22,17 @@ def _closed_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("connect", "connect_ex", "bind"):
         monkeypatch.setattr(socket.socket, name, refuse)
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+    """Give a home with Kafka in memory, whose topics have two partitions each."""
+    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+        apply_topics(kafka.settings)
+        yield kafka
+
+
+@pytest.fixture
+def at(kafka: MemoryKafka) -> Settings:
+    """Give the settings of that home."""
+    return kafka.settings

@@ -1,9 +1,7 @@
 """The status of a week, frozen or early: who is in which state, why, and counted in one way."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +15,14 @@ from shardpost.commands.email_status import (
     print_week,
 )
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
-from tests.support.memory_kafka import memory_kafka
 from tests.support.written_weeks import begin, freeze, hold, record
 
 ENDED, GOES_ON = IsoWeek(2026, 46), IsoWeek(2026, 47)
 NOW = GOES_ON.start + timedelta(days=2)
 STATES = ("sent", "failed", "unknown", "suppressed", "open")
 NONE = dict.fromkeys(STATES, 0)
-
-
-@pytest.fixture
-def at(tmp_path: Path) -> Iterator[Settings]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka.settings
 
 
 def found(settings: Settings, week: IsoWeek) -> FoundWeek:

@@ -64,11 +64,6 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield kafka
 
 
-@pytest.fixture
-def at(kafka: MemoryKafka) -> Settings:
-    return kafka.settings
-
-
 def erased(settings: Settings, client: str = WHO, *, dry_run: bool = False) -> ErasedClient:
     request = ErasureRequest(client, "anna", "it asked for it", NOW)
     return erase(settings, request, dry_run=dry_run)

@@ -283,15 +283,6 @@ def test_letters_of_what_was_rejected_are_sent_before_it_is_erased(at: Settings)
     assert sum(NAME_OF_WHO in str(value) for value in sent) == 2
 
 
-def test_a_run_that_began_before_freezes_no_contact(at: Settings) -> None:
-    before = snapshots.current(at)
-    snapshots.require_contacts(at, before)
-    erased(at)
-    with pytest.raises(ShardpostError, match="a client was erased since this run began"):
-        snapshots.require_contacts(at, before)
-    snapshots.require_contacts(at, snapshots.current(at))
-
-
 def test_the_command_ends_with_0_and_prints_what_went(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,6 @@
 """Nobody is mailed by a ledger that may have lost what it knew of the week."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import StoreTopic, describe_stores
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -27,19 +26,12 @@ from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from tests.support import decisions
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 FROZEN = FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US")
 LEDGER = "weekly-emails"
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka
 
 
 def run(settings: Settings, week: IsoWeek = WEEK, mails: int = 3) -> None:

@@ -1,6 +1,5 @@
 """The ledger of a shard in memory, and the last look before a mail by a clock that is moved."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -8,11 +7,9 @@ import pytest
 from shardpost.errors import ShardpostError
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.ledger_topic import FreshCommit, Ledger, ShardLedger, StaleLedgerError
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import IsoWeek
-from tests.support.memory_kafka import memory_kafka
 
 WEEK = IsoWeek(2026, 47)
 SENDING = [LedgerEntry("a", DeliveryState.SENDING), LedgerEntry("b", DeliveryState.SENDING)]
@@ -30,15 +27,8 @@ class Clock:
 
 
 @pytest.fixture
-def ready() -> Iterator[Settings]:
-    with memory_kafka(partitions=1, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka.settings
-
-
-@pytest.fixture
-def ledger(ready: Settings) -> Ledger:
-    ledger = Ledger(ready, WEEK, 0)
+def ledger(at: Settings) -> Ledger:
+    ledger = Ledger(at, WEEK, 0)
     ledger.open()
     return ledger
 
@@ -47,17 +37,17 @@ def written(settings: Settings) -> list[str]:
     return [entry.client for entry in ShardLedger(settings, WEEK, 0).entries()]
 
 
-def test_right_after_the_commit_nothing_more_is_written(ready: Settings, ledger: Ledger) -> None:
+def test_right_after_the_commit_nothing_more_is_written(at: Settings, ledger: Ledger) -> None:
     clock = Clock()
     commit = FreshCommit(ledger, SENDING, clock)
     ledger.write(SENDING)
     clock.now = 2
     commit.require()
-    assert written(ready) == ["a", "b"]
+    assert written(at) == ["a", "b"]
 
 
 def test_after_two_seconds_sending_is_committed_again_once_for_the_group(
-    ready: Settings, ledger: Ledger
+    at: Settings, ledger: Ledger
 ) -> None:
     clock = Clock()
     commit = FreshCommit(ledger, SENDING, clock)
@@ -65,29 +55,29 @@ def test_after_two_seconds_sending_is_committed_again_once_for_the_group(
     clock.now = 2.1
     commit.require()
     commit.require()
-    assert written(ready) == ["a", "b", "a", "b"]
+    assert written(at) == ["a", "b", "a", "b"]
 
 
 def test_a_run_that_was_halted_while_another_took_over_may_not_send(
-    ready: Settings, ledger: Ledger
+    at: Settings, ledger: Ledger
 ) -> None:
     clock = Clock()
     commit = FreshCommit(ledger, SENDING, clock)
     ledger.write(SENDING)
-    Ledger(ready, WEEK, 0).open()
+    Ledger(at, WEEK, 0).open()
     clock.now = 3600
     with pytest.raises(FencedError):
         commit.require()
-    assert written(ready) == ["a", "b"]
+    assert written(at) == ["a", "b"]
 
 
 def test_once_a_run_was_fenced_none_of_its_connections_may_send(
-    ready: Settings, ledger: Ledger
+    at: Settings, ledger: Ledger
 ) -> None:
     clock = Clock()
     commit = FreshCommit(ledger, SENDING, clock)
     ledger.write(SENDING)
-    Ledger(ready, WEEK, 0).open()
+    Ledger(at, WEEK, 0).open()
     clock.now = 3600
     with ThreadPoolExecutor(4) as pool:
         looks = [pool.submit(commit.require) for _ in range(4)]
@@ -120,11 +110,11 @@ def test_a_ledger_that_takes_too_long_each_time_lets_no_mail_go(ledger: Ledger) 
         commit.require()
 
 
-def test_rows_say_where_and_when_a_client_has_which_state(ready: Settings, ledger: Ledger) -> None:
+def test_rows_say_where_and_when_a_client_has_which_state(at: Settings, ledger: Ledger) -> None:
     ledger.write(
         [LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no"), LedgerEntry("b", None)]
     )
     ledger.write([LedgerEntry("a", None, reason="checked by hand")])
-    first, second = ShardLedger(ready, WEEK, 0).rows_of("a")
+    first, second = ShardLedger(at, WEEK, 0).rows_of("a")
     assert (first["state"], first["offset"], first["reason"]) == ("failed", 0, "550 no")
     assert (second["state"], second["offset"], second["reason"]) == ("open", 3, "checked by hand")

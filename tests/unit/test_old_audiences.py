@@ -45,11 +45,6 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield kafka
 
 
-@pytest.fixture
-def at(kafka: MemoryKafka) -> Settings:
-    return kafka.settings
-
-
 def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
     found = FrozenWeeks(settings).find(week)
     assert found is not None

@@ -1,9 +1,7 @@
 """What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +19,7 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from tests.support.histories import snapshot
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import begin, look
 
 WEEK = IsoWeek(2026, 47)
@@ -29,18 +27,6 @@ NOW = WEEK.end + timedelta(hours=8)
 EARLY = WEEK.start + timedelta(days=1)
 EVERY_MODE = [(), ("--dry-run",), ("--freeze-only",), ("--freeze-only", "--dry-run")]
 REAL_MODES = [(), ("--freeze-only",)]
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka
-
-
-@pytest.fixture
-def at(kafka: MemoryKafka) -> Settings:
-    return kafka.settings
 
 
 def freeze(settings: Settings) -> None:

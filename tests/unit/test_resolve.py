@@ -1,8 +1,6 @@
 """`shardpost emails resolve`: a person decides unknown deliveries, on record, all or none."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,6 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_decisions
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
@@ -21,19 +18,12 @@ from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from tests.support import decisions
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
 # In shard 0 and in shard 1.
 HERE, ALSO_HERE, THERE = "client1", "client3", "client5"
-
-
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka
 
 
 @pytest.fixture
