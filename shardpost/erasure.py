@@ -172,7 +172,10 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     what = "erasing a client"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
         known = email_erasure.find_in_ledger(settings, client)
-        audiences = {one.week: one for one in email_erasure.find_in_audiences(settings, client)}
+        audiences = {
+            audience.week: audience
+            for audience in email_erasure.find_in_audiences(settings, client)
+        }
         closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
         entries = {week for week, entry in known.entries.items() if entry.state}
         for week in sorted({*entries, *audiences} - closed):
@@ -197,7 +200,7 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
 def _not_frozen(settings: Settings) -> set[IsoWeek]:
     """Return the weeks that a run has begun and none has frozen."""
     begun = {mark.week for mark in ledger_guard.list_marks(settings)}
-    frozen = {one.week for one in FrozenWeeks(settings).list_all()}
+    frozen = {week.week for week in FrozenWeeks(settings).list_all()}
     return {IsoWeek.parse(week) for week in begun - frozen}
 
 
@@ -212,9 +215,9 @@ def _topics_of_letters(settings: Settings) -> set[str]:
 
 def _rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
     of_letters = letters.rows_with_contact(settings, _topics_of_letters(settings), client)
-    found = tables_beside.rows_beside_with_contact(settings, client)
-    found |= holders_erasure.rows_with_contact(settings, client)
-    return found | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
+    rows = tables_beside.rows_beside_with_contact(settings, client)
+    rows |= holders_erasure.rows_with_contact(settings, client)
+    return rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
 
 def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:

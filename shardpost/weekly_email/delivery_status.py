@@ -179,10 +179,10 @@ def shard_status(
 
 
 def _causes(reasons: LedgerReasons) -> dict[str, list[Cause]]:
-    found = sorted(reasons.found.items())
+    last = sorted(reasons.last.items())
     return {
         str(state): causes_of(
-            (client, cause_of(reason, client)) for client, (one, reason) in found if one is state
+            (client, cause_of(reason, client)) for client, (own, reason) in last if own is state
         )
         for state in EXPLAINED
     }
@@ -197,7 +197,7 @@ def _listed(
         yield from _open(LedgerIndex.fold(entries), reasons, audience)
         return
     deque(entries, maxlen=0)
-    for client, (last, reason) in reasons.found.items():
+    for client, (last, reason) in reasons.last.items():
         yield client, WHY_UNKNOWN if last is DeliveryState.SENDING else reason
 
 
@@ -206,7 +206,7 @@ def _open(
 ) -> Iterator[tuple[str, str | None]]:
     for client, state in zip(audience.clients, index.states(audience.clients), strict=True):
         if state is None:
-            _, reason = reasons.found.get(ledger_id(client), (None, None))
+            _, reason = reasons.last.get(ledger_id(client), (None, None))
             yield client, audience.without_contact.get(client) or reason or NOT_MAILED
 
 

@@ -186,11 +186,13 @@ def summary(result: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _text(one: Any) -> str:
-    match one:
+def _text(line: Any) -> str:
+    match line:
         case str():
-            return one
+            return line
         case {"positions": positions}:
-            return f"{one['client']} <{one['email']}>, shard {one['shard']}: {', '.join(positions)}"
+            return (
+                f"{line['client']} <{line['email']}>, shard {line['shard']}: {', '.join(positions)}"
+            )
         case _:
-            return f"{one['client']}, shard {one['shard']}: {one['reason']}"
+            return f"{line['client']}, shard {line['shard']}: {line['reason']}"

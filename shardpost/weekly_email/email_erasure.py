@@ -175,11 +175,11 @@ def find_in_ledger(settings: Settings, client: str) -> ClientLedger:
     topic = settings.topic("weekly-emails")
     shard = partition_of(client, partition_counts(settings, [topic])[topic])
     _, end = watermarks_of(settings, TopicPartition(topic, shard), committed=False)
-    found: Entries = {client: {}, erased_id(client): {}}
+    entries: Entries = {client: {}, erased_id(client): {}}
     for own, week, entry in _entries(settings, client, shard, None):
-        found[own][week] = entry
-    erased = frozenset(week for week, entry in found[erased_id(client)].items() if entry.state)
-    return ClientLedger(client, shard, end, found[client], erased)
+        entries[own][week] = entry
+    erased = frozenset(week for week, entry in entries[erased_id(client)].items() if entry.state)
+    return ClientLedger(client, shard, end, entries[client], erased)
 
 
 def erase_from_ledger(
@@ -193,8 +193,8 @@ def erase_from_ledger(
     with closing(Ledger(settings, week, known.shard)) as ledger:
         ledger.fence()
         last = known.entries.get(week)
-        for own, one, entry in _entries(settings, known.client, known.shard, known.end):
-            last = entry if (own, one) == (known.client, week) else last
+        for own, of_week, entry in _entries(settings, known.client, known.shard, known.end):
+            last = entry if (own, of_week) == (known.client, week) else last
         entries = list(_under_hash(known, week, last, is_member=is_member))
         ledger.write(entries)
         return bool(entries)
@@ -222,14 +222,14 @@ def _entries(
 ) -> Iterator[tuple[str, IsoWeek, LedgerEntry]]:
     """Yield the client's entries from an offset on, oldest first: under which id, week, entry."""
     ids = {ledger_id(client): client, erased_id(client): erased_id(client)}
-    own = {name.encode(errors="surrogatepass"): one for name, one in ids.items()}
+    own = {name.encode(errors="surrogatepass"): id_ for name, id_ in ids.items()}
     partition = TopicPartition(settings.topic("weekly-emails"), shard)
     for message in read_to_end(settings, partition, start=start):
         key = message.key() or b""
-        found = _KEY.match(key)
-        if not found or key[found.end() :] not in own:
+        match = _KEY.match(key)
+        if not match or key[match.end() :] not in own:
             continue
-        week = IsoWeek.parse(found[1].decode())
+        week = IsoWeek.parse(match[1].decode())
         entry = decode(key, message.value(), week)
         assert entry is not None  # noqa: S101 - its key has the week
-        yield own[key[found.end() :]], week, entry
+        yield own[key[match.end() :]], week, entry

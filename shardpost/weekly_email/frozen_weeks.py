@@ -103,14 +103,14 @@ class FrozenWeeks:
 
     def clients(self, frozen: FrozenWeek, shard: int) -> list[str]:
         """Return the audience of one shard."""
-        found = self._audience(frozen, "client", f"shard = {shard}")
-        clients: list[str] = found.column("client").to_pylist()
+        audience = self._audience(frozen, "client", f"shard = {shard}")
+        clients: list[str] = audience.column("client").to_pylist()
         return clients
 
     def member(self, frozen: FrozenWeek, client: str) -> dict[str, Any] | None:
         """Return a client's row of the audience, or None if it is not in it."""
-        found = self._audience(frozen, "*", f"client = {text_literal(client)}").to_pylist()
-        return found[0] if found else None
+        members = self._audience(frozen, "*", f"client = {text_literal(client)}").to_pylist()
+        return members[0] if members else None
 
     def _select(self, clauses: str) -> list[FrozenWeek]:
         if not exists(self._settings, FROZEN_WEEKS):

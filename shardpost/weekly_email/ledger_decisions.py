@@ -46,13 +46,13 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     shards = _by_shard(resolution.clients, LedgerGuard(settings, week).require_ledger().partitions)
     with LedgerGuard(settings, week).locked(sorted(shards)), ExitStack() as opened:
         # Before anything is fenced: a wrong name does not stop a run on another machine.
-        found = {n: LedgerIndex.fold(ShardLedger(settings, week, n).entries()) for n in shards}
-        resolution.require_unknown(_states((found[n], clients) for n, clients in shards.items()))
+        known = {n: LedgerIndex.fold(ShardLedger(settings, week, n).entries()) for n in shards}
+        resolution.require_unknown(_states((known[n], clients) for n, clients in shards.items()))
         fenced = []
         for number, clients in shards.items():
             ledger = opened.enter_context(closing(Ledger(settings, week, number)))
             fenced.append(_OpenShard(ledger, ledger.open(), clients))
-        resolution.require_unknown(_states((one.index, one.clients) for one in fenced))
+        resolution.require_unknown(_states((shard.index, shard.clients) for shard in fenced))
         _write(settings, resolution, fenced)
     return {client: shard for shard, clients in shards.items() for client in clients}
 
@@ -65,11 +65,11 @@ def _by_shard(clients: Iterable[str], partitions: int) -> Shards:
 
 
 def _states(
-    found: Iterable[tuple[LedgerIndex, Sequence[str]]],
+    shards: Iterable[tuple[LedgerIndex, Sequence[str]]],
 ) -> dict[str, DeliveryState | None]:
     return {
         client: state
-        for index, clients in found
+        for index, clients in shards
         for client, state in zip(clients, index.states(clients), strict=True)
     }
 

@@ -46,15 +46,15 @@ class LedgerReasons:
     """
 
     states: frozenset[State]
-    found: dict[str, tuple[State, str | None]] = field(default_factory=dict, init=False)
+    last: dict[str, tuple[State, str | None]] = field(default_factory=dict, init=False)
 
     def watch(self, entries: Iterable[LedgerEntry]) -> Iterator[LedgerEntry]:
         """Pass entries on, oldest first."""
         for entry in entries:
             if entry.state in self.states:
-                self.found[entry.client] = entry.state, entry.reason
+                self.last[entry.client] = entry.state, entry.reason
             else:
-                self.found.pop(entry.client, None)
+                self.last.pop(entry.client, None)
             yield entry
 
 

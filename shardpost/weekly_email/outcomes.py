@@ -145,10 +145,10 @@ class RetryQueue:
 
     def take_due(self, most: int) -> list[Attempt]:
         """Remove and return the attempts that are due."""
-        found: list[Attempt] = []
-        while len(found) < most and self._heap and self.delay <= 0:
-            found.append(heappop(self._heap))
-        return found
+        due: list[Attempt] = []
+        while len(due) < most and self._heap and self.delay <= 0:
+            due.append(heappop(self._heap))
+        return due
 
     def restore(self, attempt: Attempt) -> None:
         """Add an attempt that was not made."""

@@ -87,10 +87,10 @@ def _fail(
     """Write `failed` for the clients whose state is still that of before their refusal."""
     try:
         with closing(Ledger(settings, week, report.shard)) as ledger:
-            states = ledger.open().states([one.entry.client for one in refusals])
+            states = ledger.open().states([refusal.entry.client for refusal in refusals])
             pairs = zip(refusals, states, strict=True)
-            failed = [one for one, state in pairs if state is one.before]
-            ledger.write([one.entry for one in failed])
+            failed = [refusal for refusal, state in pairs if state is refusal.before]
+            ledger.write([refusal.entry for refusal in failed])
     except ShardpostError as error:
         return replace(report, error=str(error), provisional=())
     return report.with_failed(failed)
@@ -172,7 +172,7 @@ def _send(
 
 def _with_refusals(report: ShardReport, refusals: Refusals) -> ShardReport:
     """Add what the run's other shards need to know; a shard that stopped has none to be decided."""
-    undecided = () if report.error else tuple(one.to_json() for one in refusals.provisional)
+    undecided = () if report.error else tuple(refusal.to_json() for refusal in refusals.provisional)
     return replace(
         report,
         accepted=refusals.accepted,

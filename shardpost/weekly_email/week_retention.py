@@ -138,12 +138,12 @@ def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenW
     """Return the old weeks of which a freeze left files, and that nobody froze since."""
     frozen = {week.week for week in weeks}
     left = {folder.week for folder in AudienceFiles(settings).folders()} - frozen
-    found = set()
+    old = set()
     for week in left:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
             if clock.is_older(audience_days(settings), IsoWeek.parse(week).end):
-                found.add(week)
-    return found
+                old.add(week)
+    return old
 
 
 def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAudiences) -> bool:
@@ -202,12 +202,12 @@ def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False)
 
 def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
     """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
-    found: dict[str, list[datetime]] = defaultdict(list)
+    times: dict[str, list[datetime]] = defaultdict(list)
     for frozen in FrozenWeeks(settings).list_all():
-        found[frozen.week].append(frozen.frozen_at)
+        times[frozen.week].append(frozen.frozen_at)
     for mark in ledger_guard.list_marks(settings):
-        found[mark.week].append(mark.marked_at)
-    return {IsoWeek.parse(week): found[week] for week in sorted(found)}
+        times[mark.week].append(mark.marked_at)
+    return {IsoWeek.parse(week): times[week] for week in sorted(times)}
 
 
 def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks) -> None:
@@ -262,8 +262,8 @@ def _close_shard(
             return closed.counts
         index = LedgerIndex.fold(ledger.entries(wait=True))
         sending_to_unknown(index)
-        found = index.counts()
-        counts = {state: found[state] for state in CLOSED_STATES}
+        now_counted = index.counts()
+        counts = {state: now_counted[state] for state in CLOSED_STATES}
         ledger.close_week(closed_value(counts, now))
         return counts
 

@@ -111,10 +111,10 @@ def require_shard_form(text: str | None) -> None:
 
 def _shard_span(text: str, part: str) -> tuple[int, int]:
     """Return the first and the last shard of a part of the text."""
-    found = _SPAN.fullmatch(part)
-    if not found:
+    match = _SPAN.fullmatch(part)
+    if not match:
         raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if first > last:
         raise UsageError(f"shards {text!r}: expected the lower number first, found {part.strip()}")
     return first, last

@@ -241,10 +241,10 @@ class Refusals:
 
 def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int) -> str:
     """Return why refused clients of a shard remain open at the end of a run."""
-    found = list(refusals)
-    first = "; ".join(f"{one.entry.client}: {one.entry.reason}" for one in found[:3])
+    entries = [refusal.entry for refusal in refusals]
+    first = "; ".join(f"{entry.client}: {entry.reason}" for entry in entries[:3])
     return (
-        f"{len(found)} refused clients remain open: the mail server refused {refused} mails of"
+        f"{len(entries)} refused clients remain open: the mail server refused {refused} mails of"
         f" this run and accepted {accepted} (SHARDPOST_MAIL_REFUSALS,"
         f" SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
     )

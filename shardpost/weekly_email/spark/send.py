@@ -87,15 +87,15 @@ def require_shard(batches: Iterable[pa.RecordBatch], shard: int) -> Iterator[pa.
 
 def _salts(spark: SparkSession, count: int) -> list[int]:
     """Return for each partition a BIGINT that Spark's own hash puts there."""
-    found: dict[int, int] = {}
+    salts: dict[int, int] = {}
     tried = 0
-    while len(found) < count:
+    while len(salts) < count:
         numbers = spark.range(tried, tried + 64 * count)
         hashed = numbers.select("id", F.pmod(F.hash("id"), F.lit(count)).alias("partition"))
         for row in hashed.collect():
-            found.setdefault(row["partition"], row["id"])
+            salts.setdefault(row["partition"], row["id"])
         tried += 64 * count
-    return [found[partition] for partition in range(count)]
+    return [salts[partition] for partition in range(count)]
 
 
 _SQL_TYPES = {int: "BIGINT", tuple[str, ...]: "ARRAY<STRING>", str | None: "STRING"}
