@@ -138,26 +138,27 @@ def _member(
     }
 
 
+# What becomes of the clients of the lists that each client is in one of.
+_BECOMES = {
+    DryRunList.RECIPIENTS: "would get an e-mail",
+    DryRunList.SUPPRESSED: "would be suppressed",
+    DryRunList.FAILED: "would fail",
+    DryRunList.UNCHANGED: "would stay as they are",
+}
+
+
 def text_lines(result: dict[str, Any], folder: Path, most: int | None = None) -> Iterator[str]:
     """Yield the lines of a dry run's text; `most` is how many clients a list names, None for all.
 
     `result` is the dry run's, and `folder` has its lists.
     """
     week, counts = result["week"], result["counts"]
-    compared = f"compared with {result['compared_with']}"
-    headings = {
-        DryRunList.RECIPIENTS: "would get an e-mail:",
-        DryRunList.SUPPRESSED: "would be suppressed:",
-        DryRunList.FAILED: "would fail:",
-        DryRunList.UNCHANGED: "would stay as they are:",
-        DryRunList.NEW: f"new, {compared}:",
-        DryRunList.LEFT: f"left, {compared}:",
-    }
-    for kind, heading in headings.items():
+    for kind in DryRunList:
         if not counts[kind]:
             continue
         if kind is not DryRunList.RECIPIENTS:
-            yield f"{heading}\n"
+            compared = f"{kind}, compared with {result['compared_with']}"
+            yield f"{_BECOMES.get(kind, compared)}:\n"
         with (folder / kind).open() as lines:
             for line in islice(lines, most):
                 yield f"{one_line(_text(json.loads(line)))}\n"
@@ -170,15 +171,10 @@ def text_lines(result: dict[str, Any], folder: Path, most: int | None = None) ->
 def summary(result: dict[str, Any]) -> str:
     """Return in words how many clients are in which list."""
     counts = result["counts"]
-    parts = [f"{counts[DryRunList.RECIPIENTS]} would get an e-mail"]
-    parts += [
+    parts = [
         f"{counts[kind]} {what}"
-        for kind, what in (
-            (DryRunList.SUPPRESSED, "would be suppressed"),
-            (DryRunList.FAILED, "would fail"),
-            (DryRunList.UNCHANGED, "would stay as they are"),
-        )
-        if counts[kind]
+        for kind, what in _BECOMES.items()
+        if counts[kind] or kind is DryRunList.RECIPIENTS
     ]
     if result["compared_with"]:
         new, left = counts[DryRunList.NEW], counts[DryRunList.LEFT]

@@ -95,10 +95,8 @@ def _own_name() -> str:
 EXAMPLES = ("example", "example.com", "example.net", "example.org", "invalid")
 
 
-def require_real_sender(sender: Sender, host: str) -> None:
-    """Refuse the example sender or the example URL to unsubscribe at a server that is remote."""
-    if is_local(host):
-        return
+def _require_real_sender(sender: Sender, host: str) -> None:
+    """Refuse the example sender or the example URL to unsubscribe."""
     if _is_example(sender.address.rpartition("@")[2]):
         raise UsageError(
             f"setting SHARDPOST_MAIL_FROM: {sender.address} is an example, and the mail server"
@@ -111,12 +109,14 @@ def require_real_sender(sender: Sender, host: str) -> None:
         )
 
 
-def require_private_login(*, user: str | None, tls: str, plain_login: str, host: str) -> None:
+def _require_private_login(settings: Settings) -> None:
     """Refuse to send a password over the network as it is, unless the settings allow it."""
-    if user is not None and tls == "none" and plain_login == "refuse" and not is_local(host):
+    user, tls, is_plain = settings.smtp_user, settings.smtp_tls, settings.smtp_plain_login
+    if user is not None and tls == "none" and is_plain == "refuse":
         raise UsageError(
-            f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to {host} in clear"
-            " text: expected starttls or tls, or SHARDPOST_SMTP_PLAIN_LOGIN=allow"
+            f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to"
+            f" {settings.mail_server} in clear text: expected starttls or tls, or"
+            " SHARDPOST_SMTP_PLAIN_LOGIN=allow"
         )
 
 
@@ -141,13 +141,9 @@ def sender_of(settings: Settings) -> Sender:
         unsubscribe_url=settings.unsubscribe_url,
         list_id=settings.mail_list_id,
     )
-    require_real_sender(sender, settings.mail_server)
-    require_private_login(
-        user=settings.smtp_user,
-        tls=settings.smtp_tls,
-        plain_login=settings.smtp_plain_login,
-        host=settings.mail_server,
-    )
+    if not is_local(settings.mail_server):
+        _require_real_sender(sender, settings.mail_server)
+        _require_private_login(settings)
     return sender
 
 

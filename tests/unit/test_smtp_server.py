@@ -10,10 +10,9 @@ import pytest
 from shardpost.errors import UsageError
 from shardpost.settings import Settings
 from shardpost.weekly_email import smtp
-from shardpost.weekly_email.model.email_request import Sender
 from shardpost.weekly_email.shard_sender import SmtpConnections
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
-from shardpost.weekly_email.smtp_server import require_private_login, require_real_sender
+from shardpost.weekly_email.smtp_server import sender_of
 
 EXAMPLE_FROM, REAL_FROM = "Shardpost <weekly@shardpost.example>", "News <news@bank.com>"
 EXAMPLE_URL, REAL_URL = "https://shardpost.example/?{client}", "https://bank.com/?{client}"
@@ -31,7 +30,7 @@ def refused(setting: str) -> AbstractContextManager[object]:
         ("mail.bank.com", "a@mail.example.org", REAL_URL, "SHARDPOST_MAIL_FROM"),
         ("10.0.0.7", EXAMPLE_FROM, REAL_URL, "SHARDPOST_MAIL_FROM"),
         ("mail.bank.com", REAL_FROM, EXAMPLE_URL, "SHARDPOST_UNSUBSCRIBE_URL"),
-        ("mail.bank.com", REAL_FROM, "https://example.net:8443/x", "SHARDPOST_UNSUBSCRIBE_URL"),
+        ("mail.bank.com", REAL_FROM, "https://example.net:8443/{client}", "SHARDPOST_UNSUBSCRIBE_URL"),
         ("mail.bank.com", REAL_FROM, REAL_URL, None),
         ("mail.bank.com", "a@counterexample.com", REAL_URL, None),
         ("localhost", EXAMPLE_FROM, EXAMPLE_URL, None),
@@ -42,9 +41,9 @@ def refused(setting: str) -> AbstractContextManager[object]:
 def test_the_example_sender_and_its_url_are_for_a_server_on_this_machine(
     host: str, mail_from: str, url: str, wrong: str | None
 ) -> None:
-    sender = Sender.of(mail_from=mail_from, unsubscribe_url=url, list_id="weekly-holdings")
+    settings = Settings(smtp_host=host, mail_from=mail_from, unsubscribe_url=url)
     with refused(wrong) if wrong else nullcontext():
-        require_real_sender(sender, host)
+        sender_of(settings)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +60,10 @@ def test_the_example_sender_and_its_url_are_for_a_server_on_this_machine(
 def test_a_password_goes_to_another_machine_only_by_tls_unless_allowed(
     user: str | None, tls: str, plain_login: str, host: str, is_refused: bool
 ) -> None:
+    settings = Settings(smtp_host=host, mail_from=REAL_FROM, unsubscribe_url=REAL_URL)
+    login = {"smtp_user": user, "smtp_tls": tls, "smtp_plain_login": plain_login}
     with refused("SHARDPOST_SMTP_TLS=none") if is_refused else nullcontext():
-        require_private_login(user=user, tls=tls, plain_login=plain_login, host=host)
+        sender_of(settings.model_copy(update=login))
 
 
 REFUSED = ConnectionRefusedError(111, "Connection refused")
