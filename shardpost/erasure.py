@@ -26,7 +26,7 @@ from shardpost.weekly_email import (
     email_erasure,
     ledger_guard,
 )
-from shardpost.weekly_email.email_erasure import AudienceOfClient, ClientLedger
+from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.model.ledger import erased_id
@@ -171,107 +171,91 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     partitions = compacted_ledger(settings).partitions
     what = "erasing a client"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        known = email_erasure.find_in_ledger(settings, client)
-        audiences = {
-            audience.week: audience
-            for audience in email_erasure.find_in_audiences(settings, client)
-        }
-        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
-        entries = {week for week, entry in known.entries.items() if entry.state}
-        for week in sorted({*entries, *audiences} - closed):
-            own = audiences.get(week)
-            if dry_run:
-                _say(result, week, own, is_in_ledger=week in entries)
-            else:
-                _erase_week(settings, known, week, own, partitions, result)
-        _erase_unfrozen(settings, result)
-        if not dry_run:
-            _erase_rows(settings, request, result)
-            # A run that finds its week not among these comes to its locks after the tables changed.
-            for week in sorted(_not_frozen(settings) - closed):
-                _erase_week(settings, known, week, None, partitions, result)
-        result.left = _rows_with_contact(settings, client)
+        _Erasure(settings, request, result, partitions).run()
     if not dry_run and not result.postponed:
         step("decision")
         _record(settings, request, result)
     return result
 
 
-def _not_frozen(settings: Settings) -> set[IsoWeek]:
-    """Return the weeks that a run has begun and none has frozen."""
-    begun = {mark.week for mark in ledger_guard.list_marks(settings)}
-    frozen = {week.week for week in FrozenWeeks(settings).list_all()}
-    return {IsoWeek.parse(week) for week in begun - frozen}
+class _Erasure:
+    """One erasure, behind the lock of freezes."""
 
+    def __init__(
+        self, settings: Settings, request: ErasureRequest, result: ErasedClient, partitions: int
+    ) -> None:
+        self._settings, self._request, self._result = settings, request, result
+        self._shards = range(partitions)
+        self._known = email_erasure.find_in_ledger(settings, request.client)
+        # A retry whose headers do not tell its origin makes a letter of its own topic.
+        topic = settings.topic("clients")
+        self._topics_of_letters = {topic, settings.retry_rules.retry_topic(topic)}
 
-def _topics_of_letters(settings: Settings) -> set[str]:
-    """Return the topics of which letters under the client's key may have its contact.
+    def run(self) -> None:
+        settings, result, client = self._settings, self._result, self._request.client
+        weeks = email_erasure.find_in_audiences(settings, client)
+        audiences = {audience.week: audience for audience in weeks}
+        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
+        entries = {week for week, entry in self._known.entries.items() if entry.state}
+        for week in sorted({*entries, *audiences} - closed):
+            if result.dry_run:
+                self._say(week, audiences.get(week), is_in_ledger=week in entries)
+            else:
+                self._erase_week(week, audiences.get(week))
+        unfrozen = email_erasure.erase_unfrozen(settings, client, dry_run=result.dry_run)
+        result.audiences += sorted(unfrozen - {*result.audiences})
+        if not result.dry_run:
+            self._erase_rows()
+            # A run that finds its week not among these comes to its locks after the tables changed.
+            for week in sorted(self._begun_and_not_frozen() - closed):
+                self._erase_week(week, None)
+        result.left = self._rows_with_contact()
 
-    A retry whose headers do not tell its origin makes a letter of its own topic.
-    """
-    topic = settings.topic("clients")
-    return {topic, settings.retry_rules.retry_topic(topic)}
+    def _erase_week(self, week: IsoWeek, audience: AudienceOfClient | None) -> None:
+        locked = LedgerGuard(self._settings, week).locked(self._shards)
+        with postponing(week, self._result.postponed), locked:
+            step(f"ledger {week}")
+            is_in_ledger = email_erasure.erase_from_ledger(
+                self._settings, self._known, week, is_member=bool(audience and audience.files)
+            )
+            if audience is not None:
+                email_erasure.erase_from_audiences(self._settings, self._known.client, audience)
+            self._say(week, audience, is_in_ledger=is_in_ledger)
 
-
-def _rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
-    of_letters = letters.rows_with_contact(settings, _topics_of_letters(settings), client)
-    rows = tables_beside.rows_beside_with_contact(settings, client)
-    rows |= holders_erasure.rows_with_contact(settings, client)
-    return rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
-
-
-def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:
-    """Erase the contact in the newest snapshot's tables, those beside, and that of dead letters.
-
-    Under the lock of rebuilds: no other tables come into use in between.
-    """
-    of_letters = _topics_of_letters(settings)
-    with postponing("tables", result.postponed):
-        with rebuilding(settings, wait=settings.lock_wait):
-            step("tables beside")
-            result.tables |= tables_beside.erase_contact_beside(settings, request.client)
-            step("tables")
-            result.tables |= holders_erasure.erase_contact(settings, request.client, request.when)
-        step("letters")
-        if count := letters.erase_contact(settings, of_letters, request.client):
-            result.tables[DEAD_LETTERS.name] = count
-
-
-def _erase_unfrozen(settings: Settings, result: ErasedClient) -> None:
-    """Remove the audiences that no week has; say of which of these weeks the client was."""
-    weeks = email_erasure.erase_unfrozen(settings, result.client, dry_run=result.dry_run)
-    result.audiences += sorted(weeks - {*result.audiences})
-
-
-def _erase_week(
-    settings: Settings,
-    known: ClientLedger,
-    week: IsoWeek,
-    audience: AudienceOfClient | None,
-    partitions: int,
-    result: ErasedClient,
-) -> None:
-    locked = LedgerGuard(settings, week).locked(range(partitions))
-    with postponing(week, result.postponed), locked:
-        step(f"ledger {week}")
-        is_member = audience is not None and bool(audience.files)
-        is_in_ledger = email_erasure.erase_from_ledger(settings, known, week, is_member=is_member)
+    def _say(self, week: IsoWeek, audience: AudienceOfClient | None, *, is_in_ledger: bool) -> None:
         if audience is not None:
-            email_erasure.erase_from_audiences(settings, known.client, audience)
-        _say(result, week, audience, is_in_ledger=is_in_ledger)
+            self._result.audiences.append(str(week))
+        if is_in_ledger and str(week) not in self._result.ledger:
+            self._result.ledger.append(str(week))
 
+    def _erase_rows(self) -> None:
+        """Erase the contact in the newest snapshot's tables, those beside, and dead letters.
 
-def _say(
-    result: ErasedClient,
-    week: IsoWeek,
-    audience: AudienceOfClient | None,
-    *,
-    is_in_ledger: bool,
-) -> None:
-    if audience is not None:
-        result.audiences.append(str(week))
-    if is_in_ledger and str(week) not in result.ledger:
-        result.ledger.append(str(week))
+        Under the lock of rebuilds: no other tables come into use in between.
+        """
+        settings, tables = self._settings, self._result.tables
+        client, when = self._request.client, self._request.when
+        with postponing("tables", self._result.postponed):
+            with rebuilding(settings, wait=settings.lock_wait):
+                step("tables beside")
+                tables |= tables_beside.erase_contact_beside(settings, client)
+                step("tables")
+                tables |= holders_erasure.erase_contact(settings, client, when)
+            step("letters")
+            if count := letters.erase_contact(settings, self._topics_of_letters, client):
+                tables[DEAD_LETTERS.name] = count
+
+    def _begun_and_not_frozen(self) -> set[IsoWeek]:
+        begun = {mark.week for mark in ledger_guard.list_marks(self._settings)}
+        frozen = {week.week for week in FrozenWeeks(self._settings).list_all()}
+        return {IsoWeek.parse(week) for week in begun - frozen}
+
+    def _rows_with_contact(self) -> dict[str, int]:
+        settings, client = self._settings, self._request.client
+        of_letters = letters.rows_with_contact(settings, self._topics_of_letters, client)
+        rows = tables_beside.rows_beside_with_contact(settings, client)
+        rows |= holders_erasure.rows_with_contact(settings, client)
+        return rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
 
 def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:

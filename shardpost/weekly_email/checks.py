@@ -46,7 +46,7 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     _require_not_ahead(snapshot, request.now)
     at_most = request.as_of if request.early and request.as_of else latest
     frozen = FrozenWeeks(settings).find(request.week)
-    as_of = frozen.as_of if frozen else min(at_most, latest, snapshot.looked_at)
+    as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
     if frozen is None:
         _require_covered(snapshot, request)
         _require_history(snapshot, request.week, as_of)

@@ -82,15 +82,14 @@ WeekAudience = FrozenWeek | EarlyAudience | None
 def audience_of(settings: Settings, week: IsoWeek, now: datetime) -> WeekAudience:
     """Return the audience of a week; None if no run has begun it.
 
-    Of an early week it is the one that a run of now would have: as of now, of the week's end, or
-    of the time up to which the newest snapshot has all records, whichever is first.
+    Of an early week it is the one that a run of now would have, of the newest snapshot.
     """
     if frozen := FrozenWeeks(settings).find(week):
         return frozen
     if not any(mark.week == str(week) for mark in ledger_guard.list_marks(settings)):
         return None
     snapshot = snapshots.current(settings)
-    return EarlyAudience(snapshot, min(now, week.end, snapshot.looked_at))
+    return EarlyAudience(snapshot, week.held_at(now, snapshot.looked_at))
 
 
 # Shards that are read in parallel.

@@ -23,7 +23,6 @@ from tests.broker.test_sending import (
     WEEK,
     each_once,
     history,
-    member,
     only,
     quick,
     run,
@@ -32,6 +31,7 @@ from tests.broker.test_sending import (
 )
 from tests.support.how_far import some
 from tests.support.mail_server import DROP, TAKE_AND_DROP, Script, mail_server
+from tests.support.members import member
 from tests.support.memory_kafka import memory_kafka
 
 MANY = [f"client{n}" for n in range(300)]
@@ -80,24 +80,6 @@ def test_a_server_that_refuses_everybody_fails_nobody_and_is_quoted(
     assert sorted(mailed) == sorted(MANY)
 
 
-def test_half_of_a_load_balancer_that_refuses_stops_the_shard_and_fails_nobody(
-    ready: Settings,
-) -> None:
-    lock, mails = threading.Lock(), 0
-
-    def every_other(stage: str, _recipient: str) -> str | None:
-        nonlocal mails
-        with lock:
-            mails += stage == "RCPT"
-            return "550 broken half" if stage == "RCPT" and mails % 2 else None
-
-    report, mailed = send(ready, every_other, MANY)
-    assert (report.failed, report.sent) == (0, len(mailed))
-    assert 0 < len(mailed) < 30
-    assert "550 broken half" in str(report.error)
-    assert set(states(ready).values()) == {"sent"}
-
-
 def test_a_server_that_puts_everybody_off_for_minutes_fails_nobody(ready: Settings) -> None:
     report, _ = send(ready, refusing("452 out of disk"), MANY)
     assert (report.failed, report.open) == (0, len(MANY))
@@ -125,12 +107,6 @@ def test_some_bad_addresses_among_many_are_failed(ready: Settings) -> None:
     assert not set(bad) & set(mailed)
     row = ShardLedger(ready, WEEK, SHARD).rows_of(bad[0])[-1]
     assert (row["state"], row["reason"]) == ("failed", "550 no such user")
-
-
-@pytest.mark.parametrize("bad", [["a", "b"], ["a", "c"], ["b", "c"]])
-def test_of_three_clients_two_may_have_bad_addresses(ready: Settings, bad: list[str]) -> None:
-    report, _ = send(ready, refusing("550 no such user", "RCPT", *bad), ["a", "b", "c"])
-    assert report == ShardReport(SHARD, sent=1, failed=2)
 
 
 def test_a_refusal_of_a_run_that_is_killed_is_not_final(ready: Settings) -> None:

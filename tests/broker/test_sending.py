@@ -6,7 +6,6 @@ What is about the ledger is tested with a real one, what is about the server wit
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from shardpost.topics.declared import WEEKLY_EMAILS
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
-from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
 from tests.support.how_far import some
@@ -37,22 +35,12 @@ from tests.support.mail_server import (
     Script,
     mail_server,
 )
-from tests.support.members import MEMBERS
+from tests.support.members import MEMBERS, NOW, WEEK, member
 from tests.support.memory_kafka import memory_kafka
 
-WEEK = IsoWeek(2026, 47)
-NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 SHARD = 2
 HOLD = ResendPolicy()
 CLIENTS = [f"client{n}" for n in range(10)]
-
-
-def member(client: str, **more: Any) -> dict[str, Any]:
-    held = {"position": "1", "ticker": "AAPL", "amount": "100", "exchange": "NASDAQ"}
-    contact = {"name": client, "email": to(client), "has_contact": True, "subscribed": True}
-    frozen = contact | more
-    now = {"name_now": frozen["name"], "email_now": frozen["email"]}
-    return {"client": client, "positions": [held], **now, **frozen}
 
 
 def to(client: str) -> str:

@@ -30,7 +30,12 @@ def refused(setting: str) -> AbstractContextManager[object]:
         ("mail.bank.com", "a@mail.example.org", REAL_URL, "SHARDPOST_MAIL_FROM"),
         ("10.0.0.7", EXAMPLE_FROM, REAL_URL, "SHARDPOST_MAIL_FROM"),
         ("mail.bank.com", REAL_FROM, EXAMPLE_URL, "SHARDPOST_UNSUBSCRIBE_URL"),
-        ("mail.bank.com", REAL_FROM, "https://example.net:8443/{client}", "SHARDPOST_UNSUBSCRIBE_URL"),
+        (
+            "mail.bank.com",
+            REAL_FROM,
+            "https://example.net:8443/{client}",
+            "SHARDPOST_UNSUBSCRIBE_URL",
+        ),
         ("mail.bank.com", REAL_FROM, REAL_URL, None),
         ("mail.bank.com", "a@counterexample.com", REAL_URL, None),
         ("localhost", EXAMPLE_FROM, EXAMPLE_URL, None),

@@ -92,6 +92,14 @@ class IsoWeek:
             )
         return now
 
+    def held_at(self, now: datetime, looked_at: datetime) -> datetime:
+        """Return as of when clients hold of an audience that is not frozen.
+
+        That is the first of these: now, the week's end, and the time up to which all records are
+        known.
+        """
+        return min(now, self.end, looked_at)
+
     def why_skip(self, now: datetime, first_commit: datetime | None, most_days: int) -> str | None:
         """Return why a scheduled run skips this week, or None if it mails it.
 
