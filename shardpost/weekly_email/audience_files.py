@@ -6,7 +6,7 @@ not those of a running freeze.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -52,10 +52,9 @@ class AudienceFiles:
         self._settings = settings
         self._system, self._root = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
 
-    def created(self) -> int:
-        """Return the newest version; the table is created if it is not there."""
+    def create(self) -> None:
+        """Create the table unless it is there."""
         table_log.create(self._settings, AUDIENCES, FOR_GOOD_DAYS)
-        return self.version()
 
     def version(self) -> int:
         """Return the newest version."""
@@ -65,18 +64,21 @@ class AudienceFiles:
         """Return the files that a version names, by their paths within the table."""
         return list(table_log.sizes(self._settings, AUDIENCES, version))
 
-    def commit(
-        self, version: int, added: Sequence[AddAction] = (), removed: Collection[str] = ()
-    ) -> int:
-        """Write the version after that one, with other files; return its number."""
+    def replace(self, is_removed: Callable[[str], bool], added: Sequence[AddAction] = ()) -> int:
+        """Write a version with these files in place of those; return the newest version.
+
+        Nothing is written where nothing changes.
+        """
+        version = self.version()
+        names = table_log.sizes(self._settings, AUDIENCES, version)
+        removed = [name for name in names if is_removed(name)]
+        if not added and not removed:
+            return version
         return table_log.commit(self._settings, AUDIENCES, version, added, removed)
 
     def remove_weeks(self, weeks: Collection[str]) -> None:
         """Write a version without the files of these weeks."""
-        version = self.version()
-        removed = [name for name in self.names(version) if _week_of(name) in weeks]
-        if removed:
-            self.commit(version, removed=removed)
+        self.replace(lambda name: _week_of(name) in weeks)
 
     def folders(self) -> list[AudienceFolder]:
         """Return all folders that are there, also those that no version of the table names."""

@@ -43,10 +43,10 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     ledger = LedgerGuard(settings, request.week).require_ledger()
     chosen = email_request.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(settings)
-    _require_not_ahead(snapshot, request.now)
     at_most = request.as_of if request.early and request.as_of else latest
     frozen = FrozenWeeks(settings).find(request.week)
     as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
+    _require_not_ahead(snapshot, request.now)
     if frozen is None:
         _require_covered(snapshot, request)
         _require_history(snapshot, request.week, as_of)

@@ -81,11 +81,10 @@ def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]
 def erase_from_audiences(settings: Settings, client: str, audience: AudienceOfClient) -> None:
     """Write a week's audience anew, without the client; nobody else may freeze or mail it."""
     week, files = audience.week, AudienceFiles(settings)
-    version = files.version()
     step(f"write audience {week}")
     added = list(_write(settings, client, audience))
     step(f"commit audience {week}")
-    version = files.commit(version, added, audience.files)
+    version = files.replace(audience.files.__contains__, added)
     step(f"repoint {week}")
     if audience.files or audience.is_behind:
         FrozenWeeks(settings).repoint(week, version)

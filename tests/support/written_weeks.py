@@ -83,7 +83,7 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
 def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
     """Write files as a freeze does, one for each shard; return the version that has them."""
     table = AudienceFiles(settings)
-    version = table.created()
+    table.create()
     folder = f"{week}-{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
         path = Path(path_of(settings, AUDIENCES), folder, f"group={shard}")
@@ -92,7 +92,7 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
     files = file_statistics.add_actions(settings, AUDIENCES, folder)
     added = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in files]
-    return table.commit(version, added)
+    return table.replace(lambda _name: False, added)
 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:

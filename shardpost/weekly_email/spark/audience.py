@@ -117,10 +117,9 @@ def freeze(settings: Settings, week: PreparedWeek, now: datetime) -> FrozenWeek:
 def _write(settings: Settings, week: IsoWeek, audience: DataFrame) -> int:
     """Write the audience, in place of one that a crashed run left; return the table's version."""
     table = AudienceFiles(settings)
-    version = table.created()
-    left = [name for name in table.names(version) if is_of_week(name, week)]
+    table.create()
     rows = audience.withColumn("week", F.lit(str(week)))
     folder = f"{week}-{uuid.uuid4()}"  # whatever a crashed run left has another name
     written = write(settings, AUDIENCES, rows, folder)
     files = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in written.files]
-    return table.commit(version, files, left)
+    return table.replace(lambda name: is_of_week(name, week), files)
