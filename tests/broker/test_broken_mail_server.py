@@ -20,7 +20,6 @@ from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
     CLIENTS,
     SHARD,
-    WEEK,
     each_once,
     history,
     only,
@@ -31,7 +30,7 @@ from tests.broker.test_sending import (
 )
 from tests.support.how_far import some
 from tests.support.mail_server import DROP, TAKE_AND_DROP, Script, mail_server
-from tests.support.members import member
+from tests.support.members import WEEK, member
 from tests.support.memory_kafka import memory_kafka
 
 MANY = [f"client{n}" for n in range(300)]

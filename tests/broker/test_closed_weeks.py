@@ -14,7 +14,6 @@ from shardpost.weekly_email.week_retention import close_old_weeks
 from tests.broker.test_sending import (
     CLIENTS,
     SHARD,
-    WEEK,
     each_once,
     on_broker,
     only,
@@ -25,6 +24,7 @@ from tests.broker.test_sending import (
 from tests.support.closing import LATER, make_old
 from tests.support.how_far import some
 from tests.support.mail_server import DROP, mail_server
+from tests.support.members import WEEK
 
 __all__ = ["on_broker"]
 
