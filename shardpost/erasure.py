@@ -1,4 +1,4 @@
-"""One client erased on demand: from ledger, audiences and tables, and then put on record.
+"""A client erased on demand, from ledger, audiences and tables; recorded as a decision.
 
 The ledger goes first: a client that is in an audience is not mailed any more from then on, whatever
 becomes of the rest. Weeks that were begun early come after the tables: their contacts are those of
@@ -107,16 +107,12 @@ class ErasedClient:
     def lines(self) -> list[str]:
         """Return it in words."""
         verb = "would be erased" if self.dry_run else "erased"
-        # A dry run erases nothing: what is there would be.
+        # A dry run erases nothing: what is left is what would be erased.
         tables, left = (self.left, {}) if self.dry_run else (self.tables, self.left)
         is_found = self.audiences or self.ledger or tables or left or self.postponed
         return [
             f"{self.client}: from now on {self.name}",
-            *(
-                []
-                if is_found
-                else ["nothing was found of it: is the id right, or was it erased before?"]
-            ),
+            *([] if is_found else ["nothing was found: is the id right, or was it erased before?"]),
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",
             f"{verb} from tables (name, address, values and errors of records): {_counted(tables)}",
@@ -159,11 +155,11 @@ class ErasureRequest:
 
 
 def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False) -> ErasedClient:
-    """Erase a client; what is in use is postponed, and then nothing is on record.
+    """Erase a client; what is in use is postponed, and then no decision is recorded.
 
-    That are weeks that are being mailed, and tables beside a run that goes on for longer than
+    Weeks that are being mailed are postponed, and tables that another run holds for longer than
     `lock_wait`. No week is frozen meanwhile: its audience would have the contact again. LockedError
-    beside a freeze; ShardpostError for a ledger that may lose records by itself.
+    while a freeze runs; ShardpostError for a ledger of which Kafka may delete records.
     """
     topics = {name: settings.topic(name) for name in _TOPICS}
     client = request.client

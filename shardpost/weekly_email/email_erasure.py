@@ -79,7 +79,7 @@ def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]
 
 
 def erase_from_audiences(settings: Settings, client: str, audience: AudienceOfClient) -> None:
-    """Write a week's audience anew, without the client; nobody else may freeze or mail it."""
+    """Rewrite a week's audience without the client; no run may freeze or mail it meanwhile."""
     week, files = audience.week, AudienceFiles(settings)
     step(f"write audience {week}")
     added = list(_write(settings, client, audience))

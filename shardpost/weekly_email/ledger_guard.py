@@ -1,10 +1,10 @@
-"""Whether a run may rely on the ledger: it is whole, and nobody else is sending.
+"""Whether a run may rely on the ledger: it lost no records, and no other run is sending.
 
-A ledger that lost its records says that nobody was mailed. So what it says of a week counts only
-while its topic is the one of the week's marks, and still holds what it held then. Marks are kept
+To a ledger that lost its records, every client looks open. So a week is mailed only while its
+topic is the one of the week's marks, and still has the records that it had then. Marks are kept
 apart from Kafka, in the table `ledger_marks`, through deltalake: no JVM. Rows are only added.
 
-By the locks, on this machine one process at a time has a week's shard.
+The locks let one process at a time of this machine send a shard of a week.
 """
 
 import logging
@@ -32,11 +32,12 @@ from shardpost.weekly_email.model.week_tables import LEDGER_MARKS
 
 @dataclass(frozen=True)
 class LedgerMark:
-    """One row of `ledger_marks`: which topic the ledger was at a time, and where it ended.
+    """One row of `ledger_marks`: which topic held the ledger at a time, and its high watermarks.
 
-    The first mark of a week is written before its first mail: no record of the week lies before its
-    ends. Later ones are written when a run has ended. `ends` are by partition. One with
-    `accepted_by` is a person's, who took the ledger as it was then: those before it do not count.
+    The first mark of a week is written before its first mail: no record of the week has an offset
+    below its `ends`. Later marks are written at the end of each run. `ends` are by partition. A
+    mark with `accepted_by` was made when a person accepted the ledger: earlier marks of the week
+    do not count.
     """
 
     week: str

@@ -67,11 +67,10 @@ class ClosedShard:
 
 
 class ShardLedger:
-    """The ledger of one shard in one week, as it is read: nobody is fenced by that.
+    """The ledger of one shard in one week, for reading, which fences no run.
 
-    Where it says `wait`, that is for the open transactions, which may be another week's, to end;
-    bounded by `kafka_timeout`. Reports do without: of what was not committed the mail server has
-    not heard.
+    With `wait`, reading waits for open transactions to end, which may be another week's; bounded by
+    `kafka_timeout`. Reports need not wait: a mail is sent only after its transaction is committed.
     """
 
     def __init__(self, settings: Settings, week: IsoWeek, shard: int) -> None:

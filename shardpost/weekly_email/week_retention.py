@@ -3,12 +3,12 @@
 An audience has names, addresses and holdings. The steps of its erasure, each of which may be the
 last before a crash; the next run continues:
 
-1. the week's row says that its audience is erased: from then on nobody reads it, and the week can
+1. the week's row says that its audience is erased: from then on no run reads it, and the week can
    neither be frozen nor mailed again;
 2. a version of `audiences` without its files;
 3. the files leave the disk, with those that crashed freezes of the week left.
 
-A ledger without records says that nobody was mailed. So first each shard gets a record that closes
+In a ledger without records, every client looks open. So first each shard gets a record that closes
 the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
 Only when all shards have it, the records go. The steps of a week, each of which may be the last
 before a crash; the next run continues:
@@ -16,7 +16,7 @@ before a crash; the next run continues:
 1. the record that closes it, in each shard, with the counts as of then;
 2. its row in `closed_weeks`, for everybody who asks, and should the ledger be lost;
 3. tombstones for its records;
-4. a second row, which says that they are gone.
+4. a second row, which says that they were removed.
 """
 
 from collections import defaultdict
@@ -135,7 +135,7 @@ def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
 
 
 def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenWeek]) -> set[str]:
-    """Return the old weeks of which a freeze left files, and that nobody froze since."""
+    """Return the old weeks of which a freeze left files, and that were not frozen since."""
     frozen = {week.week for week in weeks}
     left = {folder.week for folder in AudienceFiles(settings).folders()} - frozen
     old = set()
@@ -213,7 +213,7 @@ def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
 def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks) -> None:
     with postponing(week, result.postponed):
         _require_no_audience(settings, week, now, result)
-        # Also of a ledger that lost records: to close a week is how nobody is mailed twice.
+        # Also if the ledger lost records: a closed week is never mailed again.
         shards = range(compacted_ledger(settings).partitions)
         if result.dry_run:
             result.records += sum(len(ShardLedger(settings, week, n).keys()) for n in shards)

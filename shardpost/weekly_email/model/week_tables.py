@@ -25,8 +25,8 @@ CLOSED_WEEKS = Table(
     "week STRING, closed_at TIMESTAMP, sent ARRAY<BIGINT>, failed ARRAY<BIGINT>,"
     " unknown ARRAY<BIGINT>, suppressed ARRAY<BIGINT>, emptied_at TIMESTAMP",
 )
-# Which topic the ledger of a week was at a time, and where its partitions ended; `accepted_by` is
-# who took a ledger that had lost records as it was then.
+# Which topic held the ledger of a week at a time, and the high watermarks of its partitions;
+# `accepted_by` is who accepted a ledger that had lost records.
 LEDGER_MARKS = Table(
     "ledger_marks",
     "week STRING, topic STRING, topic_id STRING, ends ARRAY<BIGINT>, marked_at TIMESTAMP,"
