@@ -47,13 +47,13 @@ from shardpost.orchestration.tasks import (
 )
 from shardpost.spark.job_spec import document_of
 from shardpost.weekly_email.email_job import WEEKLY_EMAIL
+from shardpost.weekly_email.limits import too_many
 from shardpost.weekly_email.model.email_request import (
     EmailRequest,
     Mode,
     parse_shards,
     shard_label,
 )
-from shardpost.weekly_email.model.limits import too_many
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import failed_line
 

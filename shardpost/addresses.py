@@ -38,7 +38,7 @@ def check_address(text: str | None) -> Address | UnusableAddress:
     _allow_local_domains()
     domain = text.rpartition("@")[2].lower()
     try:
-        found = validate_email(
+        valid = validate_email(
             text,
             check_deliverability=False,
             test_environment=True,
@@ -46,9 +46,9 @@ def check_address(text: str | None) -> Address | UnusableAddress:
         )
     except EmailNotValidError as error:
         return UnusableAddress(f"unusable e-mail address {text[:100]!r}: {error}")
-    if found.ascii_email is not None:
-        return Address(found.ascii_email, needs_utf8=False)
-    return Address(f"{found.local_part}@{found.ascii_domain}", needs_utf8=True)
+    if valid.ascii_email is not None:
+        return Address(valid.ascii_email, needs_utf8=False)
+    return Address(f"{valid.local_part}@{valid.ascii_domain}", needs_utf8=True)
 
 
 @lru_cache(maxsize=1)

@@ -1,18 +1,11 @@
-"""One client erased on demand: what of it goes, what stays and why, and what others must do.
-
-What was erased of a client, as values.
-
-What was erased of one client, what was not, and what stays: as a value that prints itself.
-
-One client is erased: from ledger, audiences and tables, and then that is put on record.
+"""A client erased on demand, from ledger, audiences and tables; recorded as a decision.
 
 The ledger goes first: a client that is in an audience is not mailed any more from then on, whatever
 becomes of the rest. Weeks that were begun early come after the tables: their contacts are those of
-the tables. Each step may be the last before a crash; to erase the client again goes on.
+the tables. Each step may be the last before a crash; erasing the client again continues.
 """
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -21,25 +14,21 @@ from shardpost.dead_letters import removal as letters
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.delta.query import table_errors
-from shardpost.errors import ShardpostError
 from shardpost.holders import erasure as holders_erasure
-from shardpost.kafka.transactions import Transactions
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks import exclusive, postponing
 from shardpost.logs import step
 from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
-from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import (
-    audience_files,
     closed_weeks,
     email_erasure,
-    frozen_weeks,
     ledger_guard,
 )
-from shardpost.weekly_email.email_erasure import AudienceOfClient, ClientLedger
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.email_erasure import AudienceOfClient
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
 from shardpost.weekly_email.model.ledger import erased_id
 from shardpost.weekly_email.model.week import IsoWeek
 
@@ -118,16 +107,12 @@ class ErasedClient:
     def lines(self) -> list[str]:
         """Return it in words."""
         verb = "would be erased" if self.dry_run else "erased"
-        # A dry run erases nothing: what is there would be.
+        # A dry run erases nothing: what is left is what would be erased.
         tables, left = (self.left, {}) if self.dry_run else (self.tables, self.left)
         is_found = self.audiences or self.ledger or tables or left or self.postponed
         return [
             f"{self.client}: from now on {self.name}",
-            *(
-                []
-                if is_found
-                else ["nothing was found of it: is the id right, or was it erased before?"]
-            ),
+            *([] if is_found else ["nothing was found: is the id right, or was it erased before?"]),
             f"{verb} from audiences (name, address, holdings): {_named(self.audiences)}",
             f"{verb} from the ledger (id, reasons): {_named(self.ledger)}",
             f"{verb} from tables (name, address, values and errors of records): {_counted(tables)}",
@@ -170,130 +155,103 @@ class ErasureRequest:
 
 
 def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False) -> ErasedClient:
-    """Erase a client; what is in use is postponed, and then nothing is on record.
+    """Erase a client; what is in use is postponed, and then no decision is recorded.
 
-    That are weeks that are being mailed, and tables beside a run that goes on for longer than
+    Weeks that are being mailed are postponed, and tables that another run holds for longer than
     `lock_wait`. No week is frozen meanwhile: its audience would have the contact again. LockedError
-    beside a freeze; ShardpostError for a ledger that may lose records by itself.
+    while a freeze runs; ShardpostError for a ledger of which Kafka may delete records.
     """
     topics = {name: settings.topic(name) for name in _TOPICS}
     client = request.client
     result = ErasedClient(client, erased_id(client), dry_run, others(client, topics))
-    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-    ledger.require_compacted()
+    partitions = compacted_ledger(settings).partitions
     what = "erasing a client"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        known = email_erasure.find_in_ledger(settings, client)
-        audiences = {one.week: one for one in email_erasure.find_in_audiences(settings, client)}
-        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
-        entries = {week for week, entry in known.entries.items() if entry.state}
-        for week in sorted({*entries, *audiences} - closed):
-            own = audiences.get(week)
-            if dry_run:
-                _say(result, week, own, is_in_ledger=week in entries)
-            else:
-                _erase_week(settings, known, week, own, ledger.partitions, result)
-        _erase_unfrozen(settings, result)
-        if not dry_run:
-            _erase_rows(settings, request, result)
-            # A run that finds its week not among these comes to its locks after the tables changed.
-            for week in sorted(_not_frozen(settings) - closed):
-                _erase_week(settings, known, week, None, ledger.partitions, result)
-        result.left = _rows_with_contact(settings, client)
+        _Erasure(settings, request, result, partitions).run()
     if not dry_run and not result.postponed:
         step("decision")
         _record(settings, request, result)
     return result
 
 
-def _not_frozen(settings: Settings) -> set[IsoWeek]:
-    """Return the weeks that a run has begun and none has frozen."""
-    begun = {mark.week for mark in ledger_guard.list_marks(settings)}
-    frozen = {one.week for one in frozen_weeks.list_all(settings)}
-    return {IsoWeek.parse(week) for week in begun - frozen}
+class _Erasure:
+    """One erasure, behind the lock of freezes."""
 
+    def __init__(
+        self, settings: Settings, request: ErasureRequest, result: ErasedClient, partitions: int
+    ) -> None:
+        self._settings, self._request, self._result = settings, request, result
+        self._shards = range(partitions)
+        self._known = email_erasure.find_in_ledger(settings, request.client)
+        # A retry whose headers do not tell its origin makes a letter of its own topic.
+        topic = settings.topic("clients")
+        self._topics_of_letters = {topic, settings.retry_rules.retry_topic(topic)}
 
-def _topics_of_letters(settings: Settings) -> set[str]:
-    """Return the topics of which letters under the client's key may have its contact.
+    def run(self) -> None:
+        settings, result, client = self._settings, self._result, self._request.client
+        weeks = email_erasure.find_in_audiences(settings, client)
+        audiences = {audience.week: audience for audience in weeks}
+        closed = {IsoWeek.parse(week) for week in closed_weeks.list_all(settings)}
+        entries = {week for week, entry in self._known.entries.items() if entry.state}
+        for week in sorted({*entries, *audiences} - closed):
+            if result.dry_run:
+                self._say(week, audiences.get(week), is_in_ledger=week in entries)
+            else:
+                self._erase_week(week, audiences.get(week))
+        unfrozen = email_erasure.erase_unfrozen(settings, client, dry_run=result.dry_run)
+        result.audiences += sorted(unfrozen - {*result.audiences})
+        if not result.dry_run:
+            self._erase_rows()
+            # A run that finds its week not among these comes to its locks after the tables changed.
+            for week in sorted(self._begun_and_not_frozen() - closed):
+                self._erase_week(week, None)
+        result.left = self._rows_with_contact()
 
-    A retry whose headers do not tell its origin makes a letter of its own topic.
-    """
-    topic = settings.topic("clients")
-    return {topic, settings.retry_rules.retry_topic(topic)}
-
-
-def _rows_with_contact(settings: Settings, client: str) -> dict[str, int]:
-    of_letters = letters.rows_with_contact(settings, _topics_of_letters(settings), client)
-    found = tables_beside.rows_beside_with_contact(settings, client)
-    found |= holders_erasure.rows_with_contact(settings, client)
-    return found | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
-
-
-def _erase_rows(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:
-    """Erase the contact in the newest snapshot's tables, those beside, and that of dead letters.
-
-    Under the lock of rebuilds: no other tables come into use in between.
-    """
-    of_letters = _topics_of_letters(settings)
-    try:
-        with rebuilding(settings, wait=settings.lock_wait):
-            step("tables beside")
-            result.tables |= tables_beside.erase_contact_beside(settings, request.client)
-            step("tables")
-            result.tables |= holders_erasure.erase_contact(settings, request.client, request.when)
-        step("letters")
-        if count := letters.erase_contact(settings, of_letters, request.client):
-            result.tables[DEAD_LETTERS.name] = count
-    except LockedError as error:
-        result.postponed["tables"] = error.holder
-    except ShardpostError as error:
-        result.postponed["tables"] = str(error)
-
-
-def _erase_unfrozen(settings: Settings, result: ErasedClient) -> None:
-    """Remove the audiences that no week has; say of which of these weeks the client was."""
-    left = audience_files.find_unfrozen(settings)
-    found = audience_files.weeks_of_unfrozen(settings, left, result.client)
-    if not result.dry_run:
-        audience_files.remove_unfrozen(settings, left)
-    result.audiences += sorted(found - {*result.audiences})
-
-
-def _erase_week(
-    settings: Settings,
-    known: ClientLedger,
-    week: IsoWeek,
-    audience: AudienceOfClient | None,
-    partitions: int,
-    result: ErasedClient,
-) -> None:
-    try:
-        with locked_shards(settings, week, range(partitions)):
+    def _erase_week(self, week: IsoWeek, audience: AudienceOfClient | None) -> None:
+        locked = LedgerGuard(self._settings, week).locked(self._shards)
+        with postponing(week, self._result.postponed), locked:
             step(f"ledger {week}")
-            is_member = audience is not None and bool(audience.files)
             is_in_ledger = email_erasure.erase_from_ledger(
-                settings, known, week, is_member=is_member
+                self._settings, self._known, week, is_member=bool(audience and audience.files)
             )
             if audience is not None:
-                email_erasure.erase_from_audiences(settings, known.client, audience)
-            _say(result, week, audience, is_in_ledger=is_in_ledger)
-    except LockedError as error:
-        result.postponed[str(week)] = error.holder
-    except ShardpostError as error:
-        result.postponed[str(week)] = str(error)
+                email_erasure.erase_from_audiences(self._settings, self._known.client, audience)
+            self._say(week, audience, is_in_ledger=is_in_ledger)
 
+    def _say(self, week: IsoWeek, audience: AudienceOfClient | None, *, is_in_ledger: bool) -> None:
+        if audience is not None:
+            self._result.audiences.append(str(week))
+        if is_in_ledger and str(week) not in self._result.ledger:
+            self._result.ledger.append(str(week))
 
-def _say(
-    result: ErasedClient,
-    week: IsoWeek,
-    audience: AudienceOfClient | None,
-    *,
-    is_in_ledger: bool,
-) -> None:
-    if audience is not None:
-        result.audiences.append(str(week))
-    if is_in_ledger and str(week) not in result.ledger:
-        result.ledger.append(str(week))
+    def _erase_rows(self) -> None:
+        """Erase the contact in the newest snapshot's tables, those beside, and dead letters.
+
+        Under the lock of rebuilds: no other tables come into use in between.
+        """
+        settings, tables = self._settings, self._result.tables
+        client, when = self._request.client, self._request.when
+        with postponing("tables", self._result.postponed):
+            with rebuilding(settings, wait=settings.lock_wait):
+                step("tables beside")
+                tables |= tables_beside.erase_contact_beside(settings, client)
+                step("tables")
+                tables |= holders_erasure.erase_contact(settings, client, when)
+            step("letters")
+            if count := letters.erase_contact(settings, self._topics_of_letters, client):
+                tables[DEAD_LETTERS.name] = count
+
+    def _begun_and_not_frozen(self) -> set[IsoWeek]:
+        begun = {mark.week for mark in ledger_guard.list_marks(self._settings)}
+        frozen = {week.week for week in FrozenWeeks(self._settings).list_all()}
+        return {IsoWeek.parse(week) for week in begun - frozen}
+
+    def _rows_with_contact(self) -> dict[str, int]:
+        settings, client = self._settings, self._request.client
+        of_letters = letters.rows_with_contact(settings, self._topics_of_letters, client)
+        rows = tables_beside.rows_beside_with_contact(settings, client)
+        rows |= holders_erasure.rows_with_contact(settings, client)
+        return rows | ({DEAD_LETTERS.name: of_letters} if of_letters else {})
 
 
 def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -> None:
@@ -306,14 +264,12 @@ def _record(settings: Settings, request: ErasureRequest, result: ErasedClient) -
         "tables": [*result.tables],
     }
     headers = {name: ",".join(parts).encode() for name, parts in erased.items()}
-    with closing(
-        Transactions(
-            settings,
-            f"{settings.topic('decisions')}/erase/{result.name}",
-            fenced="somebody else erases the same client: run again",
-            failed="the decision cannot be written ({reason}): the client is erased, and nothing"
-            " is on record: run again",
-        )
-    ) as transactions:
-        transactions.open()
-        transactions.write([decisions_topic.written(settings, decision, headers)])
+    decisions_topic.record(
+        settings,
+        f"{settings.topic('decisions')}/erase/{result.name}",
+        decision,
+        headers,
+        fenced="somebody else erases the same client: run again",
+        failed="the decision cannot be written ({reason}): the client is erased, and nothing"
+        " is on record: run again",
+    )

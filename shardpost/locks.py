@@ -28,6 +28,17 @@ class LockedError(ShardpostError):
         return str(self).removesuffix(_ADVICE)
 
 
+@contextmanager
+def postponing(name: object, postponed: dict[str, str]) -> Iterator[None]:
+    """Put what stops the work under that name, and continue: its lock is held, or it failed."""
+    try:
+        yield
+    except LockedError as error:
+        postponed[str(name)] = error.holder
+    except ShardpostError as error:
+        postponed[str(name)] = str(error)
+
+
 def path_of(settings: Settings, name: str) -> Path:
     """Return where the lock of that name is."""
     return settings.home / "locks" / name

@@ -15,30 +15,29 @@ from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import IsoWeek
 
 if TYPE_CHECKING:
-    from shardpost.weekly_email.delivery_status import EarlyAudience, ListedClient, WeekAudience
+    from shardpost.weekly_email.delivery_status import EarlyAudience, ListedClient, WeekStatus
     from shardpost.weekly_email.model.week import FrozenWeek
     from shardpost.weekly_email.model.week_tables import ClosedWeek
 
 
 @dataclass(frozen=True)
 class FoundWeek:
-    """A week, its audience (None if no run has begun it), and the partitions of its ledger.
+    """A week, and how it was closed, if it was: then the ledger has nothing of it."""
 
-    `closed` says how it was closed, if it was: then the ledger has nothing of it.
-    """
-
-    settings: Settings
-    week: IsoWeek
-    audience: "WeekAudience"
-    partitions: int
+    status: "WeekStatus"
     closed: "ClosedWeek | None" = None
+
+    @property
+    def week(self) -> IsoWeek:
+        """The week."""
+        return self.status.week
 
     def is_whole(self) -> bool:
         """Tell whether the ledger has all records of the week; print why if it has not."""
-        from shardpost.weekly_email.ledger_guard import require_ledger
+        from shardpost.weekly_email.ledger_guard import LedgerGuard
 
         try:
-            require_ledger(self.settings, self.week)
+            LedgerGuard(self.status.settings, self.week).require_ledger()
         except ShardpostError as error:
             click.echo(one_line(f"shardpost: {error}"), err=True)
             return False
@@ -49,23 +48,20 @@ def find_week(settings: Settings, week: IsoWeek, now: datetime) -> FoundWeek:
     """Return the week as of now."""
     from shardpost.kafka.topic_metadata import partition_counts
     from shardpost.weekly_email import closed_weeks
-    from shardpost.weekly_email.delivery_status import audience_of
+    from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 
     topic = settings.topic("weekly-emails")
     partitions = partition_counts(settings, [topic])[topic]
     closed = closed_weeks.find(settings, week, now)
     audience = None if closed else audience_of(settings, week, now)
-    return FoundWeek(settings, week, audience, partitions, closed)
+    return FoundWeek(WeekStatus(settings, week, audience, partitions), closed)
 
 
 def has_run(found: FoundWeek) -> bool:
     """Tell whether a run began the week: it has an audience, or somebody is in its ledger."""
-    from shardpost.weekly_email.delivery_status import status_by_shard
-
-    if found.audience is not None or found.closed is not None:
+    if found.status.audience is not None or found.closed is not None:
         return True
-    shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
-    return any(shard.counts.clients for shard in shards)
+    return any(shard.counts.clients for shard in found.status.by_shard())
 
 
 def no_run(week: IsoWeek) -> str:
@@ -75,7 +71,6 @@ def no_run(week: IsoWeek) -> str:
 
 def print_week(found: FoundWeek, *, as_json: bool) -> int:
     """Print the counts of each shard, or that there was no run; return the exit code."""
-    from shardpost.weekly_email.delivery_status import status_by_shard
     from shardpost.weekly_email.model.week_report import ShardStatus, gone_document, status_document
 
     if found.closed is not None:
@@ -83,10 +78,10 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
         document |= {"has_run": True, "closed": found.closed.explanation}
         print_document(document, lambda: counts_text(document), as_json=as_json)
         return DONE
-    shards = status_by_shard(found.settings, found.week, found.audience, found.partitions)
+    shards, audience = found.status.by_shard(), found.status.audience
     document = status_document(found.week, shards)
-    document |= gone_document(found.audience)
-    document["has_run"] = found.audience is not None or any(one.counts.clients for one in shards)
+    document |= gone_document(audience)
+    document["has_run"] = audience is not None or any(one.counts.clients for one in shards)
     print_document(
         document,
         lambda: counts_text(document) if document["has_run"] else no_run(found.week),
@@ -98,10 +93,11 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
 def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
     """Print the ledger of one client, and what follows from it; return the exit code."""
     from shardpost.kafka.partitioning import partition_of
-    from shardpost.weekly_email.ledger_topic import rows_of
+    from shardpost.weekly_email.ledger_topic import ShardLedger
 
-    shard = partition_of(client, found.partitions)
-    rows = [] if found.closed else rows_of(found.settings, found.week, shard, client)
+    shard = partition_of(client, found.status.partitions)
+    ledger = ShardLedger(found.status.settings, found.week, shard)
+    rows = [] if found.closed else ledger.rows_of(client)
     why = one_line(_why(found, client, rows))
     lines = [f"{row['timestamp']}  {row['state']}{_reason(row)}" for row in rows]
     print_document(rows, lambda: [*lines, why], as_json=as_json)
@@ -127,9 +123,9 @@ def _why(found: FoundWeek, client: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _why_open(found: FoundWeek, client: str, reason: str) -> str:
-    from shardpost.weekly_email.delivery_status import NOT_MAILED, why_open
+    from shardpost.weekly_email.delivery_status import NOT_MAILED
 
-    audience, week = found.audience, found.week
+    audience, week = found.status.audience, found.week
     if audience is None:
         return f"{client} got no e-mail of {week}: no run of that week, so it has no audience yet"
     if gone := getattr(audience, "why_no_audience", None):
@@ -137,11 +133,11 @@ def _why_open(found: FoundWeek, client: str, reason: str) -> str:
             f"{client}: the ledger has no e-mail of {week}{reason}; whether it was in that week's"
             f" audience is no longer known: {gone}"
         )
-    why = why_open(found.settings, audience, client)
+    why = found.status.why_open(client)
     if why is None:
         return (
             f"{client} got no e-mail of {week}: it was not in that week's audience"
-            f"{_why_no_member(found.settings, audience, client)}"
+            f"{_why_no_member(found.status.settings, audience, client)}"
         )
     said = reason if why == NOT_MAILED else f": {why}"
     return f"{client} has not got the e-mail of {week} yet: it is open{said}"
@@ -171,10 +167,8 @@ def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
 
     Exit code 3 if they are unknown, or the ledger lost records.
     """
-    from shardpost.weekly_email.delivery_status import clients_in_state
-
-    listed = clients_in_state(found.settings, found.week, found.audience, found.partitions, state)
-    document = state_document(found.week, state, () if found.closed else listed)
+    listed = () if found.closed else found.status.in_state(state)
+    document = state_document(found.week, state, listed)
     print_document(document, lambda: _state_text(found, document), as_json=as_json)
     is_unknown = state == "unknown" and document["count"]
     return NEEDS_ATTENTION if is_unknown or not found.is_whole() else DONE

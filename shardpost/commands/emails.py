@@ -72,10 +72,10 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     got the e-mail.
     """
     from shardpost.weekly_email.ledger_decisions import accept_ledger
-    from shardpost.weekly_email.ledger_guard import is_whole
+    from shardpost.weekly_email.ledger_guard import LedgerGuard
 
     iso_week = IsoWeek.parse(week)
-    if is_whole(load(), iso_week):
+    if LedgerGuard(load(), iso_week).is_whole():
         click.echo(f"{iso_week}: no known losses in its ledger: nothing to accept")
         return DONE
     accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))

@@ -1,6 +1,7 @@
 """The topic `decisions`: its records are written within the transactions of the features."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, decode
@@ -9,6 +10,7 @@ from shardpost.kafka.offsets import first_offsets_since
 from shardpost.kafka.reading import headers_of, read_to_end
 from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts, with_leaders
+from shardpost.kafka.transactions import Transactions
 from shardpost.settings import Settings
 
 # How far the time of a record may be before the time that its decision says.
@@ -19,6 +21,23 @@ def written(settings: Settings, decision: Decision, headers: dict[str, bytes]) -
     """Return the record of a decision."""
     topic = settings.topic("decisions")
     return Outgoing(topic, decision.about, decision.value(), [*headers.items()])
+
+
+def record(
+    settings: Settings,
+    transactional_id: str,
+    decision: Decision,
+    headers: dict[str, bytes],
+    *,
+    fenced: str,
+    failed: str,
+) -> None:
+    """Write a decision in a transaction of its own; `fenced` and `failed` are those errors."""
+    with closing(
+        Transactions(settings, transactional_id, fenced=fenced, failed=failed)
+    ) as transactions:
+        transactions.open()
+        transactions.write([written(settings, decision, headers)])
 
 
 def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision, dict[str, bytes]]]:

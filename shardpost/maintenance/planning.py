@@ -41,7 +41,7 @@ from shardpost.maintenance.stored_tables import Folder
 from shardpost.rebuilds.drop import unnamed
 from shardpost.rebuilds.model.rebuild import State
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 # A checkpoint is read instead of more commits than that.
@@ -211,7 +211,7 @@ def _of_weeks(settings: Settings, now: datetime) -> dict[int, str]:
 
     So long they are offered (snapshots.py); and an audience is erased as of when that run began.
     """
-    weeks = frozen_weeks.with_audience(settings, now - 2 * GRACE)
+    weeks = FrozenWeeks(settings).with_audience(now - 2 * GRACE)
     verbs = ((week, "was" if week.audience_erased_at else "is") for week in reversed(weeks))
     return {one.snapshot: f"the audience of {one.week} {verb} of it" for one, verb in verbs}
 

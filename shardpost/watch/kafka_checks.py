@@ -18,7 +18,7 @@ from shardpost.topic_names import TopicName
 from shardpost.topics.stores import inspect_stores
 from shardpost.watch import audit
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
-from shardpost.weekly_email.ledger_guard import require_ledger
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.week import IsoWeek
 
 
@@ -60,7 +60,7 @@ def _check_store(settings: Settings, name: TopicName, week: IsoWeek) -> DoctorFi
     check_name = f"store {settings.topic(name)}"
     try:
         if name == LEDGER:
-            require_ledger(settings, week)
+            LedgerGuard(settings, week).require_ledger()
         else:
             inspect_stores(settings, name)
     except ShardpostError as problem:

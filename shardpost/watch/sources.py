@@ -29,10 +29,10 @@ from shardpost.topics.model.finding import Finding, Severity
 from shardpost.watch.audit import audit
 from shardpost.watch.model import conditions
 from shardpost.watch.model.conditions import Found
-from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.delivery_status import status_by_shard
-from shardpost.weekly_email.ledger_guard import is_being_sent
-from shardpost.weekly_email.model.limits import too_many, totals
+from shardpost.weekly_email.delivery_status import WeekStatus
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.limits import too_many, totals
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_report import status_document
 
@@ -193,7 +193,7 @@ MOST_NAMED = 5
 def look_at_emails(settings: Settings, _now: datetime) -> Found:
     """Measure the weeks that were frozen last and have their audience."""
     found = Found()
-    frozen = [one for one in frozen_weeks.list_all(settings) if one.audience_erased_at is None]
+    frozen = [one for one in FrozenWeeks(settings).list_all() if one.audience_erased_at is None]
     if not frozen:
         return found
     topic = settings.topic("weekly-emails")
@@ -205,8 +205,10 @@ def look_at_emails(settings: Settings, _now: datetime) -> Found:
 
 def _look_at_week(found: Found, settings: Settings, frozen: FrozenWeek, partitions: int) -> None:
     week = IsoWeek.parse(frozen.week)
-    is_sent = is_being_sent(settings, week)  # asked first: who is `sending` then is not unknown
-    document = status_document(week, status_by_shard(settings, week, frozen, partitions))
+    is_sent = LedgerGuard(
+        settings, week
+    ).is_being_sent()  # asked first: who is `sending` then is not unknown
+    document = status_document(week, WeekStatus(settings, week, frozen, partitions).by_shard())
     for state, clients in totals(document["shards"]).items():
         found.measure("emails", clients, week=str(week), state=state)
     if is_sent:

@@ -6,31 +6,24 @@ not those of a running freeze.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from shardpost.delta import table_log
-from shardpost.delta.query import exists, path_of
-from shardpost.logs import step
+from shardpost.delta.query import path_of
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 
+# Versions are kept for good, one a week, since the row of each week names its own. The files of old
+# weeks go by `week_retention.py`, and never by Delta's own clean-up.
+FOR_GOOD_DAYS = 36_500
 _FOLDER = re.compile(r"([0-9]{4}-W[0-9]{2})-")
-
-
-@dataclass(frozen=True)
-class AudienceFolder:
-    """One folder of the table, with files of one week; `path` is that of its file system."""
-
-    week: str
-    path: str
-    files: int
-    bytes: int
 
 
 def is_of_week(name: str, week: object) -> bool:
@@ -38,75 +31,89 @@ def is_of_week(name: str, week: object) -> bool:
     return name.startswith(f"{week}-")
 
 
-def week_of(name: str) -> str | None:
+@dataclass(frozen=True)
+class AudienceFolder:
+    """One folder of the table, with files of one week: its path, and {path within it: bytes}."""
+
+    week: str
+    name: str
+    files: dict[str, int]
+
+    @property
+    def parquet(self) -> list[str]:
+        """The Parquet files, by their paths within the table."""
+        return [f"{self.name}/{path}" for path in self.files if path.endswith(".parquet")]
+
+
+class AudienceFiles:
+    """The table `audiences` as files: those that its versions name, and those on the disk."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._system, self._root = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
+
+    def create(self) -> None:
+        """Create the table unless it is there."""
+        table_log.create(self._settings, AUDIENCES, FOR_GOOD_DAYS)
+
+    def version(self) -> int:
+        """Return the newest version."""
+        return DeltaTable(path_of(self._settings, AUDIENCES)).version()
+
+    def names(self, version: int) -> list[str]:
+        """Return the files that a version names, by their paths within the table."""
+        return list(table_log.sizes(self._settings, AUDIENCES, version))
+
+    def replace(self, is_removed: Callable[[str], bool], added: Sequence[AddAction] = ()) -> int:
+        """Write a version with these files in place of those; return the newest version.
+
+        Nothing is written where nothing changes.
+        """
+        version = self.version()
+        names = table_log.sizes(self._settings, AUDIENCES, version)
+        removed = [name for name in names if is_removed(name)]
+        if not added and not removed:
+            return version
+        return table_log.commit(self._settings, AUDIENCES, version, added, removed)
+
+    def remove_weeks(self, weeks: Collection[str]) -> None:
+        """Write a version without the files of these weeks."""
+        self.replace(lambda name: _week_of(name) in weeks)
+
+    def folders(self) -> list[AudienceFolder]:
+        """Return all folders that are there, also those that no version of the table names."""
+        infos = self._system.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+        folders = ((_week_of(info.base_name), info) for info in infos)
+        return [
+            AudienceFolder(week, info.base_name, self._files(info.path))
+            for week, info in folders
+            if week is not None and info.type == fs.FileType.Directory
+        ]
+
+    def has_client(self, name: str, client: str) -> bool:
+        """Tell whether a file has a client."""
+        with self._system.open_input_file(f"{self._root}/{name}") as file:
+            rows = pq.ParquetFile(file).read(["client"], use_threads=False)
+        return bool(pc.any(pc.equal(rows.column("client"), client)).as_py())
+
+    def delete(self, name: str) -> None:
+        """Delete a file from the disk."""
+        self._system.delete_file(f"{self._root}/{name}")
+
+    def delete_folder(self, folder: AudienceFolder) -> None:
+        """Delete a folder from the disk."""
+        self._system.delete_dir(f"{self._root}/{folder.name}")
+
+    def _files(self, folder: str) -> dict[str, int]:
+        infos = self._system.get_file_info(fs.FileSelector(folder, recursive=True))
+        return {
+            info.path.removeprefix(f"{folder}/"): info.size
+            for info in infos
+            if info.type == fs.FileType.File
+        }
+
+
+def _week_of(name: str) -> str | None:
     """Return the week of a file or folder, by its path within the table; None of another's."""
-    found = _FOLDER.match(name)
-    return found[1] if found else None
-
-
-def audience_folders(settings: Settings) -> Iterator[AudienceFolder]:
-    """Yield all folders that are there, also those that no version of the table names."""
-    system, root = located(settings)
-    for folder in system.get_file_info(fs.FileSelector(root, allow_not_found=True)):
-        week = week_of(folder.base_name)
-        if week is None or folder.type != fs.FileType.Directory:
-            continue
-        inside = system.get_file_info(fs.FileSelector(folder.path, recursive=True))
-        files = [info for info in inside if info.type == fs.FileType.File]
-        yield AudienceFolder(week, folder.path, len(files), sum(info.size for info in files))
-
-
-def remove_folders(settings: Settings, folder: AudienceFolder) -> None:
-    """Remove a folder from the disk."""
-    system, _ = located(settings)
-    system.delete_dir(folder.path)
-
-
-def located(settings: Settings) -> tuple[fs.FileSystem, str]:
-    """Return the file system of the table, and its folder there."""
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path_of(settings, AUDIENCES))
-    return found
-
-
-def files_have_client(system: fs.FileSystem, path: str, client: str) -> bool:
-    """Tell whether a file has a client, by its path in its file system."""
-    with system.open_input_file(path) as file:
-        rows = pq.ParquetFile(file).read(["client"], use_threads=False)
-    return bool(pc.any(pc.equal(rows.column("client"), client)).as_py())
-
-
-def find_unfrozen(settings: Settings) -> list[AudienceFolder]:
-    """Return their folders."""
-    weeks = frozen_weeks.list_all(settings)
-    frozen = {one.week for one in weeks if one.audience_erased_at is None}
-    return [one for one in audience_folders(settings) if one.week not in frozen]
-
-
-def weeks_of_unfrozen(
-    settings: Settings, folders: Collection[AudienceFolder], client: str
-) -> set[str]:
-    """Return the weeks of those folders that have the client."""
-    return {one.week for one in folders if _has(settings, one, client)}
-
-
-def remove_unfrozen(settings: Settings, folders: Collection[AudienceFolder]) -> None:
-    """Remove folders from the table, and then from the disk."""
-    if not folders or not exists(settings, AUDIENCES):
-        return
-    step("commit without audiences that were never frozen")
-    weeks = {one.week for one in folders}
-    version = frozen_weeks.audience_version(settings)
-    names = table_log.sizes(settings, AUDIENCES, version)
-    named = [name for name in names if week_of(name) in weeks]
-    if named:
-        table_log.commit(settings, AUDIENCES, version, (), named)
-    step("remove audiences that were never frozen")
-    for folder in folders:
-        remove_folders(settings, folder)
-
-
-def _has(settings: Settings, folder: AudienceFolder, client: str) -> bool:
-    system, _ = located(settings)
-    found = system.get_file_info(fs.FileSelector(folder.path, recursive=True))
-    paths = (info.path for info in found if info.path.endswith(".parquet"))
-    return any(files_have_client(system, path, client) for path in paths)
+    match = _FOLDER.match(name)
+    return match[1] if match else None

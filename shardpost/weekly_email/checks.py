@@ -11,8 +11,9 @@ from shardpost.delta.snapshot import NEVER, Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic
-from shardpost.weekly_email import closed_weeks, frozen_weeks
-from shardpost.weekly_email.ledger_guard import require_ledger
+from shardpost.weekly_email import closed_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model import email_request
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import IsoWeek
@@ -39,48 +40,40 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     sender = sender_of(settings)
     latest = request.week.as_of(request.now, early=request.early)
     closed_weeks.require_open(settings, request.week, request.now)
-    ledger = require_ledger(settings, request.week)
+    ledger = LedgerGuard(settings, request.week).require_ledger()
     chosen = email_request.parse_shards(request.shards, ledger.partitions)
     snapshot = snapshots.current(settings)
+    at_most = request.as_of if request.early and request.as_of else latest
+    frozen = FrozenWeeks(settings).find(request.week)
+    as_of = frozen.as_of if frozen else request.week.held_at(at_most, snapshot.looked_at)
     _require_not_ahead(snapshot, request.now)
-    as_of = _early_as_of(snapshot, request) if request.early else latest
-    week = PreparedWeek(request.week, as_of, sender, snapshot, ledger.partitions, chosen)
-    if frozen := frozen_weeks.find(settings, request.week):
-        week = week.with_frozen(frozen)
-    else:
-        if not request.early:
-            _require_covered(snapshot, request.week)
-        _require_history(snapshot, week)
+    if frozen is None:
+        _require_covered(snapshot, request)
+        _require_history(snapshot, request.week, as_of)
+    partitions = ledger.partitions
+    week = PreparedWeek(request.week, as_of, sender, snapshot, partitions, chosen, frozen)
     if request.is_real:
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)
     return CheckedWeek(week, ledger)
 
 
-def _early_as_of(snapshot: Snapshot, request: EmailRequest) -> datetime:
-    """Return now, or the time up to which the snapshot has all records if that is earlier."""
-    if snapshot.looked_at < request.week.start:
+def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:
+    """Refuse a snapshot that lacks records of before the week's end; of an early one, its start."""
+    week, what = request.week, "started" if request.early else "ended"
+    since = week.start if request.early else week.end
+    if snapshot.looked_at < since:
         raise ShardpostError(
-            f"week {request.week} started {request.week.start:%Y-%m-%d %H:%M} UTC, and"
-            f" {_coverage(snapshot)}: run `shardpost compact` first"
-        )
-    return min(request.as_of or request.now, snapshot.looked_at)
-
-
-def _require_covered(snapshot: Snapshot, week: IsoWeek) -> None:
-    if snapshot.looked_at < week.end:
-        raise ShardpostError(
-            f"week {week} ended {week.end:%Y-%m-%d %H:%M} UTC, and {_coverage(snapshot)}: run"
+            f"week {week} {what} {since:%Y-%m-%d %H:%M} UTC, and {_coverage(snapshot)}: run"
             " `shardpost compact` first"
         )
 
 
-def _require_history(snapshot: Snapshot, week: PreparedWeek) -> None:
+def _require_history(snapshot: Snapshot, week: IsoWeek, as_of: datetime) -> None:
     try:
-        snapshot.require_history(week.as_of)
+        snapshot.require_history(as_of)
     except ShardpostError as error:
         raise ShardpostError(
-            f"week {week.iso_week} is not frozen, and its holders can no longer be computed:"
-            f" {error}"
+            f"week {week} is not frozen, and its holders can no longer be computed: {error}"
         ) from None
 
 

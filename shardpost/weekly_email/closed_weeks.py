@@ -13,7 +13,7 @@ from shardpost.delta.query import select
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.settings.values import LEAST_LEDGER_DAYS
-from shardpost.weekly_email import ledger_topic
+from shardpost.weekly_email.ledger_topic import ClosedShard, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, WeekClosedError
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, ClosedWeek
@@ -65,8 +65,8 @@ def _by_ledger(settings: Settings, week: IsoWeek) -> ClosedWeek | None:
     topic = settings.topic("weekly-emails")
     shards = range(partition_counts(settings, [topic])[topic])
 
-    def read(shard: int) -> ledger_topic.ClosedShard | None:
-        return ledger_topic.read_closed(settings, week, shard)
+    def read(shard: int) -> ClosedShard | None:
+        return ShardLedger(settings, week, shard).closed()
 
     with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
         found = list(pool.map(read, shards))

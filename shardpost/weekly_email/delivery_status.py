@@ -4,7 +4,7 @@
 an early week as of now.
 """
 
-from collections import defaultdict
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,8 +14,9 @@ from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks, ledger_guard, ledger_topic
-from shardpost.weekly_email.ledger_topic import LedgerReasons, State
+from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_topic import LedgerReasons, ShardLedger, State
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ledger_id
 from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN, LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.member import why_no_mail_can_be_written
@@ -34,6 +35,14 @@ NOT_MAILED = "not mailed yet"
 
 
 @dataclass(frozen=True)
+class ShardAudience:
+    """The clients of one shard, and of an early week why no mail can be written to some yet."""
+
+    clients: list[str] = field(default_factory=list)
+    without_contact: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class EarlyAudience:
     """The audience of a week that was begun early and is not frozen: who held as of an instant."""
 
@@ -45,13 +54,26 @@ class EarlyAudience:
         """The number of the snapshot that it is of, named as a frozen week names it."""
         return self.source.number
 
+    def members(
+        self, settings: Settings, client: str | None = None
+    ) -> Iterator[tuple[str, str | None]]:
+        """Yield the clients, or the one, and why no mail can be written to it yet."""
+        from shardpost.holders.spark.held_positions import holding_clients  # imports PySpark
 
-@dataclass(frozen=True)
-class ShardAudience:
-    """The clients of one shard, and of an early week why no mail can be written to some yet."""
+        for batch in holding_clients(settings, self.source, self.as_of, client):
+            for row in batch.to_pylist():
+                why = why_no_mail_can_be_written(row["email"], has_contact=row["has_contact"])
+                yield row["client"], why
 
-    clients: list[str] = field(default_factory=list)
-    without_contact: dict[str, str] = field(default_factory=dict)
+    def by_shard(self, settings: Settings, partitions: int) -> dict[int, ShardAudience]:
+        """Return the audience of each shard."""
+        shards = {shard: ShardAudience() for shard in range(partitions)}
+        for client, why in self.members(settings):
+            shard = shards[partition_of(client, partitions)]
+            shard.clients.append(client)
+            if why:
+                shard.without_contact[client] = why
+        return shards
 
 
 WeekAudience = FrozenWeek | EarlyAudience | None
@@ -60,69 +82,14 @@ WeekAudience = FrozenWeek | EarlyAudience | None
 def audience_of(settings: Settings, week: IsoWeek, now: datetime) -> WeekAudience:
     """Return the audience of a week; None if no run has begun it.
 
-    Of an early week it is the one that a run of now would have: as of now, of the week's end, or
-    of the time up to which the newest snapshot has all records, whichever is first.
+    Of an early week it is the one that a run of now would have, of the newest snapshot.
     """
-    if frozen := frozen_weeks.find(settings, week):
+    if frozen := FrozenWeeks(settings).find(week):
         return frozen
     if not any(mark.week == str(week) for mark in ledger_guard.list_marks(settings)):
         return None
     snapshot = snapshots.current(settings)
-    return EarlyAudience(snapshot, min(now, week.end, snapshot.looked_at))
-
-
-def audience_by_shard(
-    settings: Settings, audience: WeekAudience, partitions: int
-) -> Callable[[int], ShardAudience]:
-    """Return a function that returns the audience of a shard.
-
-    An erased audience has no known members. ShardpostError if it was frozen with
-    another number of partitions.
-    """
-    match audience:
-        case FrozenWeek():
-            if audience.audience_erased_at is not None:
-                return lambda _shard: ShardAudience()
-            audience.require_shards(partitions)
-            return lambda shard: ShardAudience(frozen_weeks.clients(settings, audience, shard))
-        case EarlyAudience():
-            found = _early(settings, audience, partitions)
-            return lambda shard: found.get(shard, ShardAudience())
-        case None:
-            return lambda _shard: ShardAudience()
-
-
-def _early(
-    settings: Settings, audience: EarlyAudience, partitions: int
-) -> dict[int, ShardAudience]:
-    found: dict[int, ShardAudience] = defaultdict(ShardAudience)
-    for client, email, has_contact in _holding(settings, audience):
-        shard = found[partition_of(client, partitions)]
-        shard.clients.append(client)
-        if why := why_no_mail_can_be_written(email, has_contact=has_contact):
-            shard.without_contact[client] = why
-    return found
-
-
-def _holding(
-    settings: Settings, audience: EarlyAudience, client: str | None = None
-) -> Iterable[tuple[str, str | None, bool]]:
-    from shardpost.holders.spark.held_positions import holding_clients  # imports PySpark
-
-    for batch in holding_clients(settings, audience.source, audience.as_of, client):
-        columns = (batch.column(name).to_pylist() for name in ("client", "email", "has_contact"))
-        yield from zip(*columns, strict=True)
-
-
-def why_open(settings: Settings, audience: WeekAudience, client: str) -> str | None:
-    """Return why a member of the audience is open yet; None if it is no known member."""
-    match audience:
-        case FrozenWeek(audience_erased_at=None):
-            return NOT_MAILED if frozen_weeks.member(settings, audience, client) else None
-        case EarlyAudience():
-            for _, email, has_contact in _holding(settings, audience, client):
-                return why_no_mail_can_be_written(email, has_contact=has_contact) or NOT_MAILED
-    return None
+    return EarlyAudience(snapshot, week.held_at(now, snapshot.looked_at))
 
 
 # Shards that are read in parallel.
@@ -138,28 +105,63 @@ class ListedClient:
     reason: str | None
 
 
-def status_by_shard(
-    settings: Settings,
-    week: IsoWeek,
-    audience: WeekAudience,
-    partitions: int,
-    chosen: Sequence[int] | None = None,
-    *,
-    wait: bool = False,
-) -> list[ShardStatus]:
-    """Return the status of each shard, or of the chosen ones; without an audience nobody is open.
+@dataclass(frozen=True)
+class WeekStatus:
+    """A week, its audience (None if no run has begun it), and the partitions of its ledger."""
 
-    `unknown` includes the clients that are being sent at this moment. With `wait` it is up to the
-    ledger's end, else up to the first transaction that is open.
-    """
-    members = audience_by_shard(settings, audience, partitions)
+    settings: Settings
+    week: IsoWeek
+    audience: WeekAudience
+    partitions: int
 
-    def status(shard: int) -> ShardStatus:
-        entries = ledger_topic.read(settings, week, shard, wait=wait)
-        return shard_status(shard, entries, members(shard))
+    def by_shard(
+        self, chosen: Sequence[int] | None = None, *, wait: bool = False
+    ) -> list[ShardStatus]:
+        """Return the status of each shard, or of the chosen ones; without an audience none is open.
 
-    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        return list(pool.map(status, range(partitions) if chosen is None else chosen))
+        `unknown` includes the clients that are being sent at this moment. With `wait` it is up to
+        the ledger's end, else up to the first transaction that is open. ShardpostError if the
+        audience was frozen with another number of partitions.
+        """
+        audience = self._audience()
+
+        def status(shard: int) -> ShardStatus:
+            return shard_status(shard, self._ledger(shard).entries(wait=wait), audience(shard))
+
+        with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
+            return list(pool.map(status, range(self.partitions) if chosen is None else chosen))
+
+    def in_state(self, state: str) -> Iterator[ListedClient]:
+        """Yield who is in one of the states that are counted, and why; by shard and client."""
+        audience = self._audience()
+        for shard in range(self.partitions):
+            listed = _listed(self._ledger(shard).entries(), audience(shard), state)
+            for client, reason in sorted(listed):
+                yield ListedClient(client, shard, reason)
+
+    def why_open(self, client: str) -> str | None:
+        """Return why a member of the audience is open yet; None if it is no known member."""
+        match self.audience:
+            case FrozenWeek(audience_erased_at=None) as frozen:
+                return NOT_MAILED if FrozenWeeks(self.settings).member(frozen, client) else None
+            case EarlyAudience() as early:
+                for _, why in early.members(self.settings, client):
+                    return why or NOT_MAILED
+        return None
+
+    def _audience(self) -> Callable[[int], ShardAudience]:
+        """Return a function that returns the audience of a shard; an erased one has no members."""
+        match self.audience:
+            case FrozenWeek(audience_erased_at=None) as frozen:
+                frozen.require_shards(self.partitions)
+                weeks = FrozenWeeks(self.settings)
+                return lambda shard: ShardAudience(weeks.clients(frozen, shard))
+            case EarlyAudience() as early:
+                return early.by_shard(self.settings, self.partitions).__getitem__
+        return lambda _shard: ShardAudience()
+
+    def _ledger(self, shard: int) -> ShardLedger:
+        return ShardLedger(self.settings, self.week, shard)
 
 
 def shard_status(
@@ -169,13 +171,6 @@ def shard_status(
     reasons = LedgerReasons(frozenset(EXPLAINED))
     index = LedgerIndex.fold(reasons.watch(entries))
     sending_to_unknown(index)
-    return status_of(shard, index, reasons, audience)
-
-
-def status_of(
-    shard: int, index: LedgerIndex, reasons: LedgerReasons, audience: ShardAudience
-) -> ShardStatus:
-    """Count one shard: `reasons` are those of the states that are explained."""
     states = index.states(audience.clients)
     without = index.states(list(audience.without_contact)).count(None)
     counts = ShardCounts.of(shard, index.counts(), states.count(None), index.delivery_unknown)
@@ -183,35 +178,25 @@ def status_of(
 
 
 def _causes(reasons: LedgerReasons) -> dict[str, list[Cause]]:
-    found = sorted(reasons.found.items())
+    last = sorted(reasons.last.items())
     return {
         str(state): causes_of(
-            (client, cause_of(reason, client)) for client, (one, reason) in found if one is state
+            (client, cause_of(reason, client)) for client, (own, reason) in last if own is state
         )
         for state in EXPLAINED
     }
 
 
-def clients_in_state(
-    settings: Settings, week: IsoWeek, audience: WeekAudience, partitions: int, state: str
-) -> Iterator[ListedClient]:
-    """Yield who is in one of the states that are counted, and why; by shard and client."""
-    members = audience_by_shard(settings, audience, partitions)
-    for shard in range(partitions):
-        for client, reason in sorted(_listed(settings, week, shard, members(shard), state)):
-            yield ListedClient(client, shard, reason)
-
-
 def _listed(
-    settings: Settings, week: IsoWeek, shard: int, audience: ShardAudience, state: str
+    entries: Iterable[LedgerEntry], audience: ShardAudience, state: str
 ) -> Iterable[tuple[str, str | None]]:
     reasons = LedgerReasons(_ledger_states(state))
-    entries = reasons.watch(ledger_topic.read(settings, week, shard))
+    entries = reasons.watch(entries)
     if state == "open":
         yield from _open(LedgerIndex.fold(entries), reasons, audience)
         return
-    _read_all(entries)
-    for client, (last, reason) in reasons.found.items():
+    deque(entries, maxlen=0)
+    for client, (last, reason) in reasons.last.items():
         yield client, WHY_UNKNOWN if last is DeliveryState.SENDING else reason
 
 
@@ -220,7 +205,7 @@ def _open(
 ) -> Iterator[tuple[str, str | None]]:
     for client, state in zip(audience.clients, index.states(audience.clients), strict=True):
         if state is None:
-            _, reason = reasons.found.get(ledger_id(client), (None, None))
+            _, reason = reasons.last.get(ledger_id(client), (None, None))
             yield client, audience.without_contact.get(client) or reason or NOT_MAILED
 
 
@@ -230,8 +215,3 @@ def _ledger_states(state: str) -> frozenset[State]:
     if state == DeliveryState.UNKNOWN:
         return frozenset({DeliveryState.UNKNOWN, DeliveryState.SENDING})
     return frozenset({DeliveryState(state)})
-
-
-def _read_all(entries: Iterable[LedgerEntry]) -> None:
-    for _ in entries:
-        pass

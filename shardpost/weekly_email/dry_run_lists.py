@@ -17,7 +17,7 @@ import pyarrow as pa
 from shardpost.errors import one_line
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, StaysOpen, Step
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, Step
 
 
 class DryRunList(StrEnum):
@@ -31,31 +31,24 @@ class DryRunList(StrEnum):
     LEFT = "left"  # the reverse
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """Into which list a client comes; `reason` is why, None for one that would get an e-mail."""
-
-    list: DryRunList
-    reason: str | None
-    gets_one: bool
+Forecast = tuple[DryRunList, str | None]
 
 
 def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
-    """Yield what becomes of each row of a batch as `SendPlan` takes them, in their order."""
+    """Yield the list of each row of a batch, and why: None for one that would get an e-mail."""
     steps = {_client(step): step for step in plan.steps([batch])}
     clients = batch.column("client").to_pylist()
     for client, state in zip(clients, plan.ledger_index.states(clients), strict=True):
         match steps.get(client):
             case MailToSend():
-                yield Forecast(DryRunList.RECIPIENTS, None, gets_one=True)
+                yield DryRunList.RECIPIENTS, None
+            case NoMail(entry) if entry.state is None:
+                yield DryRunList.UNCHANGED, f"remains open: {entry.reason}"
             case NoMail(entry):
-                yield Forecast(DryRunList(str(entry.state)), entry.reason, gets_one=False)
-            case StaysOpen(_, reason):
-                yield Forecast(DryRunList.UNCHANGED, f"remains open: {reason}", gets_one=False)
+                yield DryRunList(str(entry.state)), entry.reason
             case None:
-                resends = plan.ledger_index.resent(client)
-                why = why_unchanged(state, resends)
-                yield Forecast(DryRunList.UNCHANGED, why, gets_one=has_got_one(state))
+                why = why_unchanged(state, plan.ledger_index.resent(client))
+                yield DryRunList.UNCHANGED, why
 
 
 def has_got_one(state: DeliveryState | None) -> bool:
@@ -78,13 +71,7 @@ def why_unchanged(state: DeliveryState | None, resends: int) -> str:
 
 
 def _client(step: Step) -> str:
-    match step:
-        case MailToSend(mail):
-            return mail.client
-        case NoMail(entry):
-            return entry.client
-        case StaysOpen(client):
-            return client
+    return step.mail.client if isinstance(step, MailToSend) else step.entry.client
 
 
 # States of the week before in which a client has not got its e-mail.
@@ -114,17 +101,17 @@ class ShardLines:
         It has the columns that `SendPlan` takes, and `shard`, `is_member` of this week's audience,
         and `was_member` of the one before.
         """
-        clients = batch.column("client").to_pylist()
-        states = self.plan.ledger_index.states(clients)
-        found = forecasts(self.plan, batch.filter(batch.column("is_member")))
+        states = self.plan.ledger_index.states(batch.column("client").to_pylist())
+        members = forecasts(self.plan, batch.filter(batch.column("is_member")))
         for row, state, had in zip(batch.to_pylist(), states, self._had(batch), strict=True):
-            forecast = next(found) if row["is_member"] else None
-            if forecast is not None:
-                yield ListedLine(forecast.list, json.dumps(_member(row, forecast, state)))
-            gets = forecast.gets_one if forecast else has_got_one(state)
+            kind, reason = next(members) if row["is_member"] else (DryRunList.UNCHANGED, None)
+            if row["is_member"]:
+                yield ListedLine(kind, json.dumps(_member(row, kind, reason, state)))
+            is_left_alone = kind is DryRunList.UNCHANGED
+            gets = has_got_one(state) if is_left_alone else kind is DryRunList.RECIPIENTS
             if self.before is not None and gets != had:
-                kind = DryRunList.NEW if gets else DryRunList.LEFT
-                yield ListedLine(kind, json.dumps(row["client"]))
+                changed = DryRunList.NEW if gets else DryRunList.LEFT
+                yield ListedLine(changed, json.dumps(row["client"]))
 
     def _had(self, batch: pa.RecordBatch) -> list[bool]:
         """Tell of each row whether it got the e-mail of the week before, or is to get it yet."""
@@ -138,9 +125,11 @@ class ShardLines:
         ]
 
 
-def _member(row: dict[str, Any], forecast: Forecast, state: DeliveryState | None) -> dict[str, Any]:
-    if forecast.list is not DryRunList.RECIPIENTS:
-        return {"client": row["client"], "shard": row["shard"], "reason": forecast.reason}
+def _member(
+    row: dict[str, Any], kind: DryRunList, reason: str | None, state: DeliveryState | None
+) -> dict[str, Any]:
+    if kind is not DryRunList.RECIPIENTS:
+        return {"client": row["client"], "shard": row["shard"], "reason": reason}
     return {
         "client": row["client"],
         "email": row["email_now" if state is DeliveryState.FAILED else "email"],
@@ -149,26 +138,27 @@ def _member(row: dict[str, Any], forecast: Forecast, state: DeliveryState | None
     }
 
 
+# What becomes of the clients of the lists that each client is in one of.
+_BECOMES = {
+    DryRunList.RECIPIENTS: "would get an e-mail",
+    DryRunList.SUPPRESSED: "would be suppressed",
+    DryRunList.FAILED: "would fail",
+    DryRunList.UNCHANGED: "would stay as they are",
+}
+
+
 def text_lines(result: dict[str, Any], folder: Path, most: int | None = None) -> Iterator[str]:
     """Yield the lines of a dry run's text; `most` is how many clients a list names, None for all.
 
     `result` is the dry run's, and `folder` has its lists.
     """
     week, counts = result["week"], result["counts"]
-    compared = f"compared with {result['compared_with']}"
-    headings = {
-        DryRunList.RECIPIENTS: "would get an e-mail:",
-        DryRunList.SUPPRESSED: "would be suppressed:",
-        DryRunList.FAILED: "would fail:",
-        DryRunList.UNCHANGED: "would stay as they are:",
-        DryRunList.NEW: f"new, {compared}:",
-        DryRunList.LEFT: f"left, {compared}:",
-    }
-    for kind, heading in headings.items():
+    for kind in DryRunList:
         if not counts[kind]:
             continue
         if kind is not DryRunList.RECIPIENTS:
-            yield f"{heading}\n"
+            compared = f"{kind}, compared with {result['compared_with']}"
+            yield f"{_BECOMES.get(kind, compared)}:\n"
         with (folder / kind).open() as lines:
             for line in islice(lines, most):
                 yield f"{one_line(_text(json.loads(line)))}\n"
@@ -181,15 +171,10 @@ def text_lines(result: dict[str, Any], folder: Path, most: int | None = None) ->
 def summary(result: dict[str, Any]) -> str:
     """Return in words how many clients are in which list."""
     counts = result["counts"]
-    parts = [f"{counts[DryRunList.RECIPIENTS]} would get an e-mail"]
-    parts += [
+    parts = [
         f"{counts[kind]} {what}"
-        for kind, what in (
-            (DryRunList.SUPPRESSED, "would be suppressed"),
-            (DryRunList.FAILED, "would fail"),
-            (DryRunList.UNCHANGED, "would stay as they are"),
-        )
-        if counts[kind]
+        for kind, what in _BECOMES.items()
+        if counts[kind] or kind is DryRunList.RECIPIENTS
     ]
     if result["compared_with"]:
         new, left = counts[DryRunList.NEW], counts[DryRunList.LEFT]
@@ -197,11 +182,13 @@ def summary(result: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _text(one: Any) -> str:
-    match one:
+def _text(line: Any) -> str:
+    match line:
         case str():
-            return one
+            return line
         case {"positions": positions}:
-            return f"{one['client']} <{one['email']}>, shard {one['shard']}: {', '.join(positions)}"
+            return (
+                f"{line['client']} <{line['email']}>, shard {line['shard']}: {', '.join(positions)}"
+            )
         case _:
-            return f"{one['client']}, shard {one['shard']}: {one['reason']}"
+            return f"{line['client']}, shard {line['shard']}: {line['reason']}"

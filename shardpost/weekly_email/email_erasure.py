@@ -13,31 +13,24 @@ the client could be mailed again. Its id, and reasons, which often have its addr
 
 import re
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction
-from pyarrow import fs
 
-from shardpost.delta import file_statistics, parquet_files, table_log
+from shardpost.delta import file_statistics, parquet_files
 from shardpost.delta.query import exists
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.offsets import watermarks_of
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks, ledger_topic
-from shardpost.weekly_email.audience_files import (
-    audience_folders,
-    files_have_client,
-    is_of_week,
-    located,
-)
+from shardpost.weekly_email.audience_files import AudienceFiles, is_of_week
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import (
     DeliveryState,
@@ -78,53 +71,73 @@ def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]
     """Return the weeks in which something of the client is left, as it is now."""
     if not exists(settings, AUDIENCES):
         return []
-    newest = list(table_log.sizes(settings, AUDIENCES, frozen_weeks.audience_version(settings)))
-    on_disk = _on_disk(settings)
-    weeks = (one for one in frozen_weeks.list_all(settings) if one.audience_erased_at is None)
-    found = (_find(settings, client, one, newest, on_disk) for one in weeks)
-    return [one for one in found if not one.is_done]
+    files = AudienceFiles(settings)
+    newest, on_disk = files.names(files.version()), _on_disk(files)
+    weeks = FrozenWeeks(settings).with_audience()
+    audiences = (_find(files, client, frozen, newest, on_disk) for frozen in weeks)
+    return [audience for audience in audiences if not audience.is_done]
 
 
-def erase_from_audiences(settings: Settings, client: str, one: AudienceOfClient) -> None:
-    """Write a week's audience anew, without the client; nobody else may freeze or mail it."""
-    version = frozen_weeks.audience_version(settings)
-    step(f"write audience {one.week}")
-    added = list(_write(settings, client, one))
-    step(f"commit audience {one.week}")
-    version = table_log.commit(settings, AUDIENCES, version, added, one.files)
-    step(f"repoint {one.week}")
-    if one.files or one.is_behind:
-        frozen_weeks.repoint(settings, one.week, version)
-    step(f"remove files {one.week}")
-    named = set(table_log.sizes(settings, AUDIENCES, version))
-    system, root = located(settings)
-    for name in _on_disk(settings):
-        if name not in named and is_of_week(name, one.week):
-            system.delete_file(f"{root}/{name}")
+def erase_from_audiences(settings: Settings, client: str, audience: AudienceOfClient) -> None:
+    """Rewrite a week's audience without the client; no run may freeze or mail it meanwhile."""
+    week, files = audience.week, AudienceFiles(settings)
+    step(f"write audience {week}")
+    added = list(_write(settings, client, audience))
+    step(f"commit audience {week}")
+    version = files.replace(audience.files.__contains__, added)
+    step(f"repoint {week}")
+    if audience.files or audience.is_behind:
+        FrozenWeeks(settings).repoint(week, version)
+    step(f"remove files {week}")
+    for name in sorted({*_on_disk(files)} - {*files.names(version)}):
+        if is_of_week(name, week):
+            files.delete(name)
+
+
+def erase_unfrozen(settings: Settings, client: str, *, dry_run: bool) -> set[str]:
+    """Remove the audiences that no week has, from the table and the disk, unless `dry_run`.
+
+    Return the weeks whose had the client.
+    """
+    files = AudienceFiles(settings)
+    frozen = {week.week for week in FrozenWeeks(settings).with_audience()}
+    left = [folder for folder in files.folders() if folder.week not in frozen]
+    weeks = {
+        folder.week
+        for folder in left
+        if any(files.has_client(name, client) for name in folder.parquet)
+    }
+    if left and not dry_run and exists(settings, AUDIENCES):
+        step("commit without audiences that were never frozen")
+        files.remove_weeks({folder.week for folder in left})
+        step("remove audiences that were never frozen")
+        for folder in left:
+            files.delete_folder(folder)
+    return weeks
 
 
 def _find(
-    settings: Settings,
+    files: AudienceFiles,
     client: str,
     frozen: FrozenWeek,
-    newest: Collection[str],
-    on_disk: Collection[str],
+    newest: Iterable[str],
+    on_disk: Iterable[str],
 ) -> AudienceOfClient:
-    own = {name for name in newest if is_of_week(name, frozen.week)}
-    known = table_log.sizes(settings, AUDIENCES, frozen.audience_version)
-    is_behind = own != {name for name in known if is_of_week(name, frozen.week)}
-    left = {name for name in on_disk if is_of_week(name, frozen.week)} - own
+    def of_week(names: Iterable[str]) -> set[str]:
+        return {name for name in names if is_of_week(name, frozen.week)}
+
+    own, left = of_week(newest), of_week(on_disk)
+    is_behind = own != of_week(files.names(frozen.audience_version))
     shard = f"/group={partition_of(client, frozen.shards)}/"
-    system, root = located(settings)
     in_shard = (name for name in sorted(own) if shard in name)
-    files = [name for name in in_shard if files_have_client(system, f"{root}/{name}", client)]
-    return AudienceOfClient(frozen, tuple(files), is_behind, tuple(sorted(left)))
+    having = tuple(name for name in in_shard if files.has_client(name, client))
+    return AudienceOfClient(frozen, having, is_behind, tuple(sorted(left - own)))
 
 
-def _write(settings: Settings, client: str, one: AudienceOfClient) -> Iterator[AddAction]:
+def _write(settings: Settings, client: str, audience: AudienceOfClient) -> Iterator[AddAction]:
     """Write the files of a week anew without the client; yield what adds them to the table."""
-    folder = f"{one.frozen.week}-{uuid.uuid4()}"
-    for number, name in enumerate(one.files):
+    folder = f"{audience.week}-{uuid.uuid4()}"
+    for number, name in enumerate(audience.files):
         rows = parquet_files.read(settings, AUDIENCES, name)
         kept = rows.filter(pc.not_equal(rows.column("client"), client))
         if kept.num_rows:
@@ -133,15 +146,8 @@ def _write(settings: Settings, client: str, one: AudienceOfClient) -> Iterator[A
             yield file_statistics.reduced(action, AUDIENCE_STATISTICS)
 
 
-def _on_disk(settings: Settings) -> list[str]:
-    """Return the Parquet files that are there, by their paths within the table."""
-    system, root = located(settings)
-    return [
-        info.path.removeprefix(f"{root}/")
-        for folder in audience_folders(settings)
-        for info in system.get_file_info(fs.FileSelector(folder.path, recursive=True))
-        if info.type == fs.FileType.File and info.path.endswith(".parquet")
-    ]
+def _on_disk(files: AudienceFiles) -> list[str]:
+    return [name for folder in files.folders() for name in folder.parquet]
 
 
 REASON = "erased"
@@ -168,11 +174,11 @@ def find_in_ledger(settings: Settings, client: str) -> ClientLedger:
     topic = settings.topic("weekly-emails")
     shard = partition_of(client, partition_counts(settings, [topic])[topic])
     _, end = watermarks_of(settings, TopicPartition(topic, shard), committed=False)
-    found: Entries = {client: {}, erased_id(client): {}}
+    entries: Entries = {client: {}, erased_id(client): {}}
     for own, week, entry in _entries(settings, client, shard, None):
-        found[own][week] = entry
-    erased = frozenset(week for week, entry in found[erased_id(client)].items() if entry.state)
-    return ClientLedger(client, shard, end, found[client], erased)
+        entries[own][week] = entry
+    erased = frozenset(week for week, entry in entries[erased_id(client)].items() if entry.state)
+    return ClientLedger(client, shard, end, entries[client], erased)
 
 
 def erase_from_ledger(
@@ -186,21 +192,16 @@ def erase_from_ledger(
     with closing(Ledger(settings, week, known.shard)) as ledger:
         ledger.fence()
         last = known.entries.get(week)
-        for own, one, entry in _entries(settings, known.client, known.shard, known.end):
-            last = entry if (own, one) == (known.client, week) else last
-        records = list(_records(settings, known, week, last, is_member=is_member))
-        ledger.write([], records)
-        return bool(records)
+        for own, of_week, entry in _entries(settings, known.client, known.shard, known.end):
+            last = entry if (own, of_week) == (known.client, week) else last
+        entries = list(_under_hash(known, week, last, is_member=is_member))
+        ledger.write(entries)
+        return bool(entries)
 
 
-def _records(
-    settings: Settings,
-    known: ClientLedger,
-    week: IsoWeek,
-    last: LedgerEntry | None,
-    *,
-    is_member: bool,
-) -> Iterator[Outgoing]:
+def _under_hash(
+    known: ClientLedger, week: IsoWeek, last: LedgerEntry | None, *, is_member: bool
+) -> Iterator[LedgerEntry]:
     name = erased_id(known.client)
     if last is not None and last.state is not None:
         is_sending = last.state is DeliveryState.SENDING  # nobody is sending it any more
@@ -211,10 +212,8 @@ def _records(
     else:
         return
     if last is not None:
-        own = LedgerEntry(known.client, None).key(week)
-        yield ledger_topic.tombstone(settings, own, known.shard, REASON)
-    topic = settings.topic("weekly-emails")
-    yield Outgoing(topic, erased.key(week), erased.value(), [], known.shard)
+        yield LedgerEntry(known.client, None, reason=REASON)
+    yield erased
 
 
 def _entries(
@@ -222,14 +221,14 @@ def _entries(
 ) -> Iterator[tuple[str, IsoWeek, LedgerEntry]]:
     """Yield the client's entries from an offset on, oldest first: under which id, week, entry."""
     ids = {ledger_id(client): client, erased_id(client): erased_id(client)}
-    own = {name.encode(errors="surrogatepass"): one for name, one in ids.items()}
+    own = {name.encode(errors="surrogatepass"): id_ for name, id_ in ids.items()}
     partition = TopicPartition(settings.topic("weekly-emails"), shard)
     for message in read_to_end(settings, partition, start=start):
         key = message.key() or b""
-        found = _KEY.match(key)
-        if not found or key[found.end() :] not in own:
+        match = _KEY.match(key)
+        if not match or key[match.end() :] not in own:
             continue
-        week = IsoWeek.parse(found[1].decode())
+        week = IsoWeek.parse(match[1].decode())
         entry = decode(key, message.value(), week)
         assert entry is not None  # noqa: S101 - its key has the week
-        yield own[key[found.end() :]], week, entry
+        yield own[key[match.end() :]], week, entry

@@ -8,27 +8,27 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from shardpost.delta import snapshots
 from shardpost.errors import COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError, one_line
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
-from shardpost.weekly_email import closed_weeks, frozen_weeks
+from shardpost.weekly_email import closed_weeks
 from shardpost.weekly_email.checks import check
-from shardpost.weekly_email.delivery_status import EarlyAudience, status_by_shard
-from shardpost.weekly_email.ledger_guard import locked_shards, mark_end, mark_start
+from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.limits import too_many
 from shardpost.weekly_email.model.email_request import (
     EmailRequest,
     Mode,
     PreparedWeek,
-    shard_groups,
-    shard_text,
 )
-from shardpost.weekly_email.model.limits import too_many
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.send_plan import Unsubscribed
-from shardpost.weekly_email.send_shard import SendOptions, settle_refusals
+from shardpost.weekly_email.send_shard import SendOptions
 from shardpost.weekly_email.spark.audience import freeze
 from shardpost.weekly_email.spark.dry_run import dry_run
 from shardpost.weekly_email.spark.send import send_shards, spark_errors_of
@@ -40,16 +40,16 @@ def run(request: EmailRequest, settings: Settings) -> JobResult:
     """Do what the request's mode says; return the exit code and the JSON result."""
     if reason := why_skip(request, settings):
         log.info("skipped: %s", reason)
-        return DONE, skipped_result(request, reason)
+        return DONE, request.skipped(reason)
     with spark_errors_of(request.week):
         week = prepare(request, settings)
-        match request.mode:
-            case Mode.FREEZE | Mode.LIST_GROUPS:
-                return DONE, frozen_result(week, settings)
-            case Mode.DRY_RUN:
-                return DONE, dry_run(week, request, settings)
-            case Mode.SEND:
-                return send(week, request, settings)
+        if request.mode in (Mode.FREEZE, Mode.LIST_GROUPS):
+            return DONE, week.as_frozen(settings.shards_per_task)
+        resend = request.resend_policy(settings.on_unknown)
+        options = SendOptions(settings, week.context, resend, request.now, time.time())
+        if request.mode is Mode.DRY_RUN:
+            return DONE, dry_run(week, options, request.recipients)
+        return send(week, options, request.groups)
 
 
 def why_skip(request: EmailRequest, settings: Settings) -> str | None:
@@ -64,19 +64,13 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
     skips_gone = is_first or request.is_scheduled
     if skips_gone and (closed := closed_weeks.find(settings, request.week, request.now)):
         return closed.explanation
-    if frozen := frozen_weeks.find(settings, request.week):
+    if frozen := FrozenWeeks(settings).find(request.week):
         return frozen.why_no_audience if skips_gone else None
     if not request.is_scheduled:
         return None
     commits = (snapshot.committed_at for snapshot in snapshots.list_all(settings))
     first = min(commits, default=None)
     return request.week.why_skip(request.now, first, settings.weekly_lateness_days)
-
-
-def skipped_result(request: EmailRequest, reason: str) -> dict[str, Any]:
-    """Return the result of `freeze` with nothing in it, and why."""
-    nothing = {"shards": 0, "recipients": 0, "groups": []}
-    return {"week": str(request.week), "snapshot": None, **nothing, "skipped": reason}
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
@@ -86,45 +80,31 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
     """
     checked = check(request, settings)
     week = checked.week
-    if request.is_real:
-        mark_start(settings, request.week, checked.ledger, request.now)
-    if request.freezes and not week.frozen:
-        return week.with_frozen(freeze(settings, week, request.now))
-    return week
+    if not request.is_real:
+        return week
+    LedgerGuard(settings, request.week).mark_start(checked.ledger, request.now)
+    if request.early or week.frozen:
+        return week
+    frozen = freeze(settings, week, request.now)
+    return replace(week, frozen=frozen, as_of=frozen.as_of)
 
 
-def frozen_result(week: PreparedWeek, settings: Settings) -> dict[str, Any]:
-    """Return the week, its number of clients (None if it is not frozen), and groups of shards."""
-    groups = shard_groups(week.shards, settings.shards_per_task)
-    return {
-        "week": str(week.iso_week),
-        "snapshot": week.snapshot_number,
-        "as_of": week.as_of.isoformat(),
-        "shards": week.partitions,
-        "recipients": week.frozen.recipients if week.frozen else None,
-        "groups": [shard_text(group) for group in groups],
-        "skipped": None,
-    }
+def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
+    """Send; return the exit code and the counts of each shard. LockedError beside another run.
 
-
-def send(week: PreparedWeek, request: EmailRequest, settings: Settings) -> JobResult:
-    """Send; return the exit code and the counts of each shard. LockedError beside another run."""
-    options = SendOptions(
-        week.context,
-        request.resend_policy(settings.on_unknown),
-        request.now,
-        time.time(),
-        Unsubscribed(settings, week.snapshot.number),
-        request.early,
-    )
-    rate = settings.mail_rate / request.groups if settings.mail_rate else None
-    with locked_shards(settings, week.iso_week, week.shards):
-        frozen_weeks.require_audience(settings, week.iso_week, week.frozen)
+    `groups`: how many jobs share the rate limit.
+    """
+    settings = options.settings
+    unsubscribed = Unsubscribed(settings, week.snapshot.number)
+    options = replace(options, has_unsubscribed=unsubscribed)
+    rate = settings.mail_rate / groups if settings.mail_rate else None
+    guard = LedgerGuard(settings, week.iso_week)
+    with guard.locked(week.shards):
+        FrozenWeeks(settings).require_audience(week.iso_week, week.frozen)
         if week.frozen is None:  # its contacts are the snapshot's
             snapshots.require_contacts(settings, week.snapshot)
-        reports = send_shards(settings, week, options, rate)
-        reports = settle_refusals(settings, week.iso_week, reports)
-        mark_end(settings, week.iso_week, options.clock())
+        reports = send_shards(week, options, rate)
+        guard.mark_end(options.clock())
         shards = _counted(settings, week, reports)
     errors = {report.shard: report.error for report in reports if report.error}
     document = status_document(week.iso_week, shards) | {"snapshot": week.snapshot_number}
@@ -136,10 +116,9 @@ def _counted(
 ) -> list[ShardStatus]:
     """Count as `emails` does; what the shards counted themselves where that cannot be done."""
     audience = week.frozen or EarlyAudience(week.snapshot, week.as_of)
+    status = WeekStatus(settings, week.iso_week, audience, week.partitions)
     try:
-        return status_by_shard(
-            settings, week.iso_week, audience, week.partitions, week.shards, wait=True
-        )
+        return status.by_shard(week.shards, wait=True)
     except ShardpostError as error:
         log.warning("%s: the counts are those of the shards: %s", week.iso_week, error)
         return [ShardStatus(report) for report in reports]

@@ -13,13 +13,11 @@ from datetime import datetime
 from shardpost.decisions import Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing
-from shardpost.kafka.transactions import TransactionError, Transactions
+from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
-from shardpost.topics.stores import describe_stores
-from shardpost.weekly_email import closed_weeks, ledger_guard, ledger_topic
-from shardpost.weekly_email.ledger_guard import locked_shards, require_ledger
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email import closed_weeks, ledger_guard
+from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.resolution import Resolution
@@ -46,16 +44,16 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     """
     week = resolution.week
     closed_weeks.require_open(settings, week, resolution.when)
-    shards = _by_shard(resolution.clients, require_ledger(settings, week).partitions)
-    with locked_shards(settings, week, sorted(shards)), ExitStack() as opened:
+    shards = _by_shard(resolution.clients, LedgerGuard(settings, week).require_ledger().partitions)
+    with LedgerGuard(settings, week).locked(sorted(shards)), ExitStack() as opened:
         # Before anything is fenced: a wrong name does not stop a run on another machine.
-        found = {n: LedgerIndex.fold(ledger_topic.read(settings, week, n)) for n in shards}
-        resolution.require_unknown(_states((found[n], clients) for n, clients in shards.items()))
+        known = {n: LedgerIndex.fold(ShardLedger(settings, week, n).entries()) for n in shards}
+        resolution.require_unknown(_states((known[n], clients) for n, clients in shards.items()))
         fenced = []
         for number, clients in shards.items():
             ledger = opened.enter_context(closing(Ledger(settings, week, number)))
             fenced.append(_OpenShard(ledger, ledger.open(), clients))
-        resolution.require_unknown(_states((one.index, one.clients) for one in fenced))
+        resolution.require_unknown(_states((shard.index, shard.clients) for shard in fenced))
         _write(settings, resolution, fenced)
     return {client: shard for shard, clients in shards.items() for client in clients}
 
@@ -68,11 +66,11 @@ def _by_shard(clients: Iterable[str], partitions: int) -> Shards:
 
 
 def _states(
-    found: Iterable[tuple[LedgerIndex, Sequence[str]]],
+    shards: Iterable[tuple[LedgerIndex, Sequence[str]]],
 ) -> dict[str, DeliveryState | None]:
     return {
         client: state
-        for index, clients in found
+        for index, clients in shards
         for client, state in zip(clients, index.states(clients), strict=True)
     }
 
@@ -100,24 +98,17 @@ def accept_ledger(settings: Settings, week: IsoWeek, who: str, why: str, now: da
     LockedError beside a run; WeekClosedError for a week that is closed.
     """
     closed_weeks.require_open(settings, week, now)
-    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-    ledger.require_compacted()
-    with locked_shards(settings, week, range(ledger.partitions)):
+    ledger = compacted_ledger(settings)
+    with LedgerGuard(settings, week).locked(range(ledger.partitions)):
         decision = Decision(str(week).encode(), Kind.RESOLVED, who, now, why)
         headers = {"as": b"ledger accepted", "topic-id": ledger.topic_id.encode()}
-        _write_acceptance(settings, decisions_topic.written(settings, decision, headers), week)
-        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
-        ledger_guard.add_mark(settings, mark)
-
-
-def _write_acceptance(settings: Settings, record: Outgoing, week: IsoWeek) -> None:
-    with closing(
-        Transactions(
+        decisions_topic.record(
             settings,
-            f"{settings.topic('weekly-emails')}/{week}/accept",
+            f"{ledger.name}/{week}/accept",
+            decision,
+            headers,
             fenced=f"{week}: another process is accepting its ledger: nothing was changed",
             failed=f"{week}: the decision cannot be written ({{reason}}): nothing was changed",
         )
-    ) as transactions:
-        transactions.open()
-        transactions.write([record])
+        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.low, now, who)
+        ledger_guard.add_mark(settings, mark)

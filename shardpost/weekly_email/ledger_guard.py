@@ -1,10 +1,10 @@
-"""Whether a run may rely on the ledger: it is whole, and nobody else is sending.
+"""Whether a run may rely on the ledger: it lost no records, and no other run is sending.
 
-A ledger that lost its records says that nobody was mailed. So what it says of a week counts only
-while its topic is the one of the week's marks, and still holds what it held then. Marks are kept
+To a ledger that lost its records, every client looks open. So a week is mailed only while its
+topic is the one of the week's marks, and still has the records that it had then. Marks are kept
 apart from Kafka, in the table `ledger_marks`, through deltalake: no JVM. Rows are only added.
 
-By the locks, on this machine one process at a time has a week's shard.
+The locks let one process at a time of this machine send a shard of a week.
 """
 
 import logging
@@ -21,18 +21,9 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive, holders
 from shardpost.settings import Settings
 from shardpost.topics.stores import KnownStore, StoreTopic, describe_stores
-from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import LEDGER_MARKS, LedgerMark
-
-
-def require_partitions(ledger: StoreTopic, expected: int, source: str) -> None:
-    """Refuse a ledger with another number of partitions; `source` says where the number is from."""
-    if ledger.partitions != expected:
-        raise ShardpostError(
-            f"topic {ledger.name}: expected {expected} partitions ({source}), found"
-            f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
-        )
 
 
 def require_whole(ledger: StoreTopic, week: object, marks: Sequence[LedgerMark]) -> None:
@@ -70,96 +61,115 @@ def add_mark(settings: Settings, mark: LedgerMark) -> None:
     table_log.append(settings, LEDGER_MARKS, newest)
 
 
-def require_ledger(settings: Settings, week: IsoWeek) -> StoreTopic:
-    """Return the ledger's topic; ShardpostError if it may lack records of the week.
-
-    Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
-    """
-    marks = list_marks(settings)  # first: another run may add one that is newer
-    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
+def compacted_ledger(settings: Settings) -> StoreTopic:
+    """Return the ledger's topic as it is now; ShardpostError if Kafka may delete its records."""
+    ledger = _ledger(settings)
     ledger.require_compacted()
-    require_whole(ledger, week, _of_week(settings, week, ledger, marks))
-    require_partitions(ledger, *_expected_partitions(settings, ledger, marks))
     return ledger
 
 
-def is_whole(settings: Settings, week: IsoWeek) -> bool:
-    """Tell whether `require_ledger` finds nothing wrong."""
-    try:
-        require_ledger(settings, week)
-    except ShardpostError:
-        return False
-    return True
+def _ledger(settings: Settings) -> StoreTopic:
+    [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
+    return ledger
 
 
-def mark_start(settings: Settings, week: IsoWeek, ledger: StoreTopic, now: datetime) -> None:
-    """Record what the ledger is before the week's first mail, unless that is on record."""
-    marks = list_marks(settings)
-    if any(mark.week == str(week) for mark in marks):
-        return
-    before = _of_week(settings, week, ledger, marks)
-    first = before[0] if before else LedgerMark("", ledger.name, ledger.topic_id, ledger.high, now)
-    add_mark(settings, replace(first, week=str(week), marked_at=now, accepted_by=None))
+class LedgerGuard:
+    """Whether runs of one week may rely on the ledger, and their locks."""
 
+    def __init__(self, settings: Settings, week: IsoWeek) -> None:
+        self._settings = settings
+        self._week = week
+        self._lock_prefix = f"weekly_email-{week}-"
 
-def mark_end(settings: Settings, week: IsoWeek, now: datetime) -> None:
-    """Record how far the ledger goes after a run; the run is not undone by a failure of that."""
-    try:
-        [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-        mark = LedgerMark(str(week), ledger.name, ledger.topic_id, ledger.high, now)
-        known = list_marks(settings)
-        if not any(replace(one, marked_at=now) == mark for one in known):
-            add_mark(settings, mark)
-    except (ShardpostError, DeltaError, OSError) as error:
-        log.warning("%s: cannot record the end of the ledger: %s", week, error)
+    def require_ledger(self) -> StoreTopic:
+        """Return the ledger's topic; ShardpostError if it may lack records of the week.
+
+        Or if Kafka may delete some, or its number of partitions is not the one that it has to have.
+        """
+        # In this order: another run marks the ledger, then freezes its week, then mails.
+        frozen = FrozenWeeks(self._settings).list_all()
+        marks = list_marks(self._settings)
+        ledger = compacted_ledger(self._settings)
+        require_whole(ledger, self._week, _of_week(self._week, marks, frozen))
+        _require_partitions(ledger, marks, frozen, self._settings.partitions)
+        return ledger
+
+    def is_whole(self) -> bool:
+        """Tell whether `require_ledger` finds nothing wrong."""
+        try:
+            self.require_ledger()
+        except ShardpostError:
+            return False
+        return True
+
+    def mark_start(self, ledger: StoreTopic, now: datetime) -> None:
+        """Record what the ledger is before the week's first mail, unless that is on record."""
+        if not any(mark.week == str(self._week) for mark in list_marks(self._settings)):
+            add_mark(self._settings, self._mark(ledger, now))
+
+    def mark_end(self, now: datetime) -> None:
+        """Record how far the ledger goes after a run; a failure of that does not undo the run."""
+        try:
+            mark = self._mark(_ledger(self._settings), now)
+            marks = list_marks(self._settings)
+            if not any(replace(known, marked_at=now) == mark for known in marks):
+                add_mark(self._settings, mark)
+        except (ShardpostError, DeltaError, OSError) as error:
+            log.warning("%s: cannot record the end of the ledger: %s", self._week, error)
+
+    def _mark(self, ledger: StoreTopic, now: datetime) -> LedgerMark:
+        return LedgerMark(str(self._week), ledger.name, ledger.topic_id, ledger.high, now)
+
+    @contextmanager
+    def locked(self, shards: Iterable[int]) -> Iterator[None]:
+        """Hold the lock of each shard; LockedError if a run is sending one of them."""
+        with ExitStack() as locks:
+            for shard in shards:
+                what = f"the weekly e-mail of {self._week}, shard {shard},"
+                locks.enter_context(exclusive(self._settings, f"{self._lock_prefix}{shard}", what))
+            yield
+
+    def is_being_sent(self) -> bool:
+        """Tell whether a run of this machine is sending a shard of the week."""
+        return any(path.name.startswith(self._lock_prefix) for path, _ in holders(self._settings))
 
 
 def _of_week(
-    settings: Settings, week: IsoWeek, ledger: StoreTopic, marks: Sequence[LedgerMark]
+    week: IsoWeek, marks: Sequence[LedgerMark], frozen: Iterable[FrozenWeek]
 ) -> list[LedgerMark]:
-    """Return the week's marks.
+    """Return the week's marks, from the last one that a person accepted on.
 
-    A week without, frozen by an older version, began at offset 0 of the topic of the oldest mark:
-    the newer version marks a week before it is frozen, so that topic held what the week wrote.
+    ShardpostError for a frozen week without any: a run marks the ledger before it freezes.
     """
-    found = [mark for mark in marks if mark.week == str(week)]
-    accepted = [number for number, mark in enumerate(found) if mark.accepted_by is not None]
-    found = found[max(accepted, default=0) :]
-    if found or (frozen := frozen_weeks.find(settings, week)) is None:
-        return found
-    if marks:
-        return [replace(marks[0], ends=(0,) * len(marks[0].ends)), marks[0]]
-    start = (0,) * ledger.partitions
-    return [LedgerMark(str(week), ledger.name, ledger.topic_id, start, frozen.frozen_at)]
+    own = [mark for mark in marks if mark.week == str(week)]
+    if not own and any(known.week == str(week) for known in frozen):
+        raise ShardpostError(
+            f"week {week}: its audience is frozen, and the table {LEDGER_MARKS.name} has no mark of"
+            " it: whether the ledger lost records of this week is unknown, and a run could mail"
+            " everybody again. Restore the table from a backup, or see `shardpost emails"
+            f" accept-ledger --week {week}`"
+        )
+    accepted = [number for number, mark in enumerate(own) if mark.accepted_by is not None]
+    return own[max(accepted, default=0) :]
 
 
-def _expected_partitions(
-    settings: Settings, ledger: StoreTopic, marks: Sequence[LedgerMark]
-) -> tuple[int, str]:
-    """Return how many partitions the ledger has to have, and where that is said."""
+def _require_partitions(
+    ledger: StoreTopic,
+    marks: Sequence[LedgerMark],
+    frozen: Sequence[FrozenWeek],
+    by_settings: int,
+) -> None:
+    """Refuse a ledger with another number of partitions than before, or than the settings say."""
+    expected = by_settings
+    source = "SHARDPOST_PARTITIONS, which may be set to the actual number"
     of_topic = [mark for mark in marks if mark.topic_id == ledger.topic_id]
     if of_topic:
-        return len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
-    if not marks and (last := frozen_weeks.newest(settings)) is not None:
-        return last.shards, f"as in week {last.week}"
-    return settings.partitions, "SHARDPOST_PARTITIONS, which may be set to the actual number"
-
-
-@contextmanager
-def locked_shards(settings: Settings, week: IsoWeek, shards: Iterable[int]) -> Iterator[None]:
-    """Hold the lock of each shard; LockedError if a run is sending one of them."""
-    with ExitStack() as locks:
-        for shard in shards:
-            name = f"{_prefix(week)}{shard}"
-            what = f"the weekly e-mail of {week}, shard {shard},"
-            locks.enter_context(exclusive(settings, name, what))
-        yield
-
-
-def is_being_sent(settings: Settings, week: IsoWeek) -> bool:
-    """Tell whether a run of this machine is sending a shard of the week."""
-    return any(path.name.startswith(_prefix(week)) for path, _ in holders(settings))
-
-
-def _prefix(week: IsoWeek) -> str:
-    return f"weekly_email-{week}-"
+        expected, source = len(of_topic[-1].ends), f"as in week {of_topic[-1].week}"
+    elif frozen and not marks:
+        last = max(frozen, key=lambda week: week.frozen_at)
+        expected, source = last.shards, f"as in week {last.week}"
+    if ledger.partitions != expected:
+        raise ShardpostError(
+            f"topic {ledger.name}: expected {expected} partitions ({source}), found"
+            f" {ledger.partitions}: each shard is a partition of it, so the number must not change"
+        )

@@ -46,15 +46,15 @@ class LedgerReasons:
     """
 
     states: frozenset[State]
-    found: dict[str, tuple[State, str | None]] = field(default_factory=dict, init=False)
+    last: dict[str, tuple[State, str | None]] = field(default_factory=dict, init=False)
 
     def watch(self, entries: Iterable[LedgerEntry]) -> Iterator[LedgerEntry]:
         """Pass entries on, oldest first."""
         for entry in entries:
             if entry.state in self.states:
-                self.found[entry.client] = entry.state, entry.reason
+                self.last[entry.client] = entry.state, entry.reason
             else:
-                self.found.pop(entry.client, None)
+                self.last.pop(entry.client, None)
             yield entry
 
 
@@ -66,12 +66,83 @@ class ClosedShard:
     counts: dict[DeliveryState, int]
 
 
-class Ledger:
-    """The ledger of one shard in one week, open for writing."""
+class ShardLedger:
+    """The ledger of one shard in one week, for reading, which fences no run.
+
+    With `wait`, reading waits for open transactions to end, which may be another week's; bounded by
+    `kafka_timeout`. Reports need not wait: a mail is sent only after its transaction is committed.
+    """
 
     def __init__(self, settings: Settings, week: IsoWeek, shard: int) -> None:
         self._settings, self._week, self._shard = settings, week, shard
         self._topic = settings.topic("weekly-emails")
+        self._partition = TopicPartition(self._topic, shard)
+
+    def entries(self, *, wait: bool = False) -> Iterator[LedgerEntry]:
+        """Yield the entries, oldest first."""
+        records = self._read(committed=not wait)
+        return (record for record in records if isinstance(record, LedgerEntry))
+
+    def closed(self, *, wait: bool = False) -> ClosedShard | None:
+        """Return what the shard says of the week's close; None if it says nothing."""
+        records = self._read(committed=not wait)
+        return next((record for record in records if isinstance(record, ClosedShard)), None)
+
+    def keys(self) -> list[bytes]:
+        """Return the keys of the week's records, all but tombstones; sorted.
+
+        As they are, also those that `decode` reads as another client. To be called behind a fence.
+        """
+        keys: set[bytes] = set()
+        prefix = f"{self._week}/".encode()
+        for message in read_to_end(self._settings, self._partition):
+            key = message.key()
+            if key is None or not key.startswith(prefix):
+                continue
+            (keys.discard if message.value() is None else keys.add)(key)
+        return sorted(keys)
+
+    def rows_of(self, client: str) -> list[dict[str, Any]]:
+        """Return the records of one client, oldest first, as `emails` shows them.
+
+        If its data were erased: those under its hash, and what was written since.
+        """
+        own, erased = (
+            LedgerEntry(id_, None).key(self._week) for id_ in (client, erased_id(client))
+        )
+        rows: list[dict[str, Any]] = []
+        for message in read_to_end(self._settings, self._partition, committed=True):
+            if message.key() == erased:
+                # What is behind it waits to be compacted.
+                rows = [row for row in rows if row["client"] != client]
+            if message.key() in (own, erased):
+                rows.append(_row(record_of(message), self._week))
+        return rows
+
+    def tombstone(self, key: bytes, reason: str) -> Outgoing:
+        """Return the record that deletes those of a key."""
+        return Outgoing(self._topic, key, None, [("reason", reason)], self._shard)
+
+    def _read(self, *, committed: bool) -> Iterator[LedgerEntry | ClosedShard]:
+        closed = closed_key(self._week)
+        for message in read_to_end(self._settings, self._partition, committed=committed):
+            if message.key() == closed and message.value() is not None:
+                at = instant_of(record_of(message).timestamp)
+                yield ClosedShard(at, closed_counts(message.value()))
+                continue
+            entry = decode(message.key(), message.value(), self._week)
+            if entry is None:
+                continue
+            if entry.state is None:  # a tombstone has its reason in a header
+                entry = replace(entry, reason=_header(record_of(message).headers, "reason"))
+            yield entry
+
+
+class Ledger(ShardLedger):
+    """The ledger of one shard in one week, open for writing."""
+
+    def __init__(self, settings: Settings, week: IsoWeek, shard: int) -> None:
+        super().__init__(settings, week, shard)
         self._transactions = Transactions(
             settings,
             f"{self._topic}/{week}/{shard}",
@@ -95,13 +166,13 @@ class Ledger:
         self._transactions.open()
 
     def _open_entries(self) -> Iterator[LedgerEntry]:
-        for found in _read(self._settings, self._week, self._shard, committed=False):
-            if isinstance(found, ClosedShard):
+        for record in self._read(committed=False):
+            if isinstance(record, ClosedShard):
                 raise WeekClosedError(
-                    f"shard {self._shard}: {self._week} was closed on {found.at:%Y-%m-%d} and"
+                    f"shard {self._shard}: {self._week} was closed on {record.at:%Y-%m-%d} and"
                     " can never be mailed again"
                 )
-            yield found
+            yield record
 
     def write(self, entries: Sequence[LedgerEntry], decisions: Sequence[Outgoing] = ()) -> None:
         """Write entries in one transaction; FencedError if a newer run has the shard.
@@ -110,6 +181,11 @@ class Ledger:
         more can be written.
         """
         self._transactions.write([*map(self._record, entries), *decisions])
+
+    def close_week(self, value: bytes) -> None:
+        """Write the record by which the week is closed in this shard."""
+        closed = Outgoing(self._topic, closed_key(self._week), value, [], self._shard)
+        self._transactions.write([closed])
 
     def close(self) -> None:
         """Close the connection to Kafka."""
@@ -120,91 +196,6 @@ class Ledger:
         if entry.state is None:
             headers.append(("reason", entry.reason or ""))
         return Outgoing(self._topic, entry.key(self._week), entry.value(), headers, self._shard)
-
-
-def read(
-    settings: Settings, week: IsoWeek, shard: int, *, wait: bool = False
-) -> Iterator[LedgerEntry]:
-    """Yield the shard's entries of that week, oldest first, without fencing anybody.
-
-    For reports: the mail server has not heard of what was not committed. With `wait` it waits for
-    open transactions, which may be another week's, to end; bounded by `kafka_timeout`.
-    """
-    found = _read(settings, week, shard, committed=not wait)
-    return (entry for entry in found if isinstance(entry, LedgerEntry))
-
-
-def read_closed(
-    settings: Settings, week: IsoWeek, shard: int, *, wait: bool = False
-) -> ClosedShard | None:
-    """Return what the ledger of a shard says of the week's close; None if it says nothing.
-
-    `wait` is that of `read`.
-    """
-    found = _read(settings, week, shard, committed=not wait)
-    return next((one for one in found if isinstance(one, ClosedShard)), None)
-
-
-def keys(settings: Settings, week: IsoWeek, shard: int) -> list[bytes]:
-    """Return the keys of the week's records that the shard has, all but tombstones; sorted.
-
-    As they are, also those that `decode` reads as another client. To be called behind a fence.
-    """
-    found: set[bytes] = set()
-    prefix = f"{week}/".encode()
-    for message in read_to_end(settings, _partition(settings, shard)):
-        key = message.key()
-        if key is None or not key.startswith(prefix):
-            continue
-        (found.discard if message.value() is None else found.add)(key)
-    return sorted(found)
-
-
-def tombstone(settings: Settings, key: bytes, shard: int, reason: str) -> Outgoing:
-    """Return the record that deletes those of a key."""
-    return Outgoing(settings.topic("weekly-emails"), key, None, [("reason", reason)], shard)
-
-
-def closed_record(settings: Settings, week: IsoWeek, shard: int, value: bytes) -> Outgoing:
-    """Return the record by which a week is closed in a shard."""
-    return Outgoing(settings.topic("weekly-emails"), closed_key(week), value, [], shard)
-
-
-def rows_of(settings: Settings, week: IsoWeek, shard: int, client: str) -> list[dict[str, Any]]:
-    """Return the ledger's records of one client and week, oldest first, as `emails` shows them.
-
-    If its data were erased: those under its hash, and what was written since.
-    """
-    own, erased = (LedgerEntry(name, None).key(week) for name in (client, erased_id(client)))
-    found: list[dict[str, Any]] = []
-    for message in read_to_end(settings, _partition(settings, shard), committed=True):
-        if message.key() == erased:
-            # What is behind it waits to be compacted.
-            found = [row for row in found if row["client"] != client]
-        if message.key() in (own, erased):
-            found.append(_row(record_of(message), week))
-    return found
-
-
-def _read(
-    settings: Settings, week: IsoWeek, shard: int, *, committed: bool
-) -> Iterator[LedgerEntry | ClosedShard]:
-    closed = closed_key(week)
-    for message in read_to_end(settings, _partition(settings, shard), committed=committed):
-        if message.key() == closed and message.value() is not None:
-            at = instant_of(record_of(message).timestamp)
-            yield ClosedShard(at, closed_counts(message.value()))
-            continue
-        entry = decode(message.key(), message.value(), week)
-        if entry is None:
-            continue
-        if entry.state is None:  # a tombstone has its reason in a header
-            entry = replace(entry, reason=_header(record_of(message).headers, "reason"))
-        yield entry
-
-
-def _partition(settings: Settings, shard: int) -> TopicPartition:
-    return TopicPartition(settings.topic("weekly-emails"), shard)
 
 
 def _row(record: Record, week: IsoWeek) -> dict[str, Any]:

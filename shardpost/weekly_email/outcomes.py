@@ -27,11 +27,11 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
     next_step,
 )
-from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, Refusals
+from shardpost.weekly_email.model.server_health import Refusal, Refusals
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts, ShardReport
 from shardpost.weekly_email.send_plan import MailToSend
-from shardpost.weekly_email.smtp_server import retry_policy_of
+from shardpost.weekly_email.smtp_server import refusal_limits_of, retry_policy_of
 
 log = logging.getLogger(__name__)
 
@@ -145,10 +145,10 @@ class RetryQueue:
 
     def take_due(self, most: int) -> list[Attempt]:
         """Remove and return the attempts that are due."""
-        found: list[Attempt] = []
-        while len(found) < most and self._heap and self.delay <= 0:
-            found.append(heappop(self._heap))
-        return found
+        due: list[Attempt] = []
+        while len(due) < most and self._heap and self.delay <= 0:
+            due.append(heappop(self._heap))
+        return due
 
     def restore(self, attempt: Attempt) -> None:
         """Add an attempt that was not made."""
@@ -176,18 +176,16 @@ class DeliveryRecords:
         self._pending.append(entry)
 
     def finish(self, entry: LedgerEntry, before: DeliveryState | None) -> None:
-        """Add the state with which a client is done, and count it."""
-        assert entry.state is not None  # noqa: S101 - only `revert` opens a client
+        """Add the state with which a client is done, and count it; None: it remains open."""
         if entry.reason:
-            log.info("%s: %s, %s", self._label(entry.client), entry.state, entry.reason)
+            state = entry.state or "remains open"
+            log.info("%s: %s, %s", self._label(entry.client), state, entry.reason)
+        if entry.state is None:
+            return
         self._progress.record(entry.client, before, entry.state)
         self.write(entry)
         if len(self._pending) >= MOST_PENDING:
             self.flush()
-
-    def leave_open(self, client: str, reason: str) -> None:
-        """Log why a client was not mailed and remains open; nothing is written."""
-        log.info("%s: remains open, %s", self._label(client), reason)
 
     def revert(self, attempt: Attempt, reason: str) -> None:
         """Add the state before the attempt again: it is certain that the mail was not sent."""
@@ -211,7 +209,7 @@ class Outcomes:
     def __init__(self, settings: Settings, records: DeliveryRecords, retries: RetryQueue) -> None:
         self._records, self._retries = records, retries
         self._policy = retry_policy_of(settings)
-        self.refusals = Refusals(RefusalLimits.of(settings))
+        self.refusals = Refusals(refusal_limits_of(settings))
         self.left_open: list[str] = []
 
     def apply(self, attempt: Attempt, outcome: SmtpOutcome) -> None:

@@ -108,21 +108,16 @@ class MailToSend:
 
 @dataclass(frozen=True)
 class NoMail:
-    """The ledger entry of a client that gets no mail, and its state before."""
+    """The ledger entry of a client that gets no mail, and its state before.
+
+    An entry without a state says only why the client remains open: nothing is written.
+    """
 
     entry: LedgerEntry
     before: DeliveryState | None
 
 
-@dataclass(frozen=True)
-class StaysOpen:
-    """A client of an early week that no mail can be written to yet: it remains open."""
-
-    client: str
-    reason: str
-
-
-Step = MailToSend | NoMail | StaysOpen
+Step = MailToSend | NoMail
 
 
 @dataclass
@@ -132,8 +127,8 @@ class SendPlan:
     Batches have the fields of `Member`, and `positions`, as columns; each client once.
     `open_clients` counts those that the ledger did not know when they were read.
     `has_unsubscribed` is asked of each client right before its mail; if it cannot say, the steps
-    end, and `stop_reason` says why. With `is_early`, a client without a usable contact remains
-    open: the contact that counts is that of the freeze, which is still to come.
+    end, and `stop_reason` says why. In an early week an open client without a usable contact
+    remains open: the contact that counts is that of the freeze, which is still to come.
     """
 
     ledger_index: LedgerIndex
@@ -141,7 +136,6 @@ class SendPlan:
     context: EmailContext
     clock: Callable[[], datetime]
     has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
-    is_early: bool = False
     open_clients: int = 0
     stop_reason: str | None = None
 
@@ -200,7 +194,10 @@ class SendPlan:
             Member(**row).as_mailed(states[i])
             for i, row in zip(chosen, rows.select(_MEMBER_COLUMNS).to_pylist(), strict=True)
         ]
-        recipients = [recipient_of(member) for member in members]
+        recipients = [
+            recipient_of(member, without_contact=self._without_contact(states[i]))
+            for i, member in zip(chosen, members, strict=True)
+        ]
         mailed = [i for i, to in enumerate(recipients) if isinstance(to, Recipient)]
         holdings = iter(
             holdings_of_batch(rows.column("positions").take(pa.array(mailed, pa.int64())))
@@ -212,10 +209,12 @@ class SendPlan:
                     yield self._not_mailed(to.client, UNSUBSCRIBED, states[i])
                 else:
                     yield self._composed(to, held, states[i])
-            elif self.is_early and to.may_come and states[i] is None:
-                yield StaysOpen(member.client, to.reason)
             else:
                 yield self._not_mailed(member.client, to, states[i])
+
+    def _without_contact(self, before: DeliveryState | None) -> DeliveryState | None:
+        remains_open = self.context.is_early and before is None
+        return None if remains_open else DeliveryState.FAILED
 
     def _composed(
         self, to: Recipient, holdings: Holdings, before: DeliveryState | None

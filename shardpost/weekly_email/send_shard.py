@@ -28,7 +28,6 @@ from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_un
 from shardpost.weekly_email.model.retry import RateLimit
 from shardpost.weekly_email.model.server_health import (
     Refusal,
-    RefusalLimits,
     Refusals,
     open_clients_error,
 )
@@ -37,6 +36,7 @@ from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress
 from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
 from shardpost.weekly_email.shard_sender import ShardSender
+from shardpost.weekly_email.smtp_server import refusal_limits_of
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -67,7 +67,7 @@ def settle_refusals(
     refused = sum(report.refused for report in reports)
     accepted = sum(report.accepted for report in reports)
     is_proven = not any(report.error for report in reports)
-    is_final = is_proven and RefusalLimits.of(settings).proves_server(refused, accepted)
+    is_final = is_proven and refusal_limits_of(settings).proves_server(refused, accepted)
     settled = []
     for report in reports:
         refusals = [Refusal.from_json(text) for text in report.provisional]
@@ -87,10 +87,10 @@ def _fail(
     """Write `failed` for the clients whose state is still that of before their refusal."""
     try:
         with closing(Ledger(settings, week, report.shard)) as ledger:
-            states = ledger.open().states([one.entry.client for one in refusals])
+            states = ledger.open().states([refusal.entry.client for refusal in refusals])
             pairs = zip(refusals, states, strict=True)
-            failed = [one for one, state in pairs if state is one.before]
-            ledger.write([one.entry for one in failed])
+            failed = [refusal for refusal, state in pairs if state is refusal.before]
+            ledger.write([refusal.entry for refusal in failed])
     except ShardpostError as error:
         return replace(report, error=str(error), provisional=())
     return report.with_failed(failed)
@@ -106,23 +106,21 @@ class SendOptions:
     `now` is the run's time when the machine's clock showed `started`, seconds since 1970.
     """
 
+    settings: Settings
     context: EmailContext
     resend: ResendPolicy
     now: datetime
     started: float
     has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
-    is_early: bool = False
+
+    @property
+    def week(self) -> IsoWeek:
+        """The week."""
+        return self.context.week
 
     def plan(self, ledger_index: LedgerIndex) -> SendPlan:
         """Return the plan of a shard whose ledger says that."""
-        return SendPlan(
-            ledger_index,
-            self.resend,
-            self.context,
-            self.clock,
-            self.has_unsubscribed,
-            self.is_early,
-        )
+        return SendPlan(ledger_index, self.resend, self.context, self.clock, self.has_unsubscribed)
 
     def clock(self) -> datetime:
         """Return the time."""
@@ -142,13 +140,13 @@ class Shard:
 
 
 def send_shard(
-    settings: Settings, options: SendOptions, shard: Shard, batches: Iterable[pa.RecordBatch]
+    options: SendOptions, shard: Shard, batches: Iterable[pa.RecordBatch]
 ) -> ShardReport:
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(settings, options.context.week, shard.number)) as ledger:
-            return _send(settings, options, shard, ledger, batches)
+        with closing(Ledger(options.settings, options.week, shard.number)) as ledger:
+            return _send(options, shard, ledger, batches)
     except ShardpostError as error:
         return ShardReport(shard.number, open=shard.audience_size, error=str(error))
     except Exception as error:
@@ -157,20 +155,15 @@ def send_shard(
 
 
 def _send(
-    settings: Settings,
-    options: SendOptions,
-    shard: Shard,
-    ledger: Ledger,
-    batches: Iterator[pa.RecordBatch],
+    options: SendOptions, shard: Shard, ledger: Ledger, batches: Iterator[pa.RecordBatch]
 ) -> ShardReport:
     ledger_index = ledger.open()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
-    week = options.context.week
-    progress = Progress.of(week, shard.number, shard.audience_size, ledger_index)
+    progress = Progress.of(options.week, shard.number, shard.audience_size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
     with stop_reason_by_signal() as stop_reason:
-        sender = ShardSender(settings, ledger, progress, rate_limit, stop_reason)
+        sender = ShardSender(options.settings, ledger, progress, rate_limit, stop_reason)
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()
@@ -179,7 +172,7 @@ def _send(
 
 def _with_refusals(report: ShardReport, refusals: Refusals) -> ShardReport:
     """Add what the run's other shards need to know; a shard that stopped has none to be decided."""
-    undecided = () if report.error else tuple(one.to_json() for one in refusals.provisional)
+    undecided = () if report.error else tuple(refusal.to_json() for refusal in refusals.provisional)
     return replace(
         report,
         accepted=refusals.accepted,

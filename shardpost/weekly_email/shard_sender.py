@@ -21,7 +21,7 @@ from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
 from shardpost.weekly_email.model.server_health import CircuitBreaker, Refusals
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, StaysOpen, Step
+from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
 
 # Before a longer wait than this the outcomes so far are written, seconds.
@@ -108,8 +108,6 @@ class ShardSender:
                     group.append(Attempt(0, self._started, step))
                 case NoMail(entry, before):
                     self._records.finish(entry, before)
-                case StaysOpen(client, reason):
-                    self._records.leave_open(client, reason)
 
     def _wait_for_rate_limit(self) -> int:
         """Wait until at least one mail may be sent; return how many may be sent at once."""

@@ -6,7 +6,7 @@ that the delivery is unknown. A `sendall` that fails has kept its last byte back
 with the mail; what the server said meanwhile is read, since it may have refused the mail.
 
 Each phase has its own timeout (RFC 5321, 4.5.3.2). The one after the final dot is the longest:
-whoever gives up on a server that is still busy with the mail makes its delivery unknown.
+giving up on a server that is still processing the mail makes its delivery unknown.
 
 When a connection is tried again, and for how long: model/retry.py.
 """
@@ -177,7 +177,7 @@ class SmtpSession:
         return outcome
 
     def _write(self, smtp: smtplib.SMTP, content: bytes) -> SmtpOutcome | None:
-        """Write the content; return its outcome if the server refused it amid it, or None."""
+        """Write the content; return its outcome if the server refused it meanwhile, or None."""
         sock = _limited(smtp, self._settings.smtp_block_timeout)
         try:
             # Not smtp.send(), which closes the connection before its reply could be read.

@@ -15,6 +15,7 @@ from shardpost.errors import UsageError, single_line
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import Sender
 from shardpost.weekly_email.model.retry import MailRetryPolicy
+from shardpost.weekly_email.model.server_health import RefusalLimits
 
 # Retries do not help against these, and retried passwords lock accounts.
 NOT_RETRYABLE = (
@@ -94,10 +95,8 @@ def _own_name() -> str:
 EXAMPLES = ("example", "example.com", "example.net", "example.org", "invalid")
 
 
-def require_real_sender(sender: Sender, host: str) -> None:
-    """Refuse the example sender or the example URL to unsubscribe at a server that is remote."""
-    if is_local(host):
-        return
+def _require_real_sender(sender: Sender, host: str) -> None:
+    """Refuse the example sender or the example URL to unsubscribe."""
     if _is_example(sender.address.rpartition("@")[2]):
         raise UsageError(
             f"setting SHARDPOST_MAIL_FROM: {sender.address} is an example, and the mail server"
@@ -110,12 +109,14 @@ def require_real_sender(sender: Sender, host: str) -> None:
         )
 
 
-def require_private_login(*, user: str | None, tls: str, plain_login: str, host: str) -> None:
+def _require_private_login(settings: Settings) -> None:
     """Refuse to send a password over the network as it is, unless the settings allow it."""
-    if user is not None and tls == "none" and plain_login == "refuse" and not is_local(host):
+    user, tls, is_plain = settings.smtp_user, settings.smtp_tls, settings.smtp_plain_login
+    if user is not None and tls == "none" and is_plain == "refuse":
         raise UsageError(
-            f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to {host} in clear"
-            " text: expected starttls or tls, or SHARDPOST_SMTP_PLAIN_LOGIN=allow"
+            f"setting SHARDPOST_SMTP_TLS=none: the password of {user} would go to"
+            f" {settings.mail_server} in clear text: expected starttls or tls, or"
+            " SHARDPOST_SMTP_PLAIN_LOGIN=allow"
         )
 
 
@@ -140,14 +141,15 @@ def sender_of(settings: Settings) -> Sender:
         unsubscribe_url=settings.unsubscribe_url,
         list_id=settings.mail_list_id,
     )
-    require_real_sender(sender, settings.mail_server)
-    require_private_login(
-        user=settings.smtp_user,
-        tls=settings.smtp_tls,
-        plain_login=settings.smtp_plain_login,
-        host=settings.mail_server,
-    )
+    if not is_local(settings.mail_server):
+        _require_real_sender(sender, settings.mail_server)
+        _require_private_login(settings)
     return sender
+
+
+def refusal_limits_of(settings: Settings) -> RefusalLimits:
+    """Return by how many refusals a mail server is taken to be broken."""
+    return RefusalLimits(settings.mail_refusals, settings.mail_refusal_share)
 
 
 def retry_policy_of(settings: Settings) -> MailRetryPolicy:

@@ -3,12 +3,12 @@
 An audience has names, addresses and holdings. The steps of its erasure, each of which may be the
 last before a crash; the next run continues:
 
-1. the week's row says that its audience is erased: from then on nobody reads it, and the week can
+1. the week's row says that its audience is erased: from then on no run reads it, and the week can
    neither be frozen nor mailed again;
 2. a version of `audiences` without its files;
 3. the files leave the disk, with those that crashed freezes of the week left.
 
-A ledger without records says that nobody was mailed. So first each shard gets a record that closes
+In a ledger without records, every client looks open. So first each shard gets a record that closes
 the week, behind the fence of a sender: every sender reads it behind its own fence, and refuses.
 Only when all shards have it, the records go. The steps of a week, each of which may be the last
 before a crash; the next run continues:
@@ -16,7 +16,7 @@ before a crash; the next run continues:
 1. the record that closes it, in each shard, with the counts as of then;
 2. its row in `closed_weeks`, for everybody who asks, and should the ledger be lost;
 3. tombstones for its records;
-4. a second row, which says that they are gone.
+4. a second row, which says that they were removed.
 """
 
 from collections import defaultdict
@@ -26,23 +26,20 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shardpost.delta import table_log
 from shardpost.delta.query import exists, table_errors
 from shardpost.errors import ShardpostError
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.topics.stores import describe_stores
 from shardpost.weekly_email import (
-    audience_files,
     closed_weeks,
-    frozen_weeks,
     ledger_guard,
-    ledger_topic,
 )
+from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.closed_weeks import closed_week
-from shardpost.weekly_email.ledger_guard import locked_shards
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, closed_value
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
@@ -50,17 +47,14 @@ from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 
 @dataclass
-class ErasedAudiences:
-    """What was erased, or with `dry_run` would be: weeks, their clients, files and their bytes.
+class _OldWeeks:
+    """What was done with old weeks, or with `dry_run` would be.
 
-    `postponed` says of each week that is old, and could not be erased, why.
+    `postponed` says of each week that is old, and with which it could not be done, why.
     """
 
     dry_run: bool
     weeks: list[str] = field(default_factory=list)
-    clients: int = 0
-    files: int = 0
-    bytes: int = 0
     postponed: dict[str, str] = field(default_factory=dict)
     warning: str | None = None
 
@@ -68,16 +62,38 @@ class ErasedAudiences:
         """Return it as a JSON object."""
         return asdict(self)
 
+    def _lines(self, done: str, line: str, sizes: str) -> list[str]:
+        weeks = f"{len(self.weeks)} weeks"
+        names = f": {', '.join(self.weeks)}" if self.weeks else ""
+        verb = f"would be {done}" if self.dry_run else done
+        lines = [f"{line.format(verb=verb, weeks=weeks)}{names}; {sizes}"]
+        lines += [f"{week}: not {done} yet: {why}" for week, why in self.postponed.items()]
+        return [*lines, *([self.warning] if self.warning else [])]
+
+
+@dataclass
+class ErasedAudiences(_OldWeeks):
+    """Old weeks whose audiences were erased: their clients, files and the bytes of these."""
+
+    clients: int = 0
+    files: int = 0
+    bytes: int = 0
+
     def lines(self) -> list[str]:
         """Return it in words."""
-        verb = "would be erased" if self.dry_run else "erased"
-        named = f": {', '.join(self.weeks)}" if self.weeks else ""
-        lines = [
-            f"audiences {verb}: {len(self.weeks)} weeks{named}; {self.clients} clients,"
-            f" {self.files} files, {self.bytes} bytes"
-        ]
-        lines += [f"{week}: not erased yet: {why}" for week, why in self.postponed.items()]
-        return [*lines, *([self.warning] if self.warning else [])]
+        sizes = f"{self.clients} clients, {self.files} files, {self.bytes} bytes"
+        return self._lines("erased", "audiences {verb}: {weeks}", sizes)
+
+
+@dataclass
+class ClosedWeeks(_OldWeeks):
+    """Old weeks that were closed, and the number of records that were removed from the ledger."""
+
+    records: int = 0
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        return self._lines("closed", "ledger: {weeks} {verb}", f"{self.records} records removed")
 
 
 def erase_old_audiences(
@@ -92,16 +108,17 @@ def erase_old_audiences(
         return result
     what = "erasing old audiences"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):
-        weeks = frozen_weeks.list_all(settings)
-        clock = AgeClock.of(now, (IsoWeek.parse(one.week).end for one in weeks))
+        weeks = FrozenWeeks(settings).list_all()
+        clock = AgeClock.of(now, (IsoWeek.parse(week.week).end for week in weeks))
         result.warning = clock.warning
-        old = [one for one in weeks if _is_old(settings, clock, one)]
-        found = [one for one in old if dry_run or _mark(settings, one, now, result)]
-        found_weeks = {one.week for one in found}
-        result.weeks = sorted(one.week for one in found if one.audience_erased_at is None)
-        result.clients = sum(one.recipients for one in found if one.audience_erased_at is None)
-        gone = found_weeks | _never_frozen(settings, clock, weeks)
-        _remove(settings, gone, result)
+        old = [week for week in weeks if _is_old(settings, clock, week)]
+        gone = [week for week in old if dry_run or _mark(settings, week, now, result)]
+        erased = [week for week in gone if week.audience_erased_at is None]
+        result.weeks = sorted(week.week for week in erased)
+        result.clients = sum(week.recipients for week in erased)
+        _remove(
+            settings, {week.week for week in gone} | _never_frozen(settings, clock, weeks), result
+        )
     return result
 
 
@@ -118,15 +135,15 @@ def _is_old(settings: Settings, clock: AgeClock, week: FrozenWeek) -> bool:
 
 
 def _never_frozen(settings: Settings, clock: AgeClock, weeks: Collection[FrozenWeek]) -> set[str]:
-    """Return the old weeks of which a freeze left files, and that nobody froze since."""
-    frozen = {one.week for one in weeks}
-    left = {folder.week for folder in audience_files.audience_folders(settings)} - frozen
-    found = set()
+    """Return the old weeks of which a freeze left files, and that were not frozen since."""
+    frozen = {week.week for week in weeks}
+    left = {folder.week for folder in AudienceFiles(settings).folders()} - frozen
+    old = set()
     for week in left:
         with suppress(ShardpostError):  # a folder that is named for no week is not ours
             if clock.is_older(audience_days(settings), IsoWeek.parse(week).end):
-                found.add(week)
-    return found
+                old.add(week)
+    return old
 
 
 def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAudiences) -> bool:
@@ -135,9 +152,9 @@ def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAud
         return True
     iso_week = IsoWeek.parse(week.week)
     try:
-        with locked_shards(settings, iso_week, range(week.shards)):
+        with LedgerGuard(settings, iso_week).locked(range(week.shards)):
             step(f"mark {week.week}")
-            frozen_weeks.mark_erased(settings, iso_week, now)
+            FrozenWeeks(settings).mark_erased(iso_week, now)
     except LockedError as error:
         result.postponed[week.week] = error.holder
         return False
@@ -146,51 +163,23 @@ def _mark(settings: Settings, week: FrozenWeek, now: datetime, result: ErasedAud
 
 def _remove(settings: Settings, weeks: Collection[str], result: ErasedAudiences) -> None:
     """Remove these weeks from the table, and its files from the disk."""
-    folders = [one for one in audience_files.audience_folders(settings) if one.week in weeks]
-    result.files = sum(folder.files for folder in folders)
-    result.bytes = sum(folder.bytes for folder in folders)
+    files = AudienceFiles(settings)
+    folders = [folder for folder in files.folders() if folder.week in weeks]
+    result.files = sum(len(folder.files) for folder in folders)
+    result.bytes = sum(sum(folder.files.values()) for folder in folders)
     if result.dry_run:
         return
     step("commit")
-    version = frozen_weeks.audience_version(settings)
-    names = table_log.sizes(settings, AUDIENCES, version)
-    removed = [name for name in names if audience_files.week_of(name) in weeks]
-    table_log.commit(settings, AUDIENCES, version, (), removed)
+    files.remove_weeks(weeks)
     step("remove files")
     for folder in folders:
-        audience_files.remove_folders(settings, folder)
+        files.delete_folder(folder)
     step("erased")
 
 
 # Tombstones of one transaction.
 BATCH = 1000
 WHY = "the week is closed"
-
-
-@dataclass
-class ClosedWeeks:
-    """What was closed, or with `dry_run` would be: weeks, and the number of records removed.
-
-    `postponed` says of each week that is old, and could not be closed, why.
-    """
-
-    dry_run: bool
-    weeks: list[str] = field(default_factory=list)
-    records: int = 0
-    postponed: dict[str, str] = field(default_factory=dict)
-    warning: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return asdict(self)
-
-    def lines(self) -> list[str]:
-        """Return it in words."""
-        verb = "would be closed" if self.dry_run else "closed"
-        named = f": {', '.join(self.weeks)}" if self.weeks else ""
-        line = f"ledger: {len(self.weeks)} weeks {verb}{named}; {self.records} records removed"
-        lines = [f"{week}: not closed yet: {why}" for week, why in self.postponed.items()]
-        return [line, *lines, *([self.warning] if self.warning else [])]
 
 
 def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False) -> ClosedWeeks:
@@ -213,38 +202,32 @@ def close_old_weeks(settings: Settings, now: datetime, *, dry_run: bool = False)
 
 def _last_used(settings: Settings) -> dict[IsoWeek, list[datetime]]:
     """Return, of each week that ever was in the ledger, when it was frozen and mailed."""
-    found: dict[str, list[datetime]] = defaultdict(list)
-    for frozen in frozen_weeks.list_all(settings):
-        found[frozen.week].append(frozen.frozen_at)
+    times: dict[str, list[datetime]] = defaultdict(list)
+    for frozen in FrozenWeeks(settings).list_all():
+        times[frozen.week].append(frozen.frozen_at)
     for mark in ledger_guard.list_marks(settings):
-        found[mark.week].append(mark.marked_at)
-    return {IsoWeek.parse(week): found[week] for week in sorted(found)}
+        times[mark.week].append(mark.marked_at)
+    return {IsoWeek.parse(week): times[week] for week in sorted(times)}
 
 
 def _try_to_close(settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks) -> None:
-    try:
+    with postponing(week, result.postponed):
         _require_no_audience(settings, week, now, result)
-        # Also of a ledger that lost records: to close a week is how nobody is mailed twice.
-        [ledger] = describe_stores(settings, [settings.topic("weekly-emails")])
-        ledger.require_compacted()
-        shards = range(ledger.partitions)
+        # Also if the ledger lost records: a closed week is never mailed again.
+        shards = range(compacted_ledger(settings).partitions)
         if result.dry_run:
-            result.records += sum(len(ledger_topic.keys(settings, week, one)) for one in shards)
+            result.records += sum(len(ShardLedger(settings, week, n).keys()) for n in shards)
         else:
-            with locked_shards(settings, week, shards):
+            with LedgerGuard(settings, week).locked(shards):
                 result.records += _close(settings, week, shards, now)
         result.weeks.append(str(week))
-    except LockedError as error:
-        result.postponed[str(week)] = error.holder
-    except ShardpostError as error:
-        result.postponed[str(week)] = str(error)
 
 
 def _require_no_audience(
     settings: Settings, week: IsoWeek, now: datetime, result: ClosedWeeks
 ) -> None:
     """Refuse a week whose audience is there; a dry run knows that it goes before."""
-    frozen = frozen_weeks.find(settings, week)
+    frozen = FrozenWeeks(settings).find(week)
     if frozen and frozen.audience_erased_at is None and not result.dry_run:
         raise ShardpostError(f"its audience is not erased yet, on {now:%Y-%m-%d}")
 
@@ -275,14 +258,13 @@ def _close_shard(
     """Write the record that closes the week in a shard, unless it is there; return its counts."""
     with closing(Ledger(settings, week, shard)) as ledger:
         ledger.fence()
-        if closed := ledger_topic.read_closed(settings, week, shard, wait=True):
+        if closed := ledger.closed(wait=True):
             return closed.counts
-        index = LedgerIndex.fold(ledger_topic.read(settings, week, shard, wait=True))
+        index = LedgerIndex.fold(ledger.entries(wait=True))
         sending_to_unknown(index)
-        found = index.counts()
-        counts = {state: found[state] for state in CLOSED_STATES}
-        value = closed_value(counts, now)
-        ledger.write([], [ledger_topic.closed_record(settings, week, shard, value)])
+        now_counted = index.counts()
+        counts = {state: now_counted[state] for state in CLOSED_STATES}
+        ledger.close_week(closed_value(counts, now))
         return counts
 
 
@@ -290,8 +272,8 @@ def _empty_shard(settings: Settings, week: IsoWeek, shard: int) -> int:
     """Delete the week's records of a shard; return how many."""
     with closing(Ledger(settings, week, shard)) as ledger:
         ledger.fence()
-        found = ledger_topic.keys(settings, week, shard)
-        for start in range(0, len(found), BATCH):
-            keys = found[start : start + BATCH]
-            ledger.write([], [ledger_topic.tombstone(settings, key, shard, WHY) for key in keys])
-        return len(found)
+        keys = ledger.keys()
+        for start in range(0, len(keys), BATCH):
+            batch = keys[start : start + BATCH]
+            ledger.write([], [ledger.tombstone(key, WHY) for key in batch])
+        return len(keys)

@@ -8,13 +8,12 @@ import sys
 import pytest
 
 from shardpost.settings import Settings
-from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_guard import is_whole
+from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.week_retention import close_old_weeks
 from tests.broker.test_sending import (
     CLIENTS,
     SHARD,
-    WEEK,
     each_once,
     on_broker,
     only,
@@ -25,6 +24,7 @@ from tests.broker.test_sending import (
 from tests.support.closing import LATER, make_old
 from tests.support.how_far import some
 from tests.support.mail_server import DROP, mail_server
+from tests.support.members import WEEK
 
 __all__ = ["on_broker"]
 
@@ -59,11 +59,11 @@ def test_killed_at_any_step_nobody_is_mailed_again_and_the_next_run_finishes(
         assert each_once(server)
         result = close_old_weeks(on_broker, LATER)
         assert (result.weeks, result.postponed) == ([str(WEEK)], {})
-        assert ledger_topic.keys(on_broker, WEEK, SHARD) == []
+        assert ShardLedger(on_broker, WEEK, SHARD).keys() == []
         after = run(on_broker, server)
         assert f"{WEEK} was closed on" in str(after.error)
         assert each_once(server)
-    assert is_whole(on_broker, WEEK)
+    assert LedgerGuard(on_broker, WEEK).is_whole()
 
 
 def test_a_sender_that_began_before_the_week_was_closed_says_nothing_more(

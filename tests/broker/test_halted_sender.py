@@ -12,8 +12,9 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.ledger_topic import FRESH_SECONDS, Ledger, seconds_since_boot
 from shardpost.weekly_email.model.week_report import ShardReport
-from tests.broker.test_sending import CLIENTS, SHARD, WEEK, each_once, quick, run, to
+from tests.broker.test_sending import CLIENTS, SHARD, each_once, quick, run, to
 from tests.support.mail_server import mail_server
+from tests.support.members import WEEK
 
 
 @pytest.mark.parametrize("is_fenced", [True, False], ids=["fenced", "alone"])

@@ -2,13 +2,10 @@
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from shardpost.kafka.transactions import FencedError
-from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.retry import (
     Accepted,
     NoReply,
@@ -18,53 +15,36 @@ from shardpost.weekly_email.model.retry import (
     TemporaryFailure,
 )
 from shardpost.weekly_email.smtp import SmtpSession
-from tests.broker.test_smtp_pipelining import mail, raw_server, until
+from tests.broker.test_smtp_pipelining import mail, raw_server, settings_for, speaking, until
 from tests.support.mail_server import (
+    DROP,
     EHLO,
     HANG,
     PIPELINING,
     SAY_AND_DROP,
-    MailServer,
     Script,
-    mail_server,
 )
 
 BIG = b"x" * 70 * 500_000 + b"\r\n"
-PHASES = ("CONNECT_", "", "DATA_", "BLOCK_", "END_")
-
-
-def settings_for(port: int, *short: str, **more: str) -> Settings:
-    """Return settings in which only these phases have a short timeout, if any are named."""
-    given = {f"SMTP_{phase}TIMEOUT": "0.2" if phase in short else "250" for phase in PHASES}
-    given |= {"SMTP_PORT": str(port), "MAIL_ATTEMPTS": "2", "MAIL_FIRST_DELAY": "0.05", **more}
-    return load({f"SHARDPOST_{name}": value for name, value in given.items()})
-
-
-@contextmanager
-def speaking(
-    script: Script, *short: str, ehlo: str = EHLO
-) -> Iterator[tuple[SmtpSession, MailServer]]:
-    with mail_server(script, ehlo=ehlo) as server:
-        session = SmtpSession(settings_for(server.port, *short))
-        yield session, server
-        session.close()
 
 
 @pytest.mark.parametrize("ehlo", [EHLO, PIPELINING])
+@pytest.mark.parametrize("does", [HANG, DROP])
 @pytest.mark.parametrize(
     ("stage", "phase"),
     [("connect", "CONNECT_"), ("EHLO", ""), ("MAIL", ""), ("RCPT", ""), ("DATA", "DATA_")],
 )
-def test_a_server_that_hangs_before_the_mail_is_given_up_after_the_timeout_of_that_phase(
-    stage: str, phase: str, ehlo: str
+def test_a_server_that_hangs_or_closes_before_the_mail_has_not_got_it(
+    stage: str, phase: str, does: str, ehlo: str
 ) -> None:
-    hanging: Script = lambda at, _: HANG if at == stage else None  # noqa: E731
-    with speaking(hanging, phase, ehlo=ehlo) as (session, _server):
+    with speaking(lambda at, _: does if at == stage else None, phase, ehlo=ehlo) as (session, at):
         assert isinstance(session.send(mail("c")), NotSent)
+        assert not at.taken
 
 
-def test_only_the_timeout_after_the_final_dot_makes_a_delivery_unknown() -> None:
-    with speaking(lambda at, _: HANG if at == "end" else None, "END_") as (session, _server):
+@pytest.mark.parametrize("does", [HANG, DROP])
+def test_only_no_answer_to_the_final_dot_makes_a_delivery_unknown(does: str) -> None:
+    with speaking(lambda at, _: does if at == "end" else None, "END_") as (session, _server):
         assert isinstance(session.send(mail("c")), NoReply)
 
 

@@ -11,8 +11,6 @@ from shardpost.settings import Settings, load
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import (
     Accepted,
-    NoReply,
-    NotSent,
     PermanentFailure,
     SmtpOutcome,
     TemporaryFailure,
@@ -29,7 +27,7 @@ from tests.support.mail_server import (
     mail_server,
 )
 
-BIG = 64 * 1024 * 1024
+PHASES = ("CONNECT_", "", "DATA_", "BLOCK_", "END_")
 Talk = Callable[[socket.socket], None]
 
 
@@ -38,11 +36,11 @@ def mail(name: str, content: bytes = b"A: b\r\n\r\n.c\r\n") -> Mail:
     return Mail(name, f"<{name}@x>", "from@x.example", to, needs_utf8=False, content=content)
 
 
-def settings_for(port: int) -> Settings:
-    quick = {"MAIL_FIRST_DELAY": "0.05", "SMTP_PORT": str(port)}
-    for phase in ("CONNECT_", "", "DATA_", "BLOCK_", "END_"):
-        quick[f"SMTP_{phase}TIMEOUT"] = "1"
-    return load({f"SHARDPOST_{name}": value for name, value in quick.items()})
+def settings_for(port: int, *short: str, seconds: float = 0.2) -> Settings:
+    """Return settings in which only these phases have a short timeout, if any are named."""
+    given = {f"SMTP_{phase}TIMEOUT": f"{seconds if phase in short else 250}" for phase in PHASES}
+    given |= {"SMTP_PORT": str(port), "MAIL_ATTEMPTS": "2", "MAIL_FIRST_DELAY": "0.05"}
+    return load({f"SHARDPOST_{name}": value for name, value in given.items()})
 
 
 def refusing(**replies: str) -> Script:
@@ -59,9 +57,11 @@ def refusing(**replies: str) -> Script:
 
 
 @contextmanager
-def speaking(script: Script, ehlo: str = PIPELINING) -> Iterator[tuple[SmtpSession, MailServer]]:
+def speaking(
+    script: Script, *short: str, seconds: float = 0.2, ehlo: str = EHLO
+) -> Iterator[tuple[SmtpSession, MailServer]]:
     with mail_server(script, ehlo=ehlo) as server:
-        session = SmtpSession(settings_for(server.port))
+        session = SmtpSession(settings_for(server.port, *short, seconds=seconds))
         yield session, server
         session.close()
 
@@ -71,7 +71,7 @@ def two(script: Script) -> tuple[SmtpOutcome, int]:
 
     Return what became of the first, and how many connections there were.
     """
-    with speaking(script) as (session, server):
+    with speaking(script, *PHASES, seconds=1, ehlo=PIPELINING) as (session, server):
         outcome = session.send(mail("bad"))
         assert session.send(mail("good")) == Accepted()
         assert server.taken == {"good@x.example": 1}
@@ -121,33 +121,12 @@ def test_a_server_that_closes_amid_it_is_opened_again() -> None:
     assert two(script) == (TemporaryFailure("421 closing"), 2)
 
 
-@pytest.mark.parametrize("stage", ["MAIL", "RCPT", "DATA"])
-@pytest.mark.parametrize("does", [HANG, DROP])
-def test_a_connection_lost_amid_it_is_not_unknown(stage: str, does: str) -> None:
-    with speaking(lambda at, _: does if at == stage else None) as (session, server):
-        outcome = session.send(mail("c"))
-        assert isinstance(outcome, NotSent)
-        assert not server.taken
-
-
-def test_a_server_that_wants_a_login_first_cannot_be_reached() -> None:
-    with speaking(lambda at, _: "530 login first" if at == "MAIL" else None) as (session, _server):
-        outcome = session.send(mail("c"))
-    assert isinstance(outcome, NotSent)
-    assert outcome.unreachable
-
-
-def test_no_answer_to_the_dot_is_unknown() -> None:
-    with speaking(lambda at, _: DROP if at == "end" else None) as (session, _server):
-        assert isinstance(session.send(mail("c")), NoReply)
-
-
 @pytest.mark.parametrize(("ehlo", "heard"), [(EHLO, 0), (PIPELINING, 1)])
 def test_only_a_server_that_says_so_hears_of_the_recipient_before_its_answer(
     ehlo: str, heard: int
 ) -> None:
     script = refusing(MAIL="550 no", RCPT="503 no sender", DATA="503 no sender")
-    with speaking(script, ehlo) as (session, server):
+    with speaking(script, ehlo=ehlo) as (session, server):
         assert session.send(mail("bad")) == PermanentFailure("550 no")
         assert server.seen["RCPT", "bad@x.example"] == heard
 
@@ -170,17 +149,6 @@ def test_all_is_said_before_the_first_answer_and_answers_may_come_in_pieces() ->
         b"MAIL FROM:<from@x.example>\r\nRCPT TO:<c@x.example>\r\nDATA\r\n",
         b"A: b\r\n\r\n..c\r\n.\r\n",
     ]
-
-
-def test_a_server_that_closes_while_a_mail_is_under_way_has_not_got_it() -> None:
-    def talk(connection: socket.socket) -> None:
-        until(connection, b"DATA\r\n")
-        connection.sendall(b"250 fine\r\n250 fine\r\n354 go on\r\n")
-        connection.recv(1000)
-
-    with raw_server(talk) as port:
-        outcome = SmtpSession(settings_for(port)).send(mail("c", b"x" * 70 * (BIG // 70) + b"\r\n"))
-    assert isinstance(outcome, NotSent)
 
 
 def until(connection: socket.socket, end: bytes) -> bytes:

@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email.model.week import IsoWeek
 from tests.support.command_line import CommandLine
 from tests.support.jobs_here import CommandsHere
 from tests.support.mail_server import TAKE_AND_DROP, MailServer
@@ -28,29 +27,6 @@ def world(settings: Settings, server: MailServer) -> World:
 def shardpost(world: World, spark: SparkSession) -> CommandLine:
     del spark  # the jobs find it
     return CommandsHere(world.settings.environ())
-
-
-def test_what_cannot_be_done_is_said_in_one_line(shardpost: CommandLine) -> None:
-    assert "2026-W60" in shardpost.refused("email", "--week", "2026-W60", code=2)
-    assert "2026-W60" in shardpost.refused("emails", "--week", "2026-W60", code=2)
-    running = str(IsoWeek.of(datetime.now(UTC)))
-    assert "has not ended" in shardpost.refused("email", "--week", running, code=1)
-    assert "shardpost compact" in shardpost.refused("email", "--week", WEEK, code=1)
-
-
-def test_a_week_nobody_has_mailed_has_no_counts(shardpost: CommandLine) -> None:
-    none = {"sent": 0, "failed": 0, "unknown": 0, "suppressed": 0, "open": 0}
-    assert shardpost.json("emails", "--week", WEEK) == {
-        "week": WEEK,
-        "shards": [{"shard": shard, **none} for shard in range(4)],
-        "unknown": [],
-        "causes": {"failed": [], "suppressed": []},
-        "without_contact": 0,
-        "has_run": False,
-    }
-    assert shardpost("emails", "--week", WEEK).startswith(f"{WEEK}: no run of this week")
-    assert shardpost.json("emails", "--week", WEEK, "--client", "client1") == []
-    assert "no run of that week" in shardpost("emails", "--week", WEEK, "--client", "client1")
 
 
 def test_an_unknown_delivery_makes_both_commands_end_with_3(
@@ -82,6 +58,12 @@ def test_an_unknown_delivery_makes_both_commands_end_with_3(
     ledger = shardpost.json("emails", "--week", WEEK, "--client", "client2", code=3)
     assert [row["state"] for row in ledger] == ["sending", "unknown"]
     assert "suppressed" in shardpost("emails", "--week", WEEK, "--client", "client3")
+    server.script = lambda _at, _to: None
+    assert shardpost.json("email", "--week", WEEK, code=3)["unknown"] == ["client2"]
+    resend = ("email", "--week", WEEK, "--on-unknown", "resend")
+    assert len(shardpost.json(*resend, "--dry-run")["recipients"]) == 1
+    assert shardpost.json(*resend)["unknown"] == []
+    assert len(server.message_ids[lost]) == 1
     assert "not in that week's audience" in shardpost(
         "emails", "--week", WEEK, "--client", "client4"
     )

@@ -1,7 +1,7 @@
 """Audiences that Spark froze are erased, whole or of one client, and Spark reads the others."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,10 +16,9 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import email_run as weekly_email_run
-from shardpost.weekly_email import frozen_weeks
 from shardpost.weekly_email.email_run import run as weekly_email
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.spark import audience
@@ -112,19 +111,19 @@ def test_a_run_whose_audience_goes_before_its_lock_refuses_it(
     world: World, server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def and_then_it_is_erased(*given: Any) -> Iterator[None]:
+    def and_then_it_is_erased(guard: LedgerGuard, shards: Sequence[int]) -> Iterator[None]:
         monkeypatch.undo()
         erase(world.settings, ErasureRequest("client2", "anna", "x", NOW))
-        with locked_shards(*given):
+        with guard.locked(shards):
             yield
 
-    monkeypatch.setattr(weekly_email_run, "locked_shards", and_then_it_is_erased)
+    monkeypatch.setattr(LedgerGuard, "locked", and_then_it_is_erased)
     with pytest.raises(ShardpostError, match="was written anew since this run began"):
         run(world)
     assert not server.taken
     assert run(world)[0] == 0
     assert server.taken == {"client1@x.example": 1, "client3@x.example": 1}
-    assert frozen_weeks.find(world.settings, WEEK) is not None
+    assert FrozenWeeks(world.settings).find(WEEK) is not None
 
 
 def test_a_freeze_that_began_before_an_erasure_refuses_behind_its_lock(
@@ -143,7 +142,7 @@ def test_a_freeze_that_began_before_an_erasure_refuses_behind_its_lock(
     monkeypatch.setattr(audience, "exclusive", after_an_erasure)
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
         run(world, "--freeze-only", week=later)
-    assert frozen_weeks.find(world.settings, later) is None
+    assert FrozenWeeks(world.settings).find(later) is None
     assert str(later) not in in_files(world)
     assert run(world, "--freeze-only", week=later)[1]["recipients"] == 3
     assert "client2@x.example" not in in_files(world)

@@ -15,6 +15,6 @@ def make_old(settings: Settings, week: IsoWeek, clients: list[str]) -> None:
     """Freeze a week as its run did, and later weeks; erase its audience as of `LATER`."""
     last = IsoWeek.last_ended(LATER)
     for one in (week, last.previous, last):
-        freeze(settings, one, clients, one.end)
         begin(settings, one, one.end)
+        freeze(settings, one, clients, one.end)
     erase_old_audiences(settings, LATER)

@@ -1,6 +1,19 @@
-"""The columns of the members of an audience, as a task gets them from Spark."""
+"""The members of an audience, as a task gets them from Spark, and the plan to mail them."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
+
+from shardpost.weekly_email.model.email_request import EmailContext, Sender
+from shardpost.weekly_email.model.ledger import ResendPolicy
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
+from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.send_plan import SendPlan, nobody_unsubscribed
+
+WEEK = IsoWeek(2026, 47)
+NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 
 FIELDS = ("position", "ticker", "amount", "exchange")
 MEMBERS = pa.schema(
@@ -15,3 +28,24 @@ MEMBERS = pa.schema(
         ("positions", pa.list_(pa.struct([(name, pa.string()) for name in FIELDS]))),
     ]
 )
+
+
+def member(client: str, **more: Any) -> dict[str, Any]:
+    """Return a member that is subscribed and has a contact, which is that of now as well."""
+    row = {"client": client, "name": client, "email": f"{client}@x.example", "has_contact": True}
+    row |= {"subscribed": True, "positions": [dict.fromkeys(FIELDS, client)]} | more
+    return {"name_now": row["name"], "email_now": row["email"]} | row
+
+
+def plan(
+    ledger: LedgerIndex | None = None,
+    resend: ResendPolicy | None = None,
+    has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed,
+    as_of: datetime = WEEK.end,
+) -> SendPlan:
+    """Return the plan of a shard."""
+    url = "https://x.test/{client}"
+    sender = Sender.of(mail_from="a@x.test", unsubscribe_url=url, list_id="list")
+    context = EmailContext(WEEK, as_of, "US", sender)
+    index = ledger or LedgerIndex.fold([])
+    return SendPlan(index, resend or ResendPolicy(), context, lambda: NOW, has_unsubscribed)

@@ -20,7 +20,7 @@ from shardpost.holders.model.view_tables import (
     POSITIONS,
 )
 from shardpost.settings import Settings
-from shardpost.weekly_email.delivery_status import audience_of, status_by_shard
+from shardpost.weekly_email.delivery_status import WeekStatus, audience_of
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardCounts
 
@@ -99,4 +99,5 @@ def _record(key: str, at: datetime, seq: int) -> dict[str, Any]:
 def counts_by_shard(settings: Settings, week: IsoWeek, now: datetime) -> list[ShardCounts]:
     """Return the counts of each shard as `emails` has them."""
     audience = audience_of(settings, week, now)
-    return [one.counts for one in status_by_shard(settings, week, audience, settings.partitions)]
+    status = WeekStatus(settings, week, audience, settings.partitions)
+    return [shard.counts for shard in status.by_shard()]

@@ -10,13 +10,14 @@ from uuid import uuid4
 
 from pyarrow import parquet
 
-from shardpost.delta import file_statistics, snapshots, table_log
+from shardpost.delta import file_statistics, snapshots
 from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
-from shardpost.weekly_email import frozen_weeks
-from shardpost.weekly_email.ledger_guard import mark_start, require_ledger
+from shardpost.weekly_email.audience_files import AudienceFiles
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -75,14 +76,14 @@ def freeze(settings: Settings, week: IsoWeek, clients: Iterable[str], at: dateti
     frozen = FrozenWeek(
         *(str(week), 1, week.end, at, version, settings.partitions, len(rows), "US")
     )
-    frozen_weeks.commit(settings, frozen)
+    FrozenWeeks(settings).commit(frozen)
     return frozen
 
 
 def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, Any]]) -> int:
     """Write files as a freeze does, one for each shard; return the version that has them."""
-    table_log.create(settings, AUDIENCES, 36_500)
-    version = frozen_weeks.audience_version(settings)
+    table = AudienceFiles(settings)
+    table.create()
     folder = f"{week}-{uuid4()}"
     for shard in sorted({row["shard"] for row in rows}):
         path = Path(path_of(settings, AUDIENCES), folder, f"group={shard}")
@@ -91,12 +92,12 @@ def _write_audience(settings: Settings, week: IsoWeek, rows: Sequence[dict[str, 
         parquet.write_table(arrow(AUDIENCES, own), path / "part-0.parquet")
     files = file_statistics.add_actions(settings, AUDIENCES, folder)
     added = [file_statistics.reduced(file, AUDIENCE_STATISTICS) for file in files]
-    return table_log.commit(settings, AUDIENCES, version, added)
+    return table.replace(lambda _name: False, added)
 
 
 def begin(settings: Settings, week: IsoWeek, at: datetime) -> None:
     """Mark the ledger as the first real run of a week does."""
-    mark_start(settings, week, require_ledger(settings, week), at)
+    LedgerGuard(settings, week).mark_start(LedgerGuard(settings, week).require_ledger(), at)
 
 
 def record(

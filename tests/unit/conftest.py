@@ -1,4 +1,7 @@
-"""Unit tests open no socket: one that tries fails, and says where it wanted to go."""
+"""Unit tests open no socket: one that tries fails, and says where it wanted to go.
+
+What many of them start from: a home with Kafka in memory.
+"""
 
 import socket
 from collections.abc import Iterator

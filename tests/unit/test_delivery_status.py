@@ -1,9 +1,7 @@
 """The status of a week, frozen or early: who is in which state, why, and counted in one way."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +15,14 @@ from shardpost.commands.email_status import (
     print_week,
 )
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import IsoWeek
-from tests.support.memory_kafka import memory_kafka
 from tests.support.written_weeks import begin, freeze, hold, record
 
 ENDED, GOES_ON = IsoWeek(2026, 46), IsoWeek(2026, 47)
 NOW = GOES_ON.start + timedelta(days=2)
 STATES = ("sent", "failed", "unknown", "suppressed", "open")
 NONE = dict.fromkeys(STATES, 0)
-
-
-@pytest.fixture
-def at(tmp_path: Path) -> Iterator[Settings]:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka.settings
 
 
 def found(settings: Settings, week: IsoWeek) -> FoundWeek:
@@ -143,6 +132,7 @@ def test_a_client_and_a_state_together_are_bad_usage(capsys: pytest.CaptureFixtu
     assert shardpost([*week, "--client", "c1", "--state", "failed"]) == 2
     assert "expected one of them, found both" in capsys.readouterr().err
     assert shardpost([*week, "--state", "lost"]) == 2
+    assert shardpost(["emails", "--week", "2026-W60"]) == 2
     assert shardpost([*week, "--state", "failed", "resolve"]) == 2
 
 
@@ -151,10 +141,14 @@ def test_a_week_without_a_run_is_no_finished_one(
 ) -> None:
     assert print_week(found(at, ENDED), as_json=False) == 0
     assert capsys.readouterr().out == f"{ENDED}: no run of this week: nobody was mailed\n"
-    document = counts(at, ENDED, capsys)
-    assert document["has_run"] is False
-    assert document["shards"] == [{"shard": n, **NONE} for n in range(2)]
-    assert document["unknown"] == []
+    assert counts(at, ENDED, capsys) == {
+        "week": str(ENDED),
+        "shards": [{"shard": n, **NONE} for n in range(2)],
+        "unknown": [],
+        "causes": {"failed": [], "suppressed": []},
+        "without_contact": 0,
+        "has_run": False,
+    }
     assert listed(at, ENDED, "open", capsys) == {}
     assert print_client(found(at, ENDED), "c1", as_json=False) == 0
     assert "no run of that week" in capsys.readouterr().out

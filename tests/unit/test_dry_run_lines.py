@@ -10,20 +10,17 @@ import pyarrow as pa
 import pytest
 
 from shardpost.weekly_email.dry_run_lists import ShardLines
-from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.week import IsoWeek
-from shardpost.weekly_email.send_plan import MailToSend, NoMail, SendPlan, StaysOpen
+from shardpost.weekly_email.send_plan import MailToSend, NoMail
+from tests.support import members
+from tests.support.members import MEMBERS, WEEK
 
-WEEK = IsoWeek(2026, 47)
-NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
-FIELDS = ("position", "ticker", "amount", "exchange")
+EARLY = datetime(2026, 11, 20, tzinfo=UTC)
 COLUMNS = pa.schema(
     [
-        *((name, pa.string()) for name in ("client", "name", "email", "name_now", "email_now")),
-        *((name, pa.bool_()) for name in ("has_contact", "subscribed", "is_member", "was_member")),
-        ("positions", pa.list_(pa.struct([(name, pa.string()) for name in FIELDS]))),
+        *MEMBERS,
+        *((name, pa.bool_()) for name in ("is_member", "was_member")),
         ("shard", pa.int32()),
     ]
 )
@@ -31,10 +28,8 @@ LONG = "x" * 2000
 
 
 def member(client: str, **more: Any) -> dict[str, Any]:
-    row = {"client": client, "name": client, "email": f"{client}@x.example", "has_contact": True}
-    row |= {"subscribed": True, "is_member": True, "was_member": False, "shard": 1}
-    row |= {"positions": [dict.fromkeys(FIELDS, client)]} | more
-    return row | {"name_now": row["name"], "email_now": f"new-{client}@x.example"}
+    now = {"email_now": f"new-{client}@x.example"}
+    return members.member(client, is_member=True, shard=1, **{"was_member": False} | now | more)
 
 
 def gone(client: str) -> dict[str, Any]:
@@ -45,13 +40,6 @@ def index(states: Mapping[str, DeliveryState]) -> LedgerIndex:
     return LedgerIndex.fold(LedgerEntry(client, state) for client, state in states.items())
 
 
-def plan(ledger: LedgerIndex, resend: ResendPolicy, *, is_early: bool = False) -> SendPlan:
-    url = "https://x.test/{client}"
-    sender = Sender.of(mail_from="a@x.test", unsubscribe_url=url, list_id="list")
-    context = EmailContext(WEEK, WEEK.end, "US", sender)
-    return SendPlan(ledger, resend, context, lambda: NOW, is_early=is_early)
-
-
 def lists(
     rows: Iterable[dict[str, Any]],
     ledger: LedgerIndex | None = None,
@@ -60,7 +48,7 @@ def lists(
     resend: ResendPolicy | None = None,
     is_early: bool = False,
 ) -> dict[str, list[Any]]:
-    made = plan(ledger or index({}), resend or ResendPolicy(), is_early=is_early)
+    made = members.plan(ledger, resend, as_of=EARLY if is_early else WEEK.end)
     batch = pa.RecordBatch.from_pylist(list(rows), COLUMNS)
     found = defaultdict(list)
     for line in ShardLines(made, before).of_batch(batch):
@@ -130,14 +118,13 @@ def test_a_run_does_what_the_dry_run_said(resend: ResendPolicy, is_early: bool) 
     found = lists(EVERYBODY, LEDGER, resend=resend, is_early=is_early)
     batch = pa.RecordBatch.from_pylist(EVERYBODY, COLUMNS)
     done: dict[str, set[str]] = defaultdict(set)
-    for step in plan(LEDGER, resend, is_early=is_early).steps([batch]):
+    made = members.plan(LEDGER, resend, as_of=EARLY if is_early else WEEK.end)
+    for step in made.steps([batch]):
         match step:
             case MailToSend(mail):
                 done["recipients"].add(mail.client)
-            case NoMail(entry):
+            case NoMail(entry) if entry.state is not None:
                 done[str(entry.state)].add(entry.client)
-            case StaysOpen():
-                pass
     said = {kind: {one["client"] for one in found.get(kind, [])} for kind in found}
     left_alone = said.pop("unchanged")
     assert said == done

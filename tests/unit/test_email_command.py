@@ -19,7 +19,7 @@ from tests.conftest import environ
 from tests.support.email_requests import email_request
 from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
-from tests.support.written_weeks import freeze
+from tests.support.written_weeks import begin, freeze
 
 LAST = "2020-W47"
 WEEK = IsoWeek.parse(LAST)
@@ -115,5 +115,6 @@ def test_a_week_is_mailed_whose_history_is_whole_or_that_was_frozen_before(
     newest = snapshots.current(kafka.settings)
     later = replace(newest, number=2, history_from=WEEK.end + timedelta(days=9))
     snapshots.commit(kafka.settings, later)
+    begin(kafka.settings, WEEK, WEEK.end)
     frozen = freeze(kafka.settings, WEEK, ["c1"], WEEK.end)
     assert check(request, kafka.settings).week.frozen == frozen

@@ -17,15 +17,14 @@ from shardpost.commands import tables as command
 from shardpost.decisions import Kind
 from shardpost.delta.query import path_of
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
-from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.weekly_email import email_erasure as weekly_email_erasure
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_decisions import resolve
-from shardpost.weekly_email.ledger_guard import is_whole, locked_shards
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
@@ -65,11 +64,6 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield kafka
 
 
-@pytest.fixture
-def at(kafka: MemoryKafka) -> Settings:
-    return kafka.settings
-
-
 def erased(settings: Settings, client: str = WHO, *, dry_run: bool = False) -> ErasedClient:
     request = ErasureRequest(client, "anna", "it asked for it", NOW)
     return erase(settings, request, dry_run=dry_run)
@@ -81,7 +75,7 @@ def state(settings: Settings, week: IsoWeek, client: str = WHO) -> DeliveryState
 
 
 def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
-    found = frozen_weeks.find(settings, week)
+    found = FrozenWeeks(settings).find(week)
     assert found is not None
     return found
 
@@ -116,15 +110,15 @@ def is_erased(kafka: MemoryKafka) -> bool:
     ]
     for week in WEEKS:  # the others are as they were
         frozen = row(at, week)
-        found = [name for shard in (0, 1) for name in frozen_weeks.clients(at, frozen, shard)]
+        found = [name for shard in (0, 1) for name in FrozenWeeks(at).clients(frozen, shard)]
         assert sorted(found) == ["c0", "c2", "c4"]
-        member = frozen_weeks.member(at, frozen, "c2")
+        member = FrozenWeeks(at).member(frozen, "c2")
         assert member is not None
         assert member["email"] == "c2@x.example"
         assert len(member["positions"]) == 1
         assert state(at, week, "c0") is DeliveryState.SENT
         assert state(at, week, "c2") is None
-        assert is_whole(at, week)
+        assert LedgerGuard(at, week).is_whole()
     return True
 
 
@@ -141,7 +135,7 @@ def test_its_contact_goes_and_that_it_was_mailed_stays(kafka: MemoryKafka) -> No
 def test_what_a_killed_freeze_left_of_a_week_that_nobody_froze_since_goes(at: Settings) -> None:
     week = OPEN.next
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(frozen_weeks, "commit", lambda *_: killed())
+        patched.setattr(FrozenWeeks, "commit", lambda *_: killed())
         with pytest.raises(Killed):
             freeze(at, week, [WHO, "c2"], NOW)
     assert str(week) in erased(at, dry_run=True).audiences
@@ -181,7 +175,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
         frozen = row(kafka.settings, week)
-        assert frozen_weeks.member(kafka.settings, frozen, "c2") is not None
+        assert FrozenWeeks(kafka.settings).member(frozen, "c2") is not None
     assert state(kafka.settings, SENT) is DeliveryState.SENT
     erased(kafka.settings)
     assert is_erased(kafka)
@@ -190,9 +184,9 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: MemoryKafka) -> None:
     at = kafka.settings
-    with locked_shards(at, UNKNOWN, [0]):
+    with LedgerGuard(at, UNKNOWN).locked([0]):
         result = erased(at)
-        assert frozen_weeks.member(at, row(at, UNKNOWN), WHO) is not None
+        assert FrozenWeeks(at).member(row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
     assert "is already running" in result.postponed[str(UNKNOWN)]
     assert list(decisions.list_all(at)) == []
@@ -207,14 +201,6 @@ def test_a_sender_that_began_before_can_commit_nothing_any_more(kafka: MemoryKaf
     with pytest.raises(FencedError):
         sender.write([LedgerEntry(WHO, DeliveryState.SENDING)])
     assert is_erased(kafka)
-
-
-def test_a_run_that_read_the_week_before_refuses_it_behind_its_lock(at: Settings) -> None:
-    known = row(at, OPEN)
-    frozen_weeks.require_audience(at, OPEN, known)
-    erased(at)
-    with pytest.raises(ShardpostError, match="was written anew since this run began"):
-        frozen_weeks.require_audience(at, OPEN, known)
 
 
 def test_tables_of_an_older_backup_do_not_mail_it_again(at: Settings, tmp_path: Path) -> None:
@@ -268,7 +254,7 @@ def test_the_command_ends_with_1_while_a_week_is_mailed(
     at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "load", lambda: at)
-    with locked_shards(at, OPEN, [0]):
+    with LedgerGuard(at, OPEN).locked([0]):
         assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["complete"] is False

@@ -1,7 +1,7 @@
 """A client is erased while a week is mailed early: whoever began before does not mail it after."""
 
+import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,16 +11,20 @@ from shardpost import erasure
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.transactions import FencedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.email_run import prepare, send
-from shardpost.weekly_email.ledger_guard import locked_shards
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.ledger_topic import ShardLedger
 from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id, fold
+from shardpost.weekly_email.model.ledger import (
+    DeliveryState,
+    ResendPolicy,
+    erased_id,
+    fold,
+)
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.send_shard import SendOptions
 from tests.support import decisions
 from tests.support.at_step import at_step
 from tests.support.contact_tables import AT, WHO, write
@@ -58,27 +62,18 @@ def test_a_run_that_read_the_contact_before_refuses_behind_its_locks(
     assert begun.frozen is None
     assert erased(at).postponed == {}
     with pytest.raises(ShardpostError, match="a client was erased since this run began"):
-        send(begun, REQUEST, at)
+        send(begun, SendOptions(at, begun.context, ResendPolicy(), NOW, time.time()), 1)
     assert prepare(REQUEST, at).snapshot.has_contacts
 
 
 @pytest.mark.usefixtures("begun")
 def test_while_the_week_is_mailed_nothing_is_on_record(at: Settings) -> None:
-    with locked_shards(at, WEEK, [0]):
+    with LedgerGuard(at, WEEK).locked([0]):
         result = erased(at)
     assert "is already running" in result.postponed[str(WEEK)]
     assert list(decisions.list_all(at)) == []
     assert erased(at).postponed == {}
     assert len(list(decisions.list_all(at))) == 1
-
-
-@pytest.mark.usefixtures("begun")
-def test_a_sender_that_holds_no_lock_here_is_fenced(at: Settings) -> None:
-    with closing(Ledger(at, WEEK, SHARD)) as sender:
-        assert sender.open().states([WHO]) == [None]
-        assert erased(at).ledger == []
-        with pytest.raises(FencedError):
-            sender.write([LedgerEntry(WHO, DeliveryState.SENDING)])
 
 
 @pytest.mark.usefixtures("begun")
@@ -90,6 +85,6 @@ def test_a_mail_that_was_sent_meanwhile_is_put_under_the_hash(
     hook = at_step(monkeypatch, erasure)
     hook(step, lambda: record(at, WEEK, WHO, DeliveryState.SENT, f"to {WHO}"))
     assert erased(at).ledger == [str(WEEK)]
-    [(client, entry)] = fold(ledger_topic.read(at, WEEK, SHARD)).items()
+    [(client, entry)] = fold(ShardLedger(at, WEEK, SHARD).entries()).items()
     assert (client, entry.state) == (erased_id(WHO), DeliveryState.SENT)
     assert WHO not in (entry.reason or "")

@@ -33,7 +33,7 @@ from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.tables import rejected
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
@@ -178,7 +178,7 @@ def test_the_next_maintenance_after_an_hour_leaves_nothing_on_the_disk(
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: {1, 2})
-    frozen_weeks.commit(at, FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
+    FrozenWeeks(at).commit(FrozenWeek("2026-W46", 2, AT, AT, 0, 2, 2, "US"))
     erased(at)
     maintain(at, datetime.now(UTC) + GRACE / 2)
     old = snapshots.list_all(at)[1]
@@ -265,15 +265,6 @@ def test_letters_of_what_was_rejected_are_sent_before_it_is_erased(at: Settings)
     sent = [message.value() for part in found for message in part]
     assert len(sent) == 4 + len(rejected_rows(at))
     assert sum(NAME_OF_WHO in str(value) for value in sent) == 2
-
-
-def test_a_run_that_began_before_freezes_no_contact(at: Settings) -> None:
-    before = snapshots.current(at)
-    snapshots.require_contacts(at, before)
-    erased(at)
-    with pytest.raises(ShardpostError, match="a client was erased since this run began"):
-        snapshots.require_contacts(at, before)
-    snapshots.require_contacts(at, snapshots.current(at))
 
 
 def test_the_command_ends_with_0_and_prints_what_went(

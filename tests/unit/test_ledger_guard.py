@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
@@ -20,14 +19,10 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.stores import StoreTopic, describe_stores
-from shardpost.weekly_email import frozen_weeks, ledger_guard
-from shardpost.weekly_email.ledger_decisions import accept_ledger as resolution_accept_ledger
-from shardpost.weekly_email.ledger_guard import (
-    locked_shards,
-    mark_end,
-    mark_start,
-    require_ledger,
-)
+from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_decisions import accept_ledger
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
@@ -43,17 +38,21 @@ LEDGER = "weekly-emails"
 
 def run(settings: Settings, week: IsoWeek = WEEK, mails: int = 3) -> None:
     """Do with the ledger what a run of the week does."""
-    mark_start(settings, week, require_ledger(settings, week), NOW)
+    LedgerGuard(settings, week).mark_start(LedgerGuard(settings, week).require_ledger(), NOW)
     ledger = Ledger(settings, week, 0)
     ledger.open()
     for number in range(mails):
         ledger.write([LedgerEntry(f"client{number}", DeliveryState.SENT)])
-    mark_end(settings, week, NOW)
+    LedgerGuard(settings, week).mark_end(NOW)
+
+
+def accept(settings: Settings, at: datetime = NOW + timedelta(hours=1)) -> None:
+    accept_ledger(settings, WEEK, "anna", "nobody had been mailed", at)
 
 
 def refused(settings: Settings, week: IsoWeek = WEEK) -> str:
     with pytest.raises(ShardpostError) as raised:
-        require_ledger(settings, week)
+        LedgerGuard(settings, week).require_ledger()
     return str(raised.value)
 
 
@@ -66,7 +65,7 @@ def test_a_ledger_that_only_runs_have_used_is_whole(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).compact()
-    assert require_ledger(kafka.settings, WEEK).name == LEDGER
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger().name == LEDGER
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
@@ -89,16 +88,16 @@ def test_the_first_ledger_needs_the_partitions_of_the_settings(kafka: MemoryKafk
 def test_a_later_week_needs_the_partitions_of_the_weeks_before(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     other = kafka.settings.model_copy(update={"partitions": 8})
-    assert require_ledger(other, WEEK.next).partitions == 2
+    assert LedgerGuard(other, WEEK.next).require_ledger().partitions == 2
     logs = kafka.broker.topics[LEDGER].logs
     logs.append(type(logs[0])())
     assert "expected 2 partitions (as in week 2026-W47), found 3" in refused(other, WEEK.next)
 
 
 def test_before_any_mark_the_partitions_are_those_of_the_frozen_weeks(kafka: MemoryKafka) -> None:
-    frozen_weeks.commit(kafka.settings, FROZEN)
+    FrozenWeeks(kafka.settings).commit(FROZEN)
     other = kafka.settings.model_copy(update={"partitions": 8})
-    assert require_ledger(other, WEEK.next).partitions == 2
+    assert LedgerGuard(other, WEEK.next).require_ledger().partitions == 2
 
 
 def test_a_run_that_ends_while_another_one_looks_is_no_loss(
@@ -115,7 +114,7 @@ def test_a_run_that_ends_while_another_one_looks_is_no_loss(
 
     with monkeypatch.context() as patch:
         patch.setattr(ledger_guard, "describe_stores", and_then_a_run_ends)
-        require_ledger(kafka.settings, WEEK)
+        LedgerGuard(kafka.settings, WEEK).require_ledger()
     assert ledger_guard.list_marks(kafka.settings)[-1].ends == (12, 0)
 
 
@@ -128,13 +127,15 @@ def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
     assert "week 2026-W47: topic weekly-emails" in found
     assert "deleted and created again" in found
     assert "`shardpost emails accept-ledger --week 2026-W47`" in found
-    assert require_ledger(kafka.settings, WEEK.next).partitions == 2
+    assert LedgerGuard(kafka.settings, WEEK.next).require_ledger().partitions == 2
 
 
 def test_a_run_that_was_killed_before_its_end_leaves_the_mark_of_its_start(
     kafka: MemoryKafka,
 ) -> None:
-    mark_start(kafka.settings, WEEK, require_ledger(kafka.settings, WEEK), NOW)
+    LedgerGuard(kafka.settings, WEEK).mark_start(
+        LedgerGuard(kafka.settings, WEEK).require_ledger(), NOW
+    )
     recreate(kafka)
     assert "deleted and created again" in refused(kafka.settings)
 
@@ -147,7 +148,7 @@ def test_a_ledger_whose_records_were_deleted_is_refused_for_the_weeks_that_it_he
     run(kafka.settings)
     kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start)
     assert "the records from 0 to 5 were deleted" in refused(kafka.settings, WEEK.previous)
-    assert require_ledger(kafka.settings, WEEK)
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger()
     kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(start + 1)
     assert f"the records from {start} to {start} were deleted" in refused(kafka.settings)
 
@@ -159,66 +160,34 @@ def test_a_ledger_that_ends_before_its_last_record_is_refused(kafka: MemoryKafka
     assert "partition 0 ends at 2, and ended at 6" in refused(kafka.settings)
 
 
-def test_a_week_frozen_before_there_were_marks_may_have_lost_nothing_at_all(
+def test_a_frozen_week_whose_marks_are_gone_is_refused_until_a_person_accepts_its_ledger(
     kafka: MemoryKafka,
 ) -> None:
-    frozen_weeks.commit(kafka.settings, FROZEN)
+    run(kafka.settings, WEEK.previous)
+    FrozenWeeks(kafka.settings).commit(FROZEN)
+    for _ in range(2):
+        assert (
+            "2026-W47: its audience is frozen, and the table ledger_marks has no mark"
+            in refused(kafka.settings)
+        )
+        recreate(kafka)
+    assert LedgerGuard(kafka.settings, WEEK.next).require_ledger()
+    accept(kafka.settings)
     run(kafka.settings)
-    assert {mark.ends for mark in ledger_guard.list_marks(kafka.settings)} == {(0, 0), (6, 0)}
-    kafka.broker.log(TopicPartition(LEDGER, 0)).delete_before(1)
-    assert "the records from 0 to 0 were deleted" in refused(kafka.settings)
-
-
-def test_a_week_without_marks_was_in_the_ledger_of_the_oldest_mark(kafka: MemoryKafka) -> None:
-    frozen_weeks.commit(kafka.settings, FROZEN)
-    run(kafka.settings, WEEK.next)
-    assert require_ledger(kafka.settings, WEEK)
+    assert "deleted and created again" in refused(kafka.settings, WEEK.previous)
     recreate(kafka)
-    assert "week 2026-W47: topic weekly-emails" in refused(kafka.settings)
-    new = WEEK.next.next
-    run(kafka.settings, new)
-    run(kafka.settings, new)
     assert "deleted and created again" in refused(kafka.settings)
-    resolution_accept_ledger(
-        kafka.settings, WEEK, "anna", "nobody had been mailed", NOW + timedelta(hours=1)
-    )
-    run(kafka.settings)
-    run(kafka.settings)
-    assert "deleted and created again" in refused(kafka.settings, WEEK.next)
-
-
-def test_a_week_without_marks_lies_before_the_end_of_the_oldest_mark(kafka: MemoryKafka) -> None:
-    ledger = Ledger(kafka.settings, WEEK, 0)  # as an older version mailed: without a mark
-    ledger.open()
-    ledger.write([LedgerEntry("client", DeliveryState.SENT)])
-    frozen_weeks.commit(kafka.settings, FROZEN)
-    run(kafka.settings, WEEK.next)
-    log = kafka.broker.log(TopicPartition(LEDGER, 0))
-    log.end, log.entries = 1, log.entries[:1]
-    assert "partition 0 ends at 1, and ended at 2" in refused(kafka.settings)
-
-
-def test_the_first_mark_of_a_week_without_marks_has_the_topic_of_the_oldest(
-    kafka: MemoryKafka,
-) -> None:
-    frozen_weeks.commit(kafka.settings, FROZEN)
-    resolution_accept_ledger(kafka.settings, WEEK.next, "anna", "why", NOW - timedelta(hours=1))
-    run(kafka.settings, WEEK.next)
-    ledger = replace(require_ledger(kafka.settings, WEEK), topic_id="")
-    mark_start(kafka.settings, WEEK, ledger, NOW)
-    marks = ledger_guard.list_marks(kafka.settings)
-    [mark] = [mark for mark in marks if mark.week == str(WEEK)]
-    assert (mark.topic_id, mark.ends, mark.accepted_by) == (marks[0].topic_id, (0, 0), None)
 
 
 def test_a_person_takes_a_lost_ledger_as_it_is_on_record(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     recreate(kafka)
-    later = NOW + timedelta(hours=1)
-    resolution_accept_ledger(kafka.settings, WEEK, "anna", "nobody had been mailed", later)
-    require_ledger(kafka.settings, WEEK)
+    accept(kafka.settings)
+    LedgerGuard(kafka.settings, WEEK).require_ledger()
     [(decision, headers)] = decisions.list_all(kafka.settings)
-    assert decision == Decision(b"2026-W47", Kind.RESOLVED, "anna", later, "nobody had been mailed")
+    assert decision == Decision(
+        b"2026-W47", Kind.RESOLVED, "anna", NOW + timedelta(hours=1), "nobody had been mailed"
+    )
     assert headers["as"] == b"ledger accepted"
     recreate(kafka)
     assert "deleted and created again" in refused(kafka.settings)
@@ -246,8 +215,8 @@ def test_a_ledger_is_accepted_also_by_a_clock_that_is_behind(kafka: MemoryKafka)
     run(kafka.settings)
     recreate(kafka)
     behind = NOW - timedelta(hours=1)
-    resolution_accept_ledger(kafka.settings, WEEK, "anna", "nobody had been mailed", behind)
-    assert require_ledger(kafka.settings, WEEK)
+    accept(kafka.settings, at=behind)
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger()
     [*_, last] = ledger_guard.list_marks(kafka.settings)
     assert last.accepted_by == "anna"
     [(decision, _)] = decisions.list_all(kafka.settings)
@@ -258,10 +227,8 @@ def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: Me
     run(kafka.settings)
     log = kafka.broker.log(TopicPartition(LEDGER, 0))
     log.delete_before(2)
-    resolution_accept_ledger(
-        kafka.settings, WEEK, "anna", "they may get two", NOW + timedelta(hours=1)
-    )
-    assert require_ledger(kafka.settings, WEEK).low == (2, 0)
+    accept(kafka.settings)
+    assert LedgerGuard(kafka.settings, WEEK).require_ledger().low == (2, 0)
     log.delete_before(3)
     assert "the records from 2 to 2 were deleted" in refused(kafka.settings)
 
@@ -269,8 +236,8 @@ def test_what_is_left_of_a_ledger_counts_once_a_person_has_accepted_it(kafka: Me
 def test_a_ledger_is_not_accepted_beside_a_run(kafka: MemoryKafka) -> None:
     run(kafka.settings)
     recreate(kafka)
-    with locked_shards(kafka.settings, WEEK, [1]), pytest.raises(LockedError, match="shard 1"):
-        resolution_accept_ledger(kafka.settings, WEEK, "anna", "why", NOW)
+    with LedgerGuard(kafka.settings, WEEK).locked([1]), pytest.raises(LockedError, match="shard 1"):
+        accept(kafka.settings)
     assert refused(kafka.settings)
     assert list(decisions.list_all(kafka.settings)) == []
 
@@ -313,5 +280,5 @@ def test_a_run_that_mailed_is_not_undone_because_its_end_cannot_be_marked(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
     kafka.broker.delete_topic(LEDGER)
-    mark_end(kafka.settings, WEEK, NOW)
+    LedgerGuard(kafka.settings, WEEK).mark_end(NOW)
     assert "2026-W47: cannot record the end of the ledger" in caplog.text

@@ -3,24 +3,36 @@
 import pytest
 
 from shardpost.settings import load
-from shardpost.weekly_email.model.limits import FailedLimit, SuppressedLimit
-from shardpost.weekly_email.model.week_report import COLUMNS
+from shardpost.weekly_email.limits import limits_of, too_many, totals
+from shardpost.weekly_email.model.week_report import STATES
+
+WEEK = "2026-W47"
+NONE = dict.fromkeys(STATES, 0)
 
 
-def shard(**counts: int) -> dict[str, int]:
-    return dict.fromkeys(COLUMNS, 0) | counts
+def why(state: str, allowed: int, share: float, **counts: int) -> str | None:
+    given = {f"SHARDPOST_MAIL_{state.upper()}_ALLOWED": str(allowed)}
+    given[f"SHARDPOST_MAIL_{state.upper()}_SHARE"] = str(share)
+    [limit] = [limit for limit in limits_of(load(given)) if limit.state == state]
+    return limit.why_exceeded(WEEK, NONE | counts)
 
 
 @pytest.mark.parametrize(
-    ("failed", "sent", "is_too_many"),
-    [(5, 1, False), (6, 1, True), (6, 114, False), (7, 113, True), (50, 950, False)],
+    ("state", "share", "count", "sent", "is_too_many"),
+    [
+        *[("failed", 0.05, 5, 1, False), ("failed", 0.05, 6, 1, True)],
+        *[("failed", 0.05, 6, 114, False), ("failed", 0.05, 7, 113, True)],
+        ("failed", 0.05, 50, 950, False),
+        *[("suppressed", 0.5, 5, 0, False), ("suppressed", 0.5, 6, 0, True)],
+        *[("suppressed", 0.5, 6, 6, False), ("suppressed", 0.5, 7, 6, True)],
+        ("suppressed", 0.5, 5000, 5000, False),
+    ],
 )
-def test_too_many_failed_is_more_than_a_number_and_more_than_a_share(
-    failed: int, sent: int, is_too_many: bool
+def test_too_many_is_more_than_a_number_and_more_than_a_share(
+    state: str, share: float, count: int, sent: int, is_too_many: bool
 ) -> None:
-    limit = FailedLimit(allowed=5, share=0.05)
-    shards = [shard(shard=7, failed=failed), shard(shard=9, sent=sent)]
-    assert (limit.why_exceeded("2026-W47", shards) is not None) is is_too_many
+    reason = why(state, 5, share, **{state: count, "sent": sent})
+    assert (reason is not None) is is_too_many
 
 
 @pytest.mark.parametrize("others", [{}, {"suppressed": 9}, {"unknown": 9}, {"open": 9}])
@@ -28,9 +40,7 @@ def test_too_many_failed_is_more_than_a_number_and_more_than_a_share(
 def test_failed_clients_of_a_week_in_which_nobody_was_mailed_are_always_too_many(
     failed: int, others: dict[str, int]
 ) -> None:
-    # Two groups of two clients each, say, of which each takes its refusals for bad addresses.
-    shards = [shard(shard=0, failed=failed), shard(shard=4, **others)]
-    reason = FailedLimit(allowed=5, share=1).why_exceeded("2026-W47", shards)
+    reason = why("failed", 5, 1, failed=failed, **others)
     assert reason is not None
     assert f"{failed} of {failed + sum(others.values())} clients failed, and none was mailed" in (
         reason
@@ -39,43 +49,35 @@ def test_failed_clients_of_a_week_in_which_nobody_was_mailed_are_always_too_many
 
 
 def test_a_week_in_which_nobody_failed_needs_nobody_to_be_mailed() -> None:
-    limit = FailedLimit(allowed=0, share=0)
-    assert limit.why_exceeded("2026-W47", []) is None
-    assert limit.why_exceeded("2026-W47", [shard(suppressed=1, open=1)]) is None
-
-
-def test_the_reason_says_how_many_and_what_to_do() -> None:
-    reason = FailedLimit(0, 0).why_exceeded("2026-W47", [shard(failed=1, sent=2, suppressed=3)])
-    assert reason is not None
-    assert "2026-W47: 1 of 6 clients failed" in reason
-    assert "`shardpost email --week 2026-W47 --again FAILED`" in reason
-
-
-def test_the_limit_of_failed_is_that_of_the_settings() -> None:
-    given = {"SHARDPOST_MAIL_FAILED_ALLOWED": "7", "SHARDPOST_MAIL_FAILED_SHARE": "0.5"}
-    assert FailedLimit.of(load(given)) == FailedLimit(7, 0.5)
+    assert why("failed", 0, 0) is None
+    assert why("failed", 0, 0, suppressed=1, open=1) is None
 
 
 @pytest.mark.parametrize(
-    ("suppressed", "sent", "is_too_many"),
-    [(5, 0, False), (6, 0, True), (6, 6, False), (7, 6, True), (5000, 5000, False)],
+    ("counts", "reason"),
+    [
+        (
+            {"failed": 600, "sent": 300, "suppressed": 100},
+            f"{WEEK}: 600 of 1000 clients failed, more than SHARDPOST_MAIL_FAILED_ALLOWED and"
+            f" SHARDPOST_MAIL_FAILED_SHARE allow. `shardpost emails --week {WEEK} --state failed`"
+            " lists them all. Fix the mail server, or the addresses in the topic `clients`,"
+            f" compact, and run `shardpost email --week {WEEK} --again FAILED`, which uses the new"
+            " contacts.",
+        ),
+        (
+            {"suppressed": 999, "sent": 1},
+            f"{WEEK}: 999 of 1000 clients are not subscribed, more than"
+            " SHARDPOST_MAIL_SUPPRESSED_ALLOWED and SHARDPOST_MAIL_SUPPRESSED_SHARE allow."
+            f" `shardpost emails --week {WEEK} --state suppressed` lists them all. If they have not"
+            " unsubscribed, fix their records in the topic `clients`, compact, and run"
+            f" `shardpost email --week {WEEK} --again SUPPRESSED`, which mails those who are"
+            " subscribed by then.",
+        ),
+    ],
 )
-def test_too_many_suppressed_is_more_than_a_number_and_more_than_a_share(
-    suppressed: int, sent: int, is_too_many: bool
-) -> None:
-    limit = SuppressedLimit(allowed=5, share=0.5)
-    shards = [shard(shard=7, suppressed=suppressed), shard(shard=9, sent=sent)]
-    assert (limit.why_exceeded("2026-W47", shards) is not None) is is_too_many
-
-
-def test_a_producer_that_unsubscribes_everybody_is_told_with_the_way_back() -> None:
-    limit = SuppressedLimit.of(load({}))
-    reason = limit.why_exceeded("2026-W47", [shard(suppressed=999, failed=1)])
-    assert reason is not None
-    assert "2026-W47: 999 of 1000 clients are not subscribed" in reason
-    assert "`shardpost email --week 2026-W47 --again SUPPRESSED`" in reason
-
-
-def test_the_limit_of_suppressed_is_that_of_the_settings() -> None:
-    given = {"SHARDPOST_MAIL_SUPPRESSED_ALLOWED": "7", "SHARDPOST_MAIL_SUPPRESSED_SHARE": "0.9"}
-    assert SuppressedLimit.of(load(given)) == SuppressedLimit(7, 0.9)
+def test_the_reason_says_how_many_and_the_way_back(counts: dict[str, int], reason: str) -> None:
+    shards = [NONE | {"shard": 7, state: count} for state, count in counts.items()]
+    assert totals(shards) == NONE | counts
+    assert too_many(load({}), WEEK, [{"shards": shards[:1]}, {"shards": shards[1:]}, {}]) == [
+        reason
+    ]

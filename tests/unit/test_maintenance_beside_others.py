@@ -23,7 +23,7 @@ from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from tests.support.aged_tables import START, AgedTables, data_files
@@ -106,7 +106,7 @@ def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
 def _freeze(settings: Settings, week: str, version: int) -> None:
     number = snapshots.current(settings).number
     frozen = FrozenWeek(week, number, START, START, version, 2, 1, "US")
-    frozen_weeks.commit(settings, frozen)
+    FrozenWeeks(settings).commit(frozen)
 
 
 def test_the_snapshot_of_a_frozen_week_is_kept(aged: AgedTables) -> None:
@@ -137,7 +137,7 @@ def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read
     with pytest.raises(ShardpostError, match=r"snapshot 2 .* that are: 1 and "):
         tables.snapshot(2, strict)
     erased_at = aged.now
-    frozen_weeks.mark_erased(strict, IsoWeek(2026, 1), erased_at)
+    FrozenWeeks(strict).mark_erased(IsoWeek(2026, 1), erased_at)
     with pytest.raises(ShardpostError, match=r"snapshot 1 .* is no longer kept"):
         tables.snapshot(1, strict)
     for minutes in (0, 60):  # who was given it just before reads on

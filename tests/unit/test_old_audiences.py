@@ -15,10 +15,12 @@ from shardpost.commands import emails
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
-from shardpost.weekly_email import audience_files, frozen_weeks, week_retention
+from shardpost.weekly_email import week_retention
+from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_run import run
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
@@ -43,13 +45,8 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield kafka
 
 
-@pytest.fixture
-def at(kafka: MemoryKafka) -> Settings:
-    return kafka.settings
-
-
 def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
-    found = frozen_weeks.find(settings, week)
+    found = FrozenWeeks(settings).find(week)
     assert found is not None
     return found
 
@@ -61,10 +58,10 @@ def request(week: IsoWeek, *arguments: str) -> Any:
 def is_complete(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether a kept week is read as it was frozen, at the version that its row names."""
     frozen = row(settings, week)
-    listed = [frozen_weeks.clients(settings, frozen, shard) for shard in (0, 1)]
-    member = frozen_weeks.member(settings, frozen, "c1")
+    listed = [FrozenWeeks(settings).clients(frozen, shard) for shard in (0, 1)]
+    member = FrozenWeeks(settings).member(frozen, "c1")
     assert member is not None
-    assert frozen_weeks.recipients(settings, week, frozen.audience_version) == len(CLIENTS)
+    assert FrozenWeeks(settings).recipients(week, frozen.audience_version) == len(CLIENTS)
     return sorted([*listed[0], *listed[1]]) == sorted(CLIENTS) and member["email"] == "c1@x.example"
 
 
@@ -72,7 +69,7 @@ def is_gone(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether nothing of a week's audience is on the disk."""
     table = Path(path_of(settings, AUDIENCES))
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
-    rows = frozen_weeks.recipients(settings, week, frozen_weeks.audience_version(settings))
+    rows = FrozenWeeks(settings).recipients(week, AudienceFiles(settings).version())
     return not files and not rows and row(settings, week).audience_erased_at is not None
 
 
@@ -128,7 +125,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
 
 
 def test_a_mail_run_under_way_is_not_disturbed(at: Settings) -> None:
-    with locked_shards(at, OLD, [1]):
+    with LedgerGuard(at, OLD).locked([1]):
         result = erase_old_audiences(at, NOW)
         assert is_complete(at, OLD)
     assert result.weeks == []
@@ -206,9 +203,9 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
     record(at, OLD, "c2", DeliveryState.SENT)
     known = row(at, OLD)
     erase_old_audiences(at, NOW)
-    find = frozen_weeks.find
+    find = FrozenWeeks.find
     answers = iter([known, known])
-    monkeypatch.setattr(frozen_weeks, "find", lambda *given: next(answers, None) or find(*given))
+    monkeypatch.setattr(FrozenWeeks, "find", lambda *given: next(answers, None) or find(*given))
     with pytest.raises(ShardpostError, match="was erased on"):
         run(request(OLD), at)
 
@@ -216,9 +213,9 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
 def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> None:
     erase_old_audiences(at, NOW)
     with pytest.raises(ShardpostError, match="was frozen by another run"):
-        frozen_weeks.commit(at, FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US"))
-    assert frozen_weeks.newest_before(at, NEW) is None
-    before = frozen_weeks.newest_before(at, LAST)
+        FrozenWeeks(at).commit(FrozenWeek(str(OLD), 9, OLD.end, NOW, 9, 2, 9, "US"))
+    assert FrozenWeeks(at).newest_before(NEW) is None
+    before = FrozenWeeks(at).newest_before(LAST)
     assert before is not None
     assert before.week == str(NEW)
 
@@ -247,4 +244,4 @@ def test_the_status_of_the_week_says_that_its_audience_was_erased(
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
     result = erase_old_audiences(Settings(home=tmp_path), NOW)
     assert result.lines() == ["audiences erased: 0 weeks; 0 clients, 0 files, 0 bytes"]
-    assert list(audience_files.audience_folders(Settings(home=tmp_path))) == []
+    assert AudienceFiles(Settings(home=tmp_path)).folders() == []

@@ -1,5 +1,6 @@
 """What a run of the weekly e-mail refuses before it freezes or mails anything; no JVM."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,14 +11,16 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import frozen_weeks, ledger_guard
-from shardpost.weekly_email.email_run import frozen_result, prepare, run
-from shardpost.weekly_email.ledger_guard import locked_shards
+from shardpost.weekly_email import ledger_guard
+from shardpost.weekly_email.email_run import prepare, run, why_skip
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from tests.support.email_requests import email_request
+from tests.support.histories import snapshot
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import look
+from tests.support.written_weeks import begin, look
 
 WEEK = IsoWeek(2026, 47)
 NOW = WEEK.end + timedelta(hours=8)
@@ -26,14 +29,10 @@ EVERY_MODE = [(), ("--dry-run",), ("--freeze-only",), ("--freeze-only", "--dry-r
 REAL_MODES = [(), ("--freeze-only",)]
 
 
-@pytest.fixture
-def at(kafka: MemoryKafka) -> Settings:
-    return kafka.settings
-
-
 def freeze(settings: Settings) -> None:
-    """Have the week frozen already, so that no run computes its audience."""
-    frozen_weeks.commit(settings, FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
+    """Have the week begun and frozen already, so that no run computes its audience."""
+    begin(settings, WEEK, NOW)
+    FrozenWeeks(settings).commit(FrozenWeek(str(WEEK), 1, WEEK.end, NOW, 1, 2, 10, "US"))
 
 
 def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
@@ -42,14 +41,6 @@ def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
 
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
     return prepare(request(*arguments, now=now), settings)
-
-
-@pytest.mark.parametrize("mode", EVERY_MODE)
-def test_early_is_refused_once_the_week_has_ended(at: Settings, mode: tuple[str, ...]) -> None:
-    look(at, NOW)
-    with pytest.raises(ShardpostError, match="--early is for a week still running"):
-        prepared(at, "--early", *mode)
-    assert frozen_weeks.find(at, WEEK) is None
 
 
 def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at: Settings) -> None:
@@ -64,7 +55,7 @@ def test_early_is_as_of_now_or_of_what_the_snapshot_knows_if_that_is_earlier(at:
 def test_the_jobs_of_one_early_run_are_as_of_one_instant(at: Settings) -> None:
     now = EARLY + timedelta(minutes=2)
     look(at, EARLY)
-    listed = frozen_result(prepared(at, "--early", "--freeze-only", now=now), at)
+    listed = prepared(at, "--early", "--freeze-only", now=now).as_frozen(at.shards_per_task)
     look(at, now)
     assert prepared(at, "--early", now=now).as_of == now
     assert prepared(at, "--early", "--as-of", listed["as_of"], now=now).as_of == EARLY
@@ -100,8 +91,8 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
         ShardpostError, match=r"clients may have unsubscribed since: run `shardpost compact` first"
     ):
         prepared(at, *mode, now=late)
-    assert (frozen_weeks.find(at, WEEK) is not None) == is_frozen
-    assert ledger_guard.list_marks(at) == []
+    assert (FrozenWeeks(at).find(WEEK) is not None) == is_frozen
+    assert len(ledger_guard.list_marks(at)) == is_frozen
     assert prepared(at, "--dry-run", now=late)
     patient = at.model_copy(update={"mail_snapshot_age": 86_400})
     if is_frozen:
@@ -119,7 +110,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
     look(at, NOW + timedelta(days=8))
     with pytest.raises(ShardpostError, match=r"clock says 2026-11-23 08:00 UTC: .* compact`$"):
         prepared(at, *mode)
-    assert ledger_guard.list_marks(at) == []
+    assert len(ledger_guard.list_marks(at)) == is_frozen
     look(at, NOW + timedelta(minutes=4))  # clocks differ a little
     assert prepared(at, "--dry-run")
 
@@ -140,13 +131,12 @@ def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settin
 def test_the_first_real_run_of_a_week_marks_the_ledger_and_a_dry_one_does_not(
     at: Settings,
 ) -> None:
-    look(at, NOW)
-    freeze(at)
+    look(at, EARLY)
     for mode in (("--dry-run",), ("--freeze-only", "--dry-run")):
-        prepared(at, *mode)
+        prepared(at, "--early", *mode, now=EARLY)
     assert ledger_guard.list_marks(at) == []
-    prepared(at)
-    prepared(at)
+    prepared(at, "--early", now=EARLY)
+    prepared(at, "--early", now=EARLY)
     assert [mark.week for mark in ledger_guard.list_marks(at)] == [str(WEEK)]
 
 
@@ -207,15 +197,24 @@ def test_a_frozen_week_lists_its_groups_and_one_that_is_not_has_no_number_of_cli
     assert (code, document["recipients"], document["groups"]) == (0, 10, ["0-1"])
 
 
-def test_a_scheduled_run_that_comes_too_late_says_why_it_skips_its_week(at: Settings) -> None:
-    look(at, NOW)
-    late = NOW + timedelta(days=30)
-    asked = request("--freeze-only", "--scheduled", now=late)
-    assert "3 days" in run(asked, at)[1]["skipped"]
+def test_a_scheduled_run_skips_what_is_not_its_and_says_why(at: Settings) -> None:
+    def skipped(now: datetime = NOW) -> str:
+        return str(why_skip(request("--freeze-only", "--scheduled", now=now), at))
+
+    assert "no snapshot" in skipped()
+    first = replace(snapshot(1, {}), looked_at=NOW, committed_at=WEEK.end)
+    snapshots.commit(at, first)
+    assert "no snapshot" in skipped()
+    snapshots.commit(at, replace(first, number=2, committed_at=WEEK.start))
+    late = WEEK.end + timedelta(days=30)
+    assert (skipped(), "3 days" in skipped(late)) == ("None", True)
+    assert FrozenWeeks(at).find(WEEK) is None
+    freeze(at)
+    assert skipped(late) == "None"
 
 
 def test_a_run_beside_another_of_the_same_shards_is_refused(at: Settings) -> None:
     look(at, NOW)
     freeze(at)
-    with locked_shards(at, WEEK, [1]), pytest.raises(LockedError):
+    with LedgerGuard(at, WEEK).locked([1]), pytest.raises(LockedError):
         run(request(), at)

@@ -11,9 +11,9 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import FencedError
 from shardpost.locks import LockedError
 from shardpost.settings import Settings
-from shardpost.weekly_email import ledger_decisions, ledger_topic
-from shardpost.weekly_email.ledger_guard import locked_shards
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email import ledger_decisions
+from shardpost.weekly_email.ledger_guard import LedgerGuard
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
 from shardpost.weekly_email.model.week import IsoWeek
@@ -53,7 +53,7 @@ def as_(outcome: Outcome, *clients: str) -> Resolution:
 
 
 def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | None]]:
-    found = ledger_topic.rows_of(settings, WEEK, shard(client), client)
+    found = ShardLedger(settings, WEEK, shard(client)).rows_of(client)
     return [(row["state"], row["message_id"], row["reason"]) for row in found]
 
 
@@ -136,7 +136,7 @@ def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(ready: Se
 def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(ready: Settings) -> None:
     run = wrote(ready, unknown(HERE))
     with (
-        locked_shards(ready, WEEK, [shard(HERE)]),
+        LedgerGuard(ready, WEEK).locked([shard(HERE)]),
         pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
     ):
         ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))

@@ -1,29 +1,15 @@
 """Refusals that a shard could not decide about, by the answers of the whole run."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
-from shardpost.weekly_email import ledger_topic
-from shardpost.weekly_email.ledger_topic import Ledger
+from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, fold
 from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import settle_refusals
-from tests.support.memory_kafka import memory_kafka
 
 WEEK = IsoWeek(2026, 47)
 UNKNOWN = DeliveryState.UNKNOWN
-
-
-@pytest.fixture
-def ready() -> Iterator[Settings]:
-    with memory_kafka(partitions=3, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
-        yield kafka.settings
 
 
 def report(shard: int, *refused: str, accepted: int = 0, error: str | None = None) -> ShardReport:
@@ -40,71 +26,71 @@ def report(shard: int, *refused: str, accepted: int = 0, error: str | None = Non
 
 
 def states(settings: Settings, shard: int) -> dict[str, str]:
-    last = fold(ledger_topic.read(settings, WEEK, shard))
+    last = fold(ShardLedger(settings, WEEK, shard).entries())
     return {client: str(entry.state) for client, entry in last.items()}
 
 
-def test_of_three_clients_in_three_shards_two_may_have_bad_addresses(ready: Settings) -> None:
+def test_of_three_clients_in_three_shards_two_may_have_bad_addresses(at: Settings) -> None:
     reports = [report(0, "a"), report(1, "b"), report(2, accepted=1)]
-    settled = settle_refusals(ready, WEEK, reports)
+    settled = settle_refusals(at, WEEK, reports)
     assert settled == [
         ShardReport(0, failed=1),
         ShardReport(1, failed=1),
         ShardReport(2, sent=1),
     ]
-    assert (states(ready, 0), states(ready, 1)) == ({"a": "failed"}, {"b": "failed"})
+    assert (states(at, 0), states(at, 1)) == ({"a": "failed"}, {"b": "failed"})
 
 
 def test_where_nothing_was_accepted_refused_clients_stay_open_and_the_server_is_quoted(
-    ready: Settings,
+    at: Settings,
 ) -> None:
-    settled = settle_refusals(ready, WEEK, [report(0, "a", "b"), report(1, "c"), report(2)])
+    settled = settle_refusals(at, WEEK, [report(0, "a", "b"), report(1, "c"), report(2)])
     assert [one.open for one in settled] == [2, 1, 0]
     assert "refused 3 mails of this run and accepted 0" in str(settled[0].error)
     assert "c: 550 no" in str(settled[1].error)
     assert settled[2].error is None
-    assert (states(ready, 0), states(ready, 1)) == ({}, {})
+    assert (states(at, 0), states(at, 1)) == ({}, {})
 
 
-def test_many_small_shards_that_half_a_server_refused_stay_open(ready: Settings) -> None:
+def test_many_small_shards_that_half_a_server_refused_stay_open(at: Settings) -> None:
     reports = [report(shard, *map(str, range(4)), accepted=4) for shard in range(3)]
-    assert all(one.error for one in settle_refusals(ready, WEEK, reports))
+    assert all(one.error for one in settle_refusals(at, WEEK, reports))
 
 
 def test_one_shard_that_was_stopped_leaves_the_refused_clients_of_all_open(
-    ready: Settings,
+    at: Settings,
 ) -> None:
     reports = [report(0, "a"), report(1, accepted=1000), report(2, error="the server is silent")]
-    settled = settle_refusals(ready, WEEK, reports)
+    settled = settle_refusals(at, WEEK, reports)
     assert (settled[0].open, settled[0].failed) == (1, 0)
     assert settled[0].error is not None
 
 
-def test_a_client_that_another_run_has_dealt_with_since_keeps_its_state(ready: Settings) -> None:
-    other = Ledger(ready, WEEK, 0)
+def test_a_client_that_another_run_has_dealt_with_since_keeps_its_state(at: Settings) -> None:
+    other = Ledger(at, WEEK, 0)
     other.open()
     other.write([LedgerEntry("a", DeliveryState.SENT, "<1@x>")])
-    settled = settle_refusals(ready, WEEK, [report(0, "a", "b", accepted=9)])
-    assert states(ready, 0) == {"a": "sent", "b": "failed"}
+    settled = settle_refusals(at, WEEK, [report(0, "a", "b", accepted=9)])
+    assert states(at, 0) == {"a": "sent", "b": "failed"}
     assert settled == [ShardReport(0, sent=9, failed=1, open=1)]
 
 
 def test_a_refused_mail_to_a_client_that_was_suppressed_is_no_longer_suppressed(
-    ready: Settings,
+    at: Settings,
 ) -> None:
-    ledger = Ledger(ready, WEEK, 0)
+    ledger = Ledger(at, WEEK, 0)
     ledger.open()
     ledger.write([LedgerEntry("a", DeliveryState.SUPPRESSED, "<1@x>")])
     entry = LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no")
     provisional = (Refusal(entry, DeliveryState.SUPPRESSED).to_json(),)
     before = ShardReport(0, suppressed=3, unknown=1, refused=1, provisional=provisional)
-    assert settle_refusals(ready, WEEK, [before]) == [
+    assert settle_refusals(at, WEEK, [before]) == [
         ShardReport(0, suppressed=2, unknown=1, failed=1)
     ]
 
 
-def test_a_refused_resend_is_no_longer_unknown(ready: Settings) -> None:
-    ledger = Ledger(ready, WEEK, 0)
+def test_a_refused_resend_is_no_longer_unknown(at: Settings) -> None:
+    ledger = Ledger(at, WEEK, 0)
     ledger.open()
     ledger.write([LedgerEntry("a", UNKNOWN, "<1@x>")])
     entry = LedgerEntry("a", DeliveryState.FAILED, "<1@x>", "550 no", 1)
@@ -115,5 +101,5 @@ def test_a_refused_resend_is_no_longer_unknown(ready: Settings) -> None:
         refused=1,
         provisional=(Refusal(entry, UNKNOWN).to_json(),),
     )
-    assert settle_refusals(ready, WEEK, [before]) == [ShardReport(0, failed=1)]
-    assert states(ready, 0) == {"a": "failed"}
+    assert settle_refusals(at, WEEK, [before]) == [ShardReport(0, failed=1)]
+    assert states(at, 0) == {"a": "failed"}

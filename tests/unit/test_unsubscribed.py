@@ -1,8 +1,6 @@
 """Who unsubscribes while a run mails is not mailed any more."""
 
 import shutil
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,23 +10,18 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
 from shardpost.holders.model.view_tables import CLIENTS
 from shardpost.settings import Settings
-from shardpost.weekly_email.model.email_request import EmailContext, Sender
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
-from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.send_plan import (
     MailToSend,
     NoMail,
-    SendPlan,
     Step,
     SubscriptionsUnknownError,
     Unsubscribed,
 )
 from tests.support.histories import overwrite, snapshot
-from tests.support.members import FIELDS, MEMBERS
+from tests.support.members import MEMBERS, member, plan
 
-WEEK = IsoWeek(2026, 47)
-NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 SUBSCRIBED = {"a": True, "b": True, "c": True, "d": False}
 
 
@@ -80,21 +73,9 @@ def test_tables_that_cannot_be_read_are_not_taken_for_nobody(at: Settings) -> No
         ask("a")
 
 
-def plan(ask: Unsubscribed) -> SendPlan:
-    sender = Sender.of(mail_from="a@x.test", unsubscribe_url="https://x.test", list_id="list")
-    context = EmailContext(WEEK, WEEK.end, "US", sender)
-    return SendPlan(LedgerIndex.fold([]), ResendPolicy(), context, lambda: NOW, ask)
-
-
-def members() -> Iterator[pa.RecordBatch]:
-    held = dict.fromkeys(FIELDS, "1")
-    rows = [
-        {"client": client, "name": client, "email": f"{client}@x.test", "has_contact": True}
-        | {"name_now": client, "email_now": f"{client}@x.test", "subscribed": subscribed}
-        | {"positions": [held | {"position": client}]}
-        for client, subscribed in SUBSCRIBED.items()
-    ]
-    yield pa.RecordBatch.from_pylist(rows, MEMBERS)
+def batches() -> list[pa.RecordBatch]:
+    rows = [member(client, subscribed=subscribed) for client, subscribed in SUBSCRIBED.items()]
+    return [pa.RecordBatch.from_pylist(rows, MEMBERS)]
 
 
 def step_of(step: Step) -> tuple[str, str]:
@@ -106,7 +87,7 @@ def step_of(step: Step) -> tuple[str, str]:
 
 
 def test_who_unsubscribes_between_two_mails_is_suppressed(at: Settings) -> None:
-    steps = plan(Unsubscribed(at, 1)).steps(members())
+    steps = plan(has_unsubscribed=Unsubscribed(at, 1)).steps(batches())
     assert step_of(next(steps)) == ("a", "mail")
     commit(at, 2, {"a": (2, False), "b": (2, False), "c": (1, True), "d": (1, False)})
     assert [step_of(step) for step in steps] == [
@@ -119,21 +100,21 @@ def test_who_unsubscribes_between_two_mails_is_suppressed(at: Settings) -> None:
 def test_who_was_suppressed_is_mailed_again_only_if_asked_for_and_subscribed_now(
     at: Settings,
 ) -> None:
-    found = plan(Unsubscribed(at, 1))
+    found = plan(has_unsubscribed=Unsubscribed(at, 1))
     found.ledger_index = LedgerIndex.fold(
         [LedgerEntry(client, DeliveryState.SUPPRESSED, "<1@x>") for client in SUBSCRIBED]
     )
-    assert list(found.steps(members())) == []
+    assert list(found.steps(batches())) == []
     found.resend = ResendPolicy(again_suppressed=True)
-    assert [step_of(step) for step in found.steps(members())] == [
+    assert [step_of(step) for step in found.steps(batches())] == [
         (client, "mail" if subscribed else f"{DeliveryState.SUPPRESSED}: not subscribed")
         for client, subscribed in SUBSCRIBED.items()
     ]
 
 
 def test_without_an_answer_the_steps_end_and_say_why(at: Settings) -> None:
-    found = plan(Unsubscribed(at, 1))
-    steps = found.steps(members())
+    found = plan(has_unsubscribed=Unsubscribed(at, 1))
+    steps = found.steps(batches())
     assert step_of(next(steps)) == ("a", "mail")
     commit(at, 2, dict.fromkeys(SUBSCRIBED, (2, True)))
     shutil.rmtree(path_of(at, CLIENTS))

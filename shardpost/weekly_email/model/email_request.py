@@ -7,12 +7,12 @@ pandas and no templates.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parseaddr
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import PlainSerializer, PlainValidator
@@ -61,6 +61,11 @@ class EmailContext:
     sender: Sender
 
     @property
+    def is_early(self) -> bool:
+        """Whether the audience is not that of the week's end: its contacts are not final."""
+        return self.as_of < self.week.end
+
+    @property
     def domain(self) -> str:
         """The domain of the sender, in which Message-ID and List-Id are made."""
         return self.sender.address.rpartition("@")[2]
@@ -83,6 +88,8 @@ class EmailContext:
         return url.replace("{client}", quote(client, safe=""))
 
 
+# More than any topic has; six digits are read.
+MOST_SHARDS = 1_000_000
 _SPAN = re.compile(r"\s*([0-9]{1,6})\s*(?:-\s*([0-9]{1,6})\s*)?")
 
 
@@ -101,17 +108,15 @@ def parse_shards(text: str | None, count: int) -> list[int]:
 
 def require_shard_form(text: str | None) -> None:
     """Refuse shards that are none, however many there are."""
-    if text is not None and text.strip():
-        for part in text.split(","):
-            _shard_span(text, part)
+    parse_shards(text, MOST_SHARDS)
 
 
 def _shard_span(text: str, part: str) -> tuple[int, int]:
     """Return the first and the last shard of a part of the text."""
-    found = _SPAN.fullmatch(part)
-    if not found:
+    match = _SPAN.fullmatch(part)
+    if not match:
         raise UsageError(f"shards {text!r}: expected a form such as 0-3, 2 or 0,2,5-7")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if first > last:
         raise UsageError(f"shards {text!r}: expected the lower number first, found {part.strip()}")
     return first, last
@@ -170,15 +175,15 @@ class EmailRequest:
         """Whether this run is a step of mailing its week, and not only looks at it."""
         return self.mode in (Mode.FREEZE, Mode.SEND)
 
-    @property
-    def freezes(self) -> bool:
-        """Whether this run freezes the audience of its week, if no other has."""
-        return self.is_real and not self.early
-
     def resend_policy(self, on_unknown: str) -> ResendPolicy:
         """Return which clients this run mails again; `on_unknown` is the setting's value."""
         is_resent = (self.on_unknown or on_unknown) == "resend"
         return ResendPolicy(is_resent, self.again == "FAILED", self.again == "SUPPRESSED")
+
+    def skipped(self, reason: str) -> dict[str, Any]:
+        """Return the result of a run that skips its week: that of `as_frozen`, empty, and why."""
+        nothing = {"shards": 0, "recipients": 0, "groups": []}
+        return {"week": str(self.week), "snapshot": None, **nothing, "skipped": reason}
 
 
 @dataclass(frozen=True)
@@ -186,6 +191,7 @@ class PreparedWeek:
     """The week, the instant it is of, and the audience that is frozen, or None.
 
     `snapshot` is the newest one; `partitions` is the number of all shards, `shards` are this run's.
+    ShardpostError for an audience that was erased, or whose shards do not fit.
     """
 
     iso_week: IsoWeek
@@ -195,6 +201,11 @@ class PreparedWeek:
     partitions: int
     shards: list[int]
     frozen: FrozenWeek | None = None
+
+    def __post_init__(self) -> None:
+        if self.frozen is not None:
+            self.frozen.require_audience()
+            self.frozen.require_shards(self.partitions)
 
     @property
     def snapshot_number(self) -> int:
@@ -211,11 +222,18 @@ class PreparedWeek:
         """What the week's e-mails have in common."""
         return EmailContext(self.iso_week, self.as_of, self.country, self.sender)
 
-    def with_frozen(self, frozen: FrozenWeek) -> "PreparedWeek":
-        """Return the week with its frozen audience.
+    def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
+        """Return the result of a freeze: number of clients (None if not frozen), groups of shards.
 
-        ShardpostError if that was erased, or its shards do not fit.
+        A group has at most `shards_per_task` shards.
         """
-        frozen.require_audience()
-        frozen.require_shards(self.partitions)
-        return replace(self, frozen=frozen, as_of=frozen.as_of)
+        groups = shard_groups(self.shards, shards_per_task)
+        return {
+            "week": str(self.iso_week),
+            "snapshot": self.snapshot_number,
+            "as_of": self.as_of.isoformat(),
+            "shards": self.partitions,
+            "recipients": self.frozen.recipients if self.frozen else None,
+            "groups": [shard_text(group) for group in groups],
+            "skipped": None,
+        }

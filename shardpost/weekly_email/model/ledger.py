@@ -184,14 +184,14 @@ def closed_key(week: object) -> bytes:
 
 def closed_value(counts: ClosedCounts, at: datetime) -> bytes:
     """Return its value: when, and how many clients of the shard were in which state."""
-    found = {str(state): counts.get(state, 0) for state in CLOSED_STATES}
-    return json.dumps({"State": "closed", "At": at.isoformat(), "Counts": found}).encode()
+    known = {str(state): counts.get(state, 0) for state in CLOSED_STATES}
+    return json.dumps({"State": "closed", "At": at.isoformat(), "Counts": known}).encode()
 
 
 def closed_counts(value: bytes | None) -> dict[DeliveryState, int]:
     """Return the counts of such a value; zeros of one that cannot be read, which closes as well."""
     try:
-        found = json.loads(value or b"")["Counts"]
-        return {state: int(found[state]) for state in CLOSED_STATES}
+        known = json.loads(value or b"")["Counts"]
+        return {state: int(known[state]) for state in CLOSED_STATES}
     except (ValueError, KeyError, TypeError, RecursionError):
         return dict.fromkeys(CLOSED_STATES, 0)

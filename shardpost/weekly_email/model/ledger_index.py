@@ -62,11 +62,13 @@ class LedgerIndex:
 
     def states(self, clients: Sequence[str]) -> list[DeliveryState | None]:
         """Return the state of each client, also of one that was erased; None is open."""
-        found = self._states(clients)
+        states = self._states(clients)
         if not self.has_erased:
-            return found
+            return states
         erased = self._states([erased_id(client) for client in clients])
-        return [one if one is not None else other for one, other in zip(found, erased, strict=True)]
+        return [
+            own if own is not None else other for own, other in zip(states, erased, strict=True)
+        ]
 
     def resent(self, client: str) -> int:
         """Return how often a client's mail was sent again."""
@@ -87,8 +89,8 @@ class LedgerIndex:
 
     def counts(self) -> Counter[DeliveryState]:
         """Return how many clients are in each state; the open ones are not counted."""
-        found = np.bincount(self.codes, minlength=len(STATES)).tolist()
-        return Counter({state: found[code] for state, code in _CODES.items() if state is not None})
+        counts = np.bincount(self.codes, minlength=len(STATES)).tolist()
+        return Counter({state: counts[code] for state, code in _CODES.items() if state is not None})
 
     def change(self, before: DeliveryState, after: DeliveryState) -> None:
         """Put all clients that are in one state into another."""

@@ -47,14 +47,10 @@ class Member:
 
 @dataclass(frozen=True)
 class NotMailed:
-    """A client that gets no e-mail, and why.
+    """A client that gets no e-mail, and why; None as its state: it remains open."""
 
-    `may_come`: no contact yet; one may still arrive before a running week is frozen.
-    """
-
-    state: DeliveryState
+    state: DeliveryState | None
     reason: str
-    may_come: bool = False
 
 
 UNSUBSCRIBED = NotMailed(DeliveryState.SUPPRESSED, "not subscribed: since this run began")
@@ -66,13 +62,18 @@ def why_no_mail_can_be_written(email: str | None, *, has_contact: bool) -> str |
     return address.reason if isinstance(address, UnusableAddress) else None
 
 
-def recipient_of(member: Member) -> Recipient | NotMailed:
-    """Return the recipient of the member's e-mail, or why it gets none."""
+def recipient_of(
+    member: Member, *, without_contact: DeliveryState | None = DeliveryState.FAILED
+) -> Recipient | NotMailed:
+    """Return the recipient of the member's e-mail, or why it gets none.
+
+    `without_contact` is the state of one that no mail can be written to.
+    """
     if member.subscribed is False:
         return NotMailed(DeliveryState.SUPPRESSED, "not subscribed")
     address = _address(member.email, has_contact=member.has_contact)
     if isinstance(address, UnusableAddress):
-        return NotMailed(DeliveryState.FAILED, address.reason, may_come=True)
+        return NotMailed(without_contact, address.reason)
     if member.subscribed is None:
         return NotMailed(
             DeliveryState.SUPPRESSED, "not subscribed: its record in `clients` was deleted"

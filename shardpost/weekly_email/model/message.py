@@ -73,8 +73,8 @@ def holdings_of_batch(positions: pa.ListArray) -> list[Holdings]:
     )
     counts = np.bincount(frame["owner"], minlength=clients).tolist()
     return [
-        Holdings(count, *one, *both)
-        for count, one, both in zip(counts, table, totals_table, strict=True)
+        Holdings(count, *rows, *sums)
+        for count, rows, sums in zip(counts, table, totals_table, strict=True)
     ]
 
 

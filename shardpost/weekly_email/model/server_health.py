@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.retry import NoReply, NotSent, SmtpOutcome
@@ -123,29 +122,12 @@ class CircuitBreaker:
 MOST_UNPROVEN = 2
 
 
-class RefusalSettings(Protocol):
-    """The settings that say when a mail server is taken to be broken."""
-
-    @property
-    def mail_refusals(self) -> int:
-        """Refusals in a row."""
-
-    @property
-    def mail_refusal_share(self) -> float:
-        """Share of refused mails."""
-
-
 @dataclass(frozen=True)
 class RefusalLimits:
     """More refusals than these are the server's fault: in a row, and as a share of all mails."""
 
     most_in_row: int
     share: float
-
-    @classmethod
-    def of(cls, settings: RefusalSettings) -> "RefusalLimits":
-        """Return the limits that the settings describe."""
-        return cls(settings.mail_refusals, settings.mail_refusal_share)
 
     def alarm(self) -> ShareAlarm:
         """Return an alarm at these limits."""
@@ -259,10 +241,10 @@ class Refusals:
 
 def open_clients_error(refusals: Iterable[Refusal], refused: int, accepted: int) -> str:
     """Return why refused clients of a shard remain open at the end of a run."""
-    found = list(refusals)
-    first = "; ".join(f"{one.entry.client}: {one.entry.reason}" for one in found[:3])
+    entries = [refusal.entry for refusal in refusals]
+    first = "; ".join(f"{entry.client}: {entry.reason}" for entry in entries[:3])
     return (
-        f"{len(found)} refused clients remain open: the mail server refused {refused} mails of"
+        f"{len(entries)} refused clients remain open: the mail server refused {refused} mails of"
         f" this run and accepted {accepted} (SHARDPOST_MAIL_REFUSALS,"
         f" SHARDPOST_MAIL_REFUSAL_SHARE): {first}"
     )

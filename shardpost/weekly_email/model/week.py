@@ -28,15 +28,15 @@ class IsoWeek:
     @classmethod
     def parse(cls, text: str) -> "IsoWeek":
         """Read `2026-W47`; UsageError if there is no such week, as 2025-W53."""
-        found = _FORM.fullmatch(text)
-        if not found:
+        match = _FORM.fullmatch(text)
+        if not match:
             raise UsageError(f"week {text!r}: expected an ISO week such as 2026-W47")
-        week = cls(int(found[1]), int(found[2]))
+        week = cls(int(match[1]), int(match[2]))
         try:
             week._monday()
             week.end  # noqa: B018 - the last week of the calendar has no end
         except (ValueError, OverflowError):
-            raise UsageError(f"week {text}: there is no such week in {found[1]}") from None
+            raise UsageError(f"week {text}: there is no such week in {match[1]}") from None
         return week
 
     @classmethod
@@ -92,6 +92,14 @@ class IsoWeek:
                 " --early (in the form of Airflow: Early) mails it as of now"
             )
         return now
+
+    def held_at(self, now: datetime, looked_at: datetime) -> datetime:
+        """Return as of when clients hold of an audience that is not frozen.
+
+        That is the first of these: now, the week's end, and the time up to which all records are
+        known.
+        """
+        return min(now, self.end, looked_at)
 
     def why_skip(self, now: datetime, first_commit: datetime | None, most_days: int) -> str | None:
         """Return why a scheduled run skips this week, or None if it mails it.

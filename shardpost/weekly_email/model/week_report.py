@@ -57,7 +57,7 @@ def cause_of(reason: str | None, client: str) -> str:
     text = _ADDRESS.sub(_LEFT_OUT, _URL.sub(_LEFT_OUT, _QUOTED.sub(_LEFT_OUT, reason)))
     if client:
         text = re.sub(rf"(?<!\w){re.escape(client)}(?!\w)", _LEFT_OUT, text)
-    text = _WORD.sub(lambda found: _without_id(found[0]), text)
+    text = _WORD.sub(lambda match: _without_id(match[0]), text)
     return _SEVERAL.sub(_LEFT_OUT, text)
 
 
@@ -65,37 +65,26 @@ def _without_id(word: str) -> str:
     return word if _KEPT.fullmatch(word) or not any(map(str.isdigit, word)) else _LEFT_OUT
 
 
-def causes_of(found: Iterable[tuple[str, str]]) -> list[Cause]:
+def causes_of(reasons: Iterable[tuple[str, str]]) -> list[Cause]:
     """Group (client, cause); the largest group first, clients in their order."""
-    counts: dict[str, int] = {}
-    named: dict[str, list[str]] = {}
-    for client, cause in found:
-        counts[cause] = counts.get(cause, 0) + 1
-        first = named.setdefault(cause, [])
-        if len(first) < MOST_NAMED:
-            first.append(client)
-    return _largest(Cause(cause, counts[cause], tuple(named[cause])) for cause in counts)
+    return merged_causes(Cause(cause, 1, (client,)) for client, cause in reasons)
 
 
 def merged_causes(causes: Iterable[Cause]) -> list[Cause]:
     """Add up the causes of several shards, or of several runs of different shards."""
-    found: dict[str, Cause] = {}
+    groups: dict[str, Cause] = {}
     for cause in causes:
-        before = found.get(cause.reason, Cause(cause.reason, 0, ()))
+        before = groups.get(cause.reason, Cause(cause.reason, 0, ()))
         clients = (*before.clients, *cause.clients)[:MOST_NAMED]
-        found[cause.reason] = Cause(cause.reason, before.count + cause.count, clients)
-    return _largest(found.values())
-
-
-def _largest(causes: Iterable[Cause]) -> list[Cause]:
-    return sorted(causes, key=lambda cause: (-cause.count, cause.reason))[:MOST_CAUSES]
+        groups[cause.reason] = Cause(cause.reason, before.count + cause.count, clients)
+    return sorted(groups.values(), key=lambda cause: (-cause.count, cause.reason))[:MOST_CAUSES]
 
 
 def causes_text(causes: Iterable[Cause], count: int) -> str:
     """Return the largest causes of `count` clients in one line; empty if none is known."""
-    found = list(causes)
-    named = [_text(cause) for cause in found[:MOST_IN_MESSAGE]]
-    rest = count - sum(cause.count for cause in found[:MOST_IN_MESSAGE])
+    largest = list(causes)[:MOST_IN_MESSAGE]
+    named = [_text(cause) for cause in largest]
+    rest = count - sum(cause.count for cause in largest)
     if named and rest > 0:
         named.append(f"{rest} for other reasons")
     return "; ".join(named)
@@ -141,7 +130,7 @@ class ShardCounts:
 
 
 # What is printed of each shard, in this order.
-COLUMNS = tuple(one.name for one in fields(ShardCounts) if one.name != "unknown_clients")
+COLUMNS = tuple(column.name for column in fields(ShardCounts) if column.name != "unknown_clients")
 STATES = COLUMNS[1:]
 
 
@@ -160,8 +149,9 @@ class ShardReport(ShardCounts):
 
     def with_failed(self, refusals: Sequence[Refusal]) -> "ShardReport":
         """Return the counts after refusals were decided to be final."""
-        before = Counter(one.before for one in refusals)
-        names = {one.entry.client for one in refusals if one.before is DeliveryState.UNKNOWN}
+        before = Counter(refusal.before for refusal in refusals)
+        resent = (refusal for refusal in refusals if refusal.before is DeliveryState.UNKNOWN)
+        names = {refusal.entry.client for refusal in resent}
         unknown = tuple(client for client in self.unknown_clients if client not in names)
         return replace(
             self,
@@ -176,11 +166,11 @@ class ShardReport(ShardCounts):
 
 def counts_document(week: IsoWeek, shards: Iterable[ShardCounts]) -> dict[str, Any]:
     """Return the counts of a week in the contract's form: per shard, and who is unknown."""
-    found = list(shards)
+    counts = list(shards)
     return {
         "week": str(week),
-        "shards": [{name: getattr(shard, name) for name in COLUMNS} for shard in found],
-        "unknown": sorted(client for shard in found for client in shard.unknown_clients),
+        "shards": [{name: getattr(shard, name) for name in COLUMNS} for shard in counts],
+        "unknown": sorted(client for shard in counts for client in shard.unknown_clients),
     }
 
 
@@ -203,12 +193,12 @@ class ShardStatus:
 
 def status_document(week: IsoWeek, shards: Iterable[ShardStatus]) -> dict[str, Any]:
     """Return the status of a week: the contract's counts, and beside them why."""
-    found = list(shards)
-    causes = added_up(shard.causes for shard in found)
+    statuses = list(shards)
+    causes = added_up(status.causes for status in statuses)
     return {
-        **counts_document(week, (shard.counts for shard in found)),
-        "causes": {state: [one.to_json() for one in causes[state]] for state in causes},
-        "without_contact": sum(shard.without_contact for shard in found),
+        **counts_document(week, (status.counts for status in statuses)),
+        "causes": {state: [cause.to_json() for cause in causes[state]] for state in causes},
+        "without_contact": sum(status.without_contact for status in statuses),
     }
 
 
@@ -227,26 +217,26 @@ def gone_document(audience: object) -> dict[str, Any]:
 def causes_in(documents: Iterable[Mapping[str, Any]]) -> dict[str, list[Cause]]:
     """Return the causes of several documents, each of other shards, added up."""
     return added_up(
-        {state: list(map(Cause.from_json, forms)) for state, forms in found.items()}
+        {state: list(map(Cause.from_json, forms)) for state, forms in causes.items()}
         for document in documents
-        if (found := document.get("causes")) is not None
+        if (causes := document.get("causes")) is not None
     )
 
 
 def failed_line(week: object, documents: Iterable[Mapping[str, Any]]) -> str | None:
     """Return why clients failed, and what lists them all; None if nobody did."""
-    found = list(documents)
-    failed = sum(shard["failed"] for document in found for shard in document.get("shards", ()))
+    runs = list(documents)
+    failed = sum(shard["failed"] for document in runs for shard in document.get("shards", ()))
     if not failed:
         return None
-    why = causes_text(causes_in(found)["failed"], failed) or failed
+    why = causes_text(causes_in(runs)["failed"], failed) or failed
     return f"failed: {why}; `shardpost emails --week {week} --state failed` lists them all"
 
 
 def added_up(parts: Iterable[Causes]) -> dict[str, list[Cause]]:
     """Add up causes by state."""
-    found = list(parts)
+    known = list(parts)
     return {
-        str(state): merged_causes(cause for part in found for cause in part.get(str(state), ()))
+        str(state): merged_causes(cause for part in known for cause in part.get(str(state), ()))
         for state in EXPLAINED
     }

@@ -66,11 +66,12 @@ CLOSED_WEEKS = Table("closed_weeks", columns_of(ClosedWeek))
 
 @dataclass(frozen=True)
 class LedgerMark:
-    """One row of `ledger_marks`: which topic the ledger was at a time, and where it ended.
+    """One row of `ledger_marks`: which topic held the ledger at a time, and its high watermarks.
 
-    The first mark of a week is written before its first mail: no record of the week lies before its
-    ends. Later ones are written when a run has ended. `ends` are by partition. One with
-    `accepted_by` is a person's, who took the ledger as it was then: those before it do not count.
+    The first mark of a week is written before its first mail: no record of the week has an offset
+    below its `ends`. Later marks are written at the end of each run. `ends` are by partition. A
+    mark with `accepted_by` was made when a person accepted the ledger: earlier marks of the week
+    do not count.
     """
 
     week: str

@@ -5,7 +5,6 @@ Each task lists the clients of its shard.
 
 import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,14 +13,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.table import columns, ddl_of
-from shardpost.settings import Settings
 from shardpost.spark.kafka_source import partition_column
-from shardpost.weekly_email import frozen_weeks, ledger_topic
 from shardpost.weekly_email.dry_run_lists import (
     DryRunList,
     ListedLine,
@@ -29,61 +26,57 @@ from shardpost.weekly_email.dry_run_lists import (
     summary,
     text_lines,
 )
-from shardpost.weekly_email.model.email_request import EmailRequest, PreparedWeek
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.ledger_topic import ShardLedger
+from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
-from shardpost.weekly_email.send_plan import BATCH
 from shardpost.weekly_email.send_shard import SendOptions
-from shardpost.weekly_email.spark import audience
-from shardpost.weekly_email.spark.audience import frozen_audience, members
+from shardpost.weekly_email.spark.audience import WeekFrames
 from shardpost.weekly_email.spark.send import by_shard, require_shard, shard_of_this_task
 
 LINE = columns("list STRING, text STRING")
 
 
 def list_clients(
-    settings: Settings, week: PreparedWeek, options: SendOptions, before: FrozenWeek | None
+    week: PreparedWeek, options: SendOptions, before: FrozenWeek | None
 ) -> Iterator[ListedLine]:
     """Yield what would become of each client now, by shard and client; changes nothing.
 
     `before` is the week to compare with, None if there is none.
     """
-    spark = audience.start(settings, len(week.shards))
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
-    shards = week.shards
+    audience, shards = WeekFrames(options.settings, week), week.shards
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shard = shard_of_this_task(shards)
-        lines = _shard_lines(settings, options, before, shard)
+        lines = _shard_lines(options, before, shard)
         for batch in require_shard(batches, shard):
-            found = [{"list": str(one.list), "text": one.text} for one in lines.of_batch(batch)]
-            yield pa.RecordBatch.from_pylist(found, schema_of(LINE))
+            rows = [{"list": str(line.list), "text": line.text} for line in lines.of_batch(batch)]
+            yield pa.RecordBatch.from_pylist(rows, schema_of(LINE))
 
-    rows = by_shard(spark, _compared(spark, settings, week, before), shards)
+    rows = by_shard(audience.spark, _compared(audience, week, before), shards)
     for row in rows.mapInArrow(task, ddl_of(LINE)).toLocalIterator():
         yield ListedLine(DryRunList(row["list"]), row["text"])
 
 
-def _shard_lines(
-    settings: Settings, options: SendOptions, before: FrozenWeek | None, shard: int
-) -> ShardLines:
-    ledger = LedgerIndex.fold(ledger_topic.read(settings, options.context.week, shard))
+def _shard_lines(options: SendOptions, before: FrozenWeek | None, shard: int) -> ShardLines:
+    def ledger_of(week: IsoWeek) -> LedgerIndex:
+        return LedgerIndex.fold(ShardLedger(options.settings, week, shard).entries())
+
+    ledger = ledger_of(options.week)
     sending_to_unknown(ledger)
-    if before is None:
-        return ShardLines(options.plan(ledger), None)
-    entries = ledger_topic.read(settings, IsoWeek.parse(before.week), shard)
-    return ShardLines(options.plan(ledger), LedgerIndex.fold(entries))
+    ledger_before = ledger_of(IsoWeek.parse(before.week)) if before else None
+    return ShardLines(options.plan(ledger), ledger_before)
 
 
-def _compared(
-    spark: SparkSession, settings: Settings, week: PreparedWeek, before: FrozenWeek | None
-) -> DataFrame:
+def _compared(audience: WeekFrames, week: PreparedWeek, before: FrozenWeek | None) -> DataFrame:
     """Return the members, and those of the week before; `is_member` and `was_member` say which."""
-    now = members(spark, settings, week).withColumn("is_member", F.lit(True))
+    now = audience.members().withColumn("is_member", F.lit(True))
     if before is None:
         return now.withColumn("was_member", F.lit(False))
-    client, shard = F.col("client"), partition_column(spark, F.col("client"), week.partitions)
-    then = frozen_audience(spark, settings, before).select(
+    client = F.col("client")
+    shard = partition_column(audience.spark, client, week.partitions)
+    then = audience.frozen(before).select(
         client, shard.alias("shard_then"), F.lit(True).alias("was_member")
     )
     others = [name for name in now.columns if name not in ("shard", "is_member")]
@@ -100,39 +93,35 @@ log = logging.getLogger(__name__)
 MOST_LOGGED = 1000
 
 
-def dry_run(week: PreparedWeek, request: EmailRequest, settings: Settings) -> dict[str, Any]:
+def dry_run(week: PreparedWeek, options: SendOptions, recipients: Path | None) -> dict[str, Any]:
     """List what would become of each client.
 
-    The lists go where the request says: into a folder, a file of JSON lines for each; as text into
-    a file, such as the log; or into the result. However many clients there are, only the last of
-    these needs memory for them.
+    The lists go into `recipients`: a folder, a file of JSON lines for each; or a file, such as the
+    log, as text; None: into the result. However many clients there are, only the last of these
+    needs memory for them.
     """
     with TemporaryDirectory() as temporary:
-        is_folder = request.recipients is not None and request.recipients.is_dir()
-        folder = request.recipients if request.recipients and is_folder else Path(temporary)
-        result = _write(week, request, settings, folder)
+        is_folder = recipients is not None and recipients.is_dir()
+        folder = recipients if recipients and is_folder else Path(temporary)
+        result = _write(week, options, folder)
         log.info("%s: %s", week.iso_week, summary(result))
-        if request.recipients is None:
+        if recipients is None:
             return result | {str(kind): _read(folder / kind) for kind in DryRunList}
         if not is_folder:
-            with request.recipients.open("w") as file:
+            with recipients.open("w") as file:
                 file.writelines(text_lines(result, folder, MOST_LOGGED))
         return result
 
 
-def _write(
-    week: PreparedWeek, request: EmailRequest, settings: Settings, folder: Path
-) -> dict[str, Any]:
+def _write(week: PreparedWeek, options: SendOptions, folder: Path) -> dict[str, Any]:
     """Write the lists, a file each; return the result without them."""
-    resend = request.resend_policy(settings.on_unknown)
-    options = SendOptions(week.context, resend, request.now, time.time(), is_early=request.early)
-    before = frozen_weeks.newest_before(settings, week.iso_week)
+    before = FrozenWeeks(options.settings).newest_before(week.iso_week)
     counts = Counter(dict.fromkeys(map(str, DryRunList), 0))
     with ExitStack() as opened:
         files: dict[str, TextIO] = {
             kind: opened.enter_context((folder / kind).open("w")) for kind in DryRunList
         }
-        for line in list_clients(settings, week, options, before):
+        for line in list_clients(week, options, before):
             files[line.list].write(line.text + "\n")
             counts[line.list] += 1
     return {

@@ -22,14 +22,11 @@ from shardpost.delta.arrow_schema import schema_of
 from shardpost.delta.table import ddl_of
 from shardpost.delta.typed_rows import columns_of
 from shardpost.errors import ShardpostError
-from shardpost.settings import Settings
 from shardpost.weekly_email.model.email_request import PreparedWeek
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
-from shardpost.weekly_email.send_plan import BATCH
-from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard
-from shardpost.weekly_email.spark import audience
-from shardpost.weekly_email.spark.audience import members
+from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
+from shardpost.weekly_email.spark.audience import WeekFrames
 
 _CAUSE = re.compile(r"Caused by: |(\w+\.)*\w+(Error|Exception): ")
 LONGEST_CAUSE = 1000
@@ -91,45 +88,44 @@ def require_shard(batches: Iterable[pa.RecordBatch], shard: int) -> Iterator[pa.
 
 def _salts(spark: SparkSession, count: int) -> list[int]:
     """Return for each partition a BIGINT that Spark's own hash puts there."""
-    found: dict[int, int] = {}
+    salts: dict[int, int] = {}
     tried = 0
-    while len(found) < count:
+    while len(salts) < count:
         numbers = spark.range(tried, tried + 64 * count)
         hashed = numbers.select("id", F.pmod(F.hash("id"), F.lit(count)).alias("partition"))
         for row in hashed.collect():
-            found.setdefault(row["partition"], row["id"])
+            salts.setdefault(row["partition"], row["id"])
         tried += 64 * count
-    return [found[partition] for partition in range(count)]
+    return [salts[partition] for partition in range(count)]
 
 
 REPORT = columns_of(ShardReport)
 
 
-def send_shards(
-    settings: Settings, week: PreparedWeek, options: SendOptions, rate: float | None
-) -> list[ShardReport]:
+def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) -> list[ShardReport]:
     """Send what is open of the run's shards; return the report of each.
 
-    `rate` is the mails per second of this run, None for no limit.
+    `rate` is the mails per second of this run, None for no limit. A refusal that no shard could
+    decide about is decided by the answers of all.
     """
-    spark = audience.start(settings, len(week.shards))
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH)
-    found = members(spark, settings, week).persist(StorageLevel.DISK_ONLY)
-    shard_rate = rate / _parallel_tasks(spark, len(week.shards)) if rate else None
-    sizes, shards = _sizes(found), week.shards
+    audience = WeekFrames(options.settings, week)
+    members = audience.members().persist(StorageLevel.DISK_ONLY)
+    shard_rate = rate / _parallel_tasks(audience.spark, len(week.shards)) if rate else None
+    sizes, shards = _sizes(members), week.shards
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = shard_of_this_task(shards)
         shard = Shard(number, sizes.get(number, 0), shard_rate)
-        report = send_shard(settings, options, shard, require_shard(batches, number))
+        report = send_shard(options, shard, require_shard(batches, number))
         yield pa.RecordBatch.from_pylist([asdict(report)], schema_of(REPORT))
 
     # Not by name: ids that look alike may share what is wrong with their addresses. And in each run
     # another order: a shard that chance stopped, bad addresses side by side, must not meet the same
     # ones first again.
     order = F.xxhash64("client", F.lit(secrets.randbits(62)))
-    rows = by_shard(spark, found, shards, order).mapInArrow(task, ddl_of(REPORT)).collect()
-    return [_report(row) for row in rows]
+    rows = by_shard(audience.spark, members, shards, order)
+    reports = rows.mapInArrow(task, ddl_of(REPORT)).collect()
+    return settle_refusals(options.settings, week.iso_week, [_report(row) for row in reports])
 
 
 def _parallel_tasks(spark: SparkSession, shards: int) -> int:

@@ -1,15 +1,21 @@
-"""Reasons are grouped by what caused them, whoever the client is."""
+"""The counts of shards in the contract's form, and reasons grouped by what caused them."""
+
+from collections import Counter
 
 import pytest
 
 from shardpost.addresses import UnusableAddress, check_address
+from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import (
     MOST_CAUSES,
     NO_REASON,
     Cause,
+    ShardCounts,
     cause_of,
     causes_of,
     causes_text,
+    counts_document,
     merged_causes,
 )
 
@@ -95,3 +101,17 @@ def test_a_message_names_the_largest_groups_and_cannot_steer_a_terminal() -> Non
         " 2 for other reasons"
     )
     assert causes_text([], 5) == ""
+
+
+def test_the_document_has_the_counts_of_each_shard_and_all_unknown_clients() -> None:
+    states = Counter({DeliveryState.SENT: 5, DeliveryState.UNKNOWN: 2, DeliveryState.SENDING: 1})
+    counts = ShardCounts.of(1, states, 4, ["b", "a"])
+    none = {"sent": 0, "failed": 0, "unknown": 0, "suppressed": 0, "open": 0}
+    assert counts_document(IsoWeek(2026, 47), [ShardCounts(0), counts]) == {
+        "week": "2026-W47",
+        "shards": [
+            {"shard": 0, **none},
+            {"shard": 1, **none, "sent": 5, "unknown": 2, "open": 4},
+        ],
+        "unknown": ["a", "b"],
+    }

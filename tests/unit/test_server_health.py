@@ -1,5 +1,6 @@
-"""Refusals: which are final, and when they are the mail server's fault."""
+"""Refusals and missing replies: when they are the mail server's fault, and which are final."""
 
+import math
 from random import Random
 
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import strategies as st
 
 from shardpost.settings import load
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
-from shardpost.weekly_email.model.server_health import Refusal, RefusalLimits, Refusals, ShareAlarm
+from shardpost.weekly_email.model.retry import Accepted, NoReply, NotSent
+from shardpost.weekly_email.model.server_health import (
+    CircuitBreaker,
+    Refusal,
+    RefusalLimits,
+    Refusals,
+    ShareAlarm,
+)
+from shardpost.weekly_email.smtp_server import refusal_limits_of
 
 LIMITS = RefusalLimits(most_in_row=5, share=0.2)
 ANSWERS = st.lists(st.sampled_from("ar"), max_size=200)  # accepted, refused
@@ -209,4 +218,42 @@ def test_a_refusal_reads_back_as_it_was_written() -> None:
 
 def test_the_limits_are_those_of_the_settings() -> None:
     given_ = {"SHARDPOST_MAIL_REFUSALS": "7", "SHARDPOST_MAIL_REFUSAL_SHARE": "0.5"}
-    assert RefusalLimits.of(load(given_)) == RefusalLimits(7, 0.5)
+    assert refusal_limits_of(load(given_)) == RefusalLimits(7, 0.5)
+
+
+def test_a_new_server_gets_no_more_mails_than_would_stop_the_shard() -> None:
+    breaker = CircuitBreaker(most_silent=3, most_lost=8, share=0.2)
+    assert breaker.allowed == 3
+    breaker.record(NoReply("silence"))
+    assert breaker.allowed == 2
+    breaker.record(Accepted())
+    assert breaker.allowed == math.inf
+    assert breaker.stop_reason is None
+
+
+def test_missing_replies_in_a_row_stop_the_shard() -> None:
+    breaker = CircuitBreaker(most_silent=2, most_lost=8, share=0.2)
+    for outcome in (NoReply("silence"), Accepted(), NoReply("silence")):
+        breaker.record(outcome)
+    assert breaker.stop_reason is None
+    breaker.record(NoReply("silence"))
+    assert "SHARDPOST_MAIL_BREAKER" in str(breaker.stop_reason)
+
+
+def test_lost_connections_in_a_row_stop_the_shard_and_unreachable_ones_do_not_count() -> None:
+    breaker = CircuitBreaker(most_silent=3, most_lost=2, share=0.2)
+    for outcome in (NotSent("lost"), NotSent("down", unreachable=True)):
+        breaker.record(outcome)
+    assert breaker.stop_reason is None
+    breaker.record(NotSent("lost"))
+    assert "closed 2 connections in a row" in str(breaker.stop_reason)
+
+
+def test_missing_replies_stop_the_shard_although_others_come() -> None:
+    breaker, unknown = CircuitBreaker(most_silent=3, most_lost=8, share=0.2), 0
+    while breaker.stop_reason is None:
+        for outcome in (NoReply("silence"), Accepted()):
+            breaker.record(outcome)
+        unknown += 1
+    assert unknown == 4
+    assert "after the end of 4 of 8 mails" in str(breaker.stop_reason)

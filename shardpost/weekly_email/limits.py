@@ -1,0 +1,91 @@
+"""How many clients of a week may be failed or suppressed before a run needs attention.
+
+A faulty producer that deletes the records of `clients`, or marks everybody as not subscribed, looks
+for each single client as if that one had unsubscribed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardpost.settings import Settings
+from shardpost.weekly_email.model.week_report import STATES, Cause, causes_in, causes_text
+
+
+def totals(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return {state: clients} of all shards, whose counts are as in `counts_document`."""
+    rows = list(shards)
+    return {state: sum(shard[state] for shard in rows) for state in STATES}
+
+
+@dataclass(frozen=True)
+class StateLimit:
+    """A limit on clients in one state: exceeded by more than both a number and a share of all.
+
+    `what` the clients are, and `fix`: what to do, with {week} for the week.
+    """
+
+    state: str
+    allowed: int
+    share: float
+    what: str
+    fix: str
+
+    def why_exceeded(
+        self, week: object, counts: Mapping[str, int], causes: Sequence[Cause] = ()
+    ) -> str | None:
+        """Return what to do about too many clients, or None if there are not.
+
+        `counts` are those of `totals`; `causes` say why clients are in the state. Where clients
+        failed and nobody was mailed, one is too many: nothing shows that the mail server works.
+        """
+        count, clients = counts[self.state], sum(counts.values())
+        name = f"SHARDPOST_MAIL_{self.state.upper()}"
+        limit = f", more than {name}_ALLOWED and {name}_SHARE allow"
+        if self.state == "failed" and count and not counts["sent"]:
+            limit = ", and none was mailed: the mail server may refuse everything"
+        elif count <= max(self.allowed, self.share * clients):
+            return None
+        why = causes_text(causes, count)
+        return (
+            f"{week}: {count} of {clients} clients {self.what}{limit}{why and f': {why}'}."
+            f" `shardpost emails --week {week} --state {self.state}` lists them all."
+            f" {self.fix.format(week=week)}"
+        )
+
+
+def limits_of(settings: Settings) -> tuple[StateLimit, StateLimit]:
+    """Return the limits of failed and of suppressed clients that the settings describe."""
+    failed = StateLimit(
+        "failed",
+        settings.mail_failed_allowed,
+        settings.mail_failed_share,
+        "failed",
+        "Fix the mail server, or the addresses in the topic `clients`, compact, and run"
+        " `shardpost email --week {week} --again FAILED`, which uses the new contacts.",
+    )
+    suppressed = StateLimit(
+        "suppressed",
+        settings.mail_suppressed_allowed,
+        settings.mail_suppressed_share,
+        "are not subscribed",
+        "If they have not unsubscribed, fix their records in the topic `clients`, compact, and run"
+        " `shardpost email --week {week} --again SUPPRESSED`, which mails those who are subscribed"
+        " by then.",
+    )
+    return failed, suppressed
+
+
+def too_many(settings: Settings, week: object, documents: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what to do about each state that too many clients of the week are in.
+
+    `documents` are those of one run or of several, each of other shards, as `status_document`
+    makes them; one of a dry run counts nobody.
+    """
+    runs = list(documents)
+    counts = totals(shard for document in runs for shard in document.get("shards", ()))
+    causes = causes_in(runs)
+    reasons = (
+        limit.why_exceeded(week, counts, causes[limit.state]) for limit in limits_of(settings)
+    )
+    return [reason for reason in reasons if reason]
