@@ -1,5 +1,6 @@
 """Airflow's own code on a database of its own, made once; no process of Airflow runs."""
 
+import copy
 import json
 import os
 import shutil
@@ -58,9 +59,15 @@ def bag(database: None) -> Any:
 
 
 @pytest.fixture
-def dag(bag: Any, request: pytest.FixtureRequest) -> Any:
-    """Give the DAG that the file of a test is named for."""
-    return bag.dags[request.path.stem.removeprefix("test_")]
+def dag(bag: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Give the DAG that the file of a test is named for; its trial runs keep their params apart."""
+    tested = bag.dags[request.path.stem.removeprefix("test_")]
+    declared = [(one, one.params) for one in (tested, *tested.tasks)]
+    for one, params in declared:
+        one.params = copy.deepcopy(params)
+    yield tested
+    for one, params in declared:
+        one.params = params
 
 
 def read_back(dag: Any) -> Any:
