@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
@@ -235,9 +235,11 @@ def _write_steps(
     """
     steps = _steps_of(settings, progress, ranges)
     parts = map(as_rows, iter(lambda: [*islice(steps, PART_ROWS)], []))
-    return parquet_files.write_parts(
-        settings, DEAD_LETTERS, parts, f"{folder}/{uuid.uuid4()}.parquet"
-    )[0]
+    first = next(parts, None)
+    if first is None:
+        return None
+    path = f"{folder}/{uuid.uuid4()}.parquet"
+    return parquet_files.write_parts(settings, DEAD_LETTERS, chain([first], parts), path)[0]
 
 
 def as_rows(steps: Sequence[Step]) -> pa.Table:
