@@ -35,7 +35,7 @@ SESSION_CONF = {
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     # Of JSON that cannot be parsed, nothing is returned, and of fields with one name the last, in
-    # variants too. (holders/spark/strict_json.py is right about what is broken without them.)
+    # variants too. (holders/spark/decoding.py is right about what is broken without them.)
     "spark.sql.json.enablePartialResults": "false",
     "spark.sql.variant.allowDuplicateKeys": "true",
     # Of headers with one name the last counts, as for Kafka's own clients.

@@ -1,10 +1,8 @@
 """One shard from end to end: open its ledger, send what is open, report the counts.
 
-The signals with which Spark ends its Python workers are reasons to stop.
-
-A shard of three clients, two of which are refused, cannot tell bad addresses from a broken server;
-the other shards can. So the refusals that no shard could decide about are settled by the answers
-that all of a run had.
+It stops at the signals with which Spark ends its Python workers. A shard of three clients, two of
+which are refused, cannot tell bad addresses from a broken server; the other shards can. So the
+refusals that no shard could decide about are settled by the answers that all of a run had.
 """
 
 import logging

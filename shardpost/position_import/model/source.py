@@ -1,7 +1,4 @@
-"""Where a list of positions comes from: files, or a table or query of a database.
-
-What an import is asked to do.
-"""
+"""What an import is asked to do, and where its list comes from: files, or a database."""
 
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""Rules about the brokers, Kafka's own topics, our clients, and what could not be asked.
-
-All rules of the audit.
-"""
+"""All rules of the audit; here are those about brokers, Kafka's own topics, and our clients."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,4 @@
-"""Rules about the topics themselves: whether they exist, and their settings.
-
-Rules about how many replicas topics have, and how many of them a write takes.
-"""
+"""Rules of the audit about topics: whether they exist, their settings and their replicas."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
