@@ -1,25 +1,23 @@
-"""Parsing JSON strictly with Spark's `from_json`, which forgives much if it is not asked otherwise.
+"""Decoding raw records into columns, strictly, in the JVM; undecodable ones keep their reason.
 
-A value is parsed as the only element of an array, since Spark ignores whatever follows a JSON
-value. The array is the field of an object, for two reasons: only of an object can `from_json` say
-in a column (BROKEN) that something in it could not be parsed, where it would otherwise return what
-it made of the rest (`spark.sql.json.enablePartialResults` is on by default); and of text that
-begins with `{"` nobody guesses an encoding other than UTF-8.
+A value must be exactly one JSON object whose fields have the declared types (model/fields.py); the
+rules are those of docs/compaction.md. Parsed into columns of their types, numbers and flags pass as
+texts; parsed into variants, nothing passes, but that takes three times as long. So a value is
+parsed into columns first, and again into variants where a text could have been something else, or
+anything else is out of the ordinary.
 
-Of a field that is given twice the last counts. What RFC 8259 does not have is refused: comments,
-single quotes, leading zeros, `NaN`, escapes of any character, control characters in texts.
-
-Decoding raw records into columns, strictly, in the JVM; undecodable ones keep their reason.
-
-A value must be exactly one JSON object (strict_json.py) whose fields have the declared types
-(model/fields.py); the rules are those of docs/compaction.md.
-
-Parsed into columns of their types, numbers and flags pass as texts; parsed into variants, nothing
-passes, but that takes three times as long. So a value is parsed into columns first, and again into
-variants where a text could have been something else, or anything else is out of the ordinary.
+`from_json` forgives much if it is not asked otherwise. A value is parsed as the only element of an
+array, since Spark ignores whatever follows a JSON value. The array is the field of an object, for
+two reasons: only of an object can `from_json` say in a column that something in it could not be
+parsed, where it would otherwise return what it made of the rest
+(`spark.sql.json.enablePartialResults` is on by default); and of text that begins with `{"` nobody
+guesses an encoding other than UTF-8. Of a field that is given twice the last counts. What RFC 8259
+does not have is refused: comments, single quotes, leading zeros, `NaN`, escapes of any character,
+control characters in texts.
 """
 
 from collections.abc import Mapping
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -128,25 +126,33 @@ def decoded(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...] =
     `raw` is as kafka_source.read_ranges returns it; `passed` are other columns of it to keep. Only
     rejected records have a reason, raw_key and headers.
     """
-    parsed = _parsed(raw, fields, passed).withColumn("reason", _reason(fields))
     rejected = F.col("reason").isNotNull()
-    kind = (
-        F.when(rejected, RecordKind.REJECTED.value)
+    parsed = _parsed(raw, fields, passed).withColumn("reason", _reason(fields))
+    return parsed.select(
+        F.when(F.is_valid_utf8(_key()), _key()).alias("key"),
+        *("partition", "offset", "timestamp", "value", _kind().alias("kind"), "reason"),
+        *map(F.col, passed),
+        *(F.when(rejected, F.col(name)).alias(name) for name in ("raw_key", "headers")),
+        *_columns(fields),
+    )
+
+
+def _kind() -> Column:
+    return (
+        F.when(F.col("reason").isNotNull(), RecordKind.REJECTED.value)
         .when(F.col("value").isNull(), RecordKind.TOMBSTONE.value)
         .otherwise(RecordKind.UPSERT.value)
     )
-    columns = [
+
+
+# Each takes hundreds of calls of the JVM, and a run decodes several frames.
+@cache
+def _columns(fields: tuple[Field, ...]) -> tuple[Column, ...]:
+    return tuple(
         F.when(F.col("is_plain"), F.col(_plain_name(field)))
-        .when(~rejected, _column_value(field))
+        .when(F.col("reason").isNull(), _column_value(field))
         .alias(field.column)
         for field in fields
-    ]
-    return parsed.select(
-        F.when(F.is_valid_utf8(_key()), _key()).alias("key"),
-        *("partition", "offset", "timestamp", "value", kind.alias("kind"), "reason"),
-        *map(F.col, passed),
-        *(F.when(rejected, F.col(name)).alias(name) for name in ("raw_key", "headers")),
-        *columns,
     )
 
 
@@ -156,12 +162,19 @@ def _parsed(raw: DataFrame, fields: tuple[Field, ...], passed: tuple[str, ...]) 
     Each value is parsed once, since Spark evaluates equal expressions of a projection once.
     """
     raw = raw.withColumnRenamed("key", "raw_key")
-    plain = parsed(_text(), _schema(fields, PLAIN_TYPES))
-    is_plain = F.coalesce(_is_plain(fields, plain), F.lit(False))
-    variants = parsed(_text(), _schema(fields, dict.fromkeys(FieldType, "VARIANT")))
     return raw.select(
         *("raw_key", "partition", "offset", "timestamp", "value", "headers"),
         *passed,
+        *_parsed_columns(fields),
+    )
+
+
+@cache
+def _parsed_columns(fields: tuple[Field, ...]) -> tuple[Column, ...]:
+    plain = parsed(_text(), _schema(fields, PLAIN_TYPES))
+    is_plain = F.coalesce(_is_plain(fields, plain), F.lit(False))
+    variants = parsed(_text(), _schema(fields, dict.fromkeys(FieldType, "VARIANT")))
+    return (
         is_plain.alias("is_plain"),
         *(_plain_value(field, plain).alias(_plain_name(field)) for field in fields),
         F.when(~is_plain, variants).alias("json"),
@@ -221,6 +234,7 @@ def _column_value(field: Field) -> Column:
     return F.when(is_inexact, field_of(as_written, field.name)).otherwise(value)
 
 
+@cache
 def _reason(fields: tuple[Field, ...]) -> Column:
     is_object = is_one_object(F.col("json")) & ~F.col("closes_the_array")
     surrogate = unpaired_surrogate(_text())
