@@ -15,6 +15,7 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.records import Outgoing, batch_bytes
 from shardpost.kafka.topic_configs import topic_config
+from shardpost.kafka.transactions import Transactions
 from tests.support.at_step import dying
 from tests.support.committed_snapshot import SHARDS, held, limit, published, records
 from tests.support.histories import snapshot
@@ -205,3 +206,25 @@ def test_a_run_that_begins_to_publish_after_a_newer_one_overwrites_nothing(
     publish(kafka.settings, newer)
     assert publish(kafka.settings, before) == Publication()
     assert published(kafka) == {"a": {"Positions": ["2"]}}
+
+
+def test_what_a_newer_run_publishes_until_the_older_one_fences_it_is_known(
+    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "MAX_CONCURRENT", 1)  # the first partition is the client's
+    client = next(name for name in "abcdef" if partition_of(name, SHARDS) == 0)
+    older = replace(held(kafka, 1, {client: ["1"]}), run="older")
+    snapshots.commit(kafka.settings, older)
+    fence, is_late = Transactions.open, [True]
+
+    def fence_late(writer: Transactions) -> None:
+        if is_late:
+            is_late.clear()
+            newer = replace(held(kafka, 2, {client: ["2"]}), run="newer")
+            snapshots.commit(kafka.settings, newer)
+            publish(kafka.settings, newer)
+        fence(writer)
+
+    monkeypatch.setattr(Transactions, "open", fence_late)
+    publish(kafka.settings, older)
+    assert published(kafka) == {client: {"Positions": ["2"]}}
