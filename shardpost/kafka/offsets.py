@@ -95,8 +95,7 @@ def _list_offsets(
     if listed.errors and not is_new:  # it goes on asking a former leader
         forget_admins()
         client, _ = _connected_admin(settings)
-        again = ask(client, listed.errors.keys())
-        listed = Listed(listed.found | again.found, again.errors)
+        listed = ask(client, partitions)
     return listed
 
 

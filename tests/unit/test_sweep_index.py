@@ -207,3 +207,15 @@ def add_many() -> None:
     content = Content("letter", b"k", 0, b"x", 0, "KeyError: x", is_due=True)
     with temporary_database.disk_errors_explained(TopicPartition("dead-letters", 3)):
         filled([record(content, n) for n in range(10_000)], is_guarded=False)
+
+
+def test_a_tombstone_leaves_the_letter_that_came_after_what_it_is_of() -> None:
+    """A failure may be reported again after the letter was read and before it was resolved."""
+    fold = KeyFold()
+    fold.add_letter(5, 2, Outcome.RETRY)
+    fold.add_tombstone(1, until=4)
+    assert (fold.offset, fold.outcome) == (5, Outcome.RETRY)
+    fold.add_tombstone(2, until=4)
+    assert (fold.offset, fold.outcome, fold.resolved_attempt) == (5, Outcome.DROP, 2)
+    fold.add_tombstone(2, until=5)
+    assert fold.offset == NONE
