@@ -17,7 +17,7 @@ from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.topics.creation import AppliedTopic, apply_topics
 from shardpost.topics.declared import DECLARED, STARTER_COUNTRIES
-from tests.support.kafka_configs import configure_topic
+from tests.support.kafka_configs import configure_topic, wait_until_shown
 
 
 def exchanges_of(settings: Settings) -> list[tuple[str, str, int]]:
@@ -43,6 +43,7 @@ def create(settings: Settings, topic: str, partitions: int, **config: str) -> No
     client = admin(settings)
     dotted = {name.replace("_", "."): value for name, value in config.items()}
     client.create_topics([NewTopic(topic, partitions, 1, config=dotted)])[topic].result()
+    wait_until_shown(settings, topic, partitions)
 
 
 def declaring(settings: Settings, text: str) -> Settings:

@@ -7,13 +7,15 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from shardpost.kafka.clients import admin, transactional_producer
+from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.model.finding import Finding
 from shardpost.watch.audit import audit
 from tests.support.broker_process import own_broker
 from tests.support.command_line import CommandLineHere
-from tests.support.kafka_configs import configure_broker, configure_topic
+from tests.support.job_process import wait_for
+from tests.support.kafka_configs import configure_broker, configure_topic, wait_until_shown
 
 KEYS = ["severity", "topic", "setting", "found", "source", "expected", "why", "fix"]
 ONE_BROKER = ("risk", None, "replication.factor")
@@ -121,7 +123,9 @@ def test_a_transaction_that_nobody_ends_is_found_with_the_command_that_does(own:
 def test_run_topics_of_different_sizes_and_a_missing_topic_are_found(own: Settings) -> None:
     client = admin(own)
     client.create_partitions([NewPartitions("run-requests", 3)])["run-requests"].result(20)
+    wait_until_shown(own, "run-requests", 3)
     client.delete_topics(["decisions"])["decisions"].result(20)
+    wait_for(lambda: "decisions" not in cluster_metadata(own).topics, "the deletion")
     assert [(one.rule, one.topic) for one in found(own)] == [
         ("missing-topic", "decisions"),
         ("run-topics", "run-commands"),

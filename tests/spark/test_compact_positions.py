@@ -30,6 +30,7 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from tests.support.compacting import agree, run, starter
 from tests.support.how_far import drawn, up_to
+from tests.support.kafka_configs import wait_until_shown
 from tests.support.record_streams import BAD, RECORDS, Again, Growth, Stream, placed
 from tests.support.reference import (
     Fold,
@@ -234,6 +235,7 @@ def test_with_added_partitions_the_newer_one_of_a_key_wins(
     admin = clients.admin(settings)
     more = admin.create_partitions([NewPartitions(settings.topic("positions"), 7)])
     more[settings.topic("positions")].result(30)
+    wait_until_shown(settings, settings.topic("positions"), 7)
     after = [position(key, "client9", "NYSE") for key in moving[1:]] + [closed(moving[0])]
     produce_when_seven(settings, after)
     fold.add(after)
@@ -261,6 +263,7 @@ def test_another_number_of_partitions_of_share_holders_is_refused(
     admin = clients.admin(settings)
     more = admin.create_partitions([NewPartitions(settings.topic("share-holders"), 5)])
     more[settings.topic("share-holders")].result(30)
+    wait_until_shown(settings, settings.topic("share-holders"), 5)
     produce(settings, [closed("1")])
     with pytest.raises(ShardpostError, match="has 5 partitions, but had 4 at snapshot 1"):
         run(settings)

@@ -21,14 +21,18 @@ from shardpost.kafka import clients
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
-from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run, starter
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
 from tests.support.jobs_here import CommandsHere
-from tests.support.kafka_configs import SOON_CLEANED, busy_cleaner, configure_topic
+from tests.support.kafka_configs import (
+    SOON_CLEANED,
+    busy_cleaner,
+    configure_topic,
+    wait_until_shown,
+)
 from tests.support.recreated_topic import recreate_topic
 from tests.support.reference import (
     Fold,
@@ -269,7 +273,7 @@ def test_added_partitions_do_not_make_a_record_seem_gone(fresh: Callable[[], Set
     topic = settings.topic("positions")
     more = clients.admin(settings)
     more.create_partitions([NewPartitions(topic, 8)])[topic].result(30)
-    wait_for(lambda: partition_counts(settings, [topic])[topic] == 8, "the partitions")
+    wait_until_shown(settings, topic, 8)
     assert run(settings, reconcile=True)["reconciled"] == 0
     assert held(settings) == {"client1": [str(n) for n in range(20)]}
 

@@ -11,7 +11,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from shardpost.kafka.clients import admin
+from shardpost.kafka.topic_metadata import cluster_metadata
 from shardpost.settings import Settings
+from tests.support.job_process import wait_for
 
 # Of a topic whose records the cleaner soon takes.
 SOON_CLEANED = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
@@ -40,7 +42,24 @@ def _configure(
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         for key, value in values.items()
     ]
-    client = admin(settings)  # it has to outlive what it does
+    client, resource = admin(settings), ConfigResource(kind, name)
     wanted = ConfigResource(kind, name, incremental_configs=entries)
     for done in client.incremental_alter_configs([wanted]).values():
         done.result(30)
+
+    def is_shown() -> bool:
+        [described] = client.describe_configs([resource]).values()
+        found = described.result(30)
+        return all(found[key].value == value for key, value in values.items())
+
+    wait_for(is_shown, f"the settings of {name}")
+
+
+def wait_until_shown(settings: Settings, topic: str, partitions: int) -> None:
+    """Wait until the broker, to which the controller has given them, shows a topic's partitions."""
+
+    def is_shown() -> bool:
+        shown = cluster_metadata(settings).topics
+        return topic in shown and len(shown[topic].partitions) == partitions
+
+    wait_for(is_shown, f"topic {topic} with {partitions} partitions")
