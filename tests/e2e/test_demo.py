@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import environ
 from tests.e2e.conftest import processes_of
 from tests.support.command_line import CommandLine
 
 
+@pytest.mark.one_of("stories of an Airflow")
 def test_the_demo_tells_the_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
     said = CommandLine(environ(home=tmp_path))("demo")
     before, after = said.split("position 3 moves to client3")

@@ -112,7 +112,7 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
     assert snapshots.current(settings).folded == {}
 
 
-@pytest.mark.one_of("compactions beside a stopped one")
+@pytest.mark.one_of("other kills of a compaction")
 @pytest.mark.timeout(600)
 def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     settings: Settings,
@@ -139,7 +139,7 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     assert len(snapshots.list_all(settings)) == 1
 
 
-@pytest.mark.one_of("compactions beside a stopped one")
+@pytest.mark.one_of("other kills of a compaction")
 @pytest.mark.timeout(600)
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
     apply_topics(settings)

@@ -129,7 +129,7 @@ def test_killed_at_every_step_of_a_top_up_the_next_one_does_it(
     agree(settings, fold, "GB")
 
 
-@pytest.mark.one_of("kills of a swap, and two at once")
+@pytest.mark.one_of("kills of a rebuild")
 @pytest.mark.timeout(1800)
 def test_killed_at_every_step_of_swap_and_rollback_all_is_old_or_all_new(
     filled: tuple[Settings, Fold],
@@ -164,7 +164,7 @@ def rebuilt_in(settings: Settings) -> int | None:
     return snapshots.current(settings).rebuilt_in
 
 
-@pytest.mark.one_of("kills of a swap, and two at once")
+@pytest.mark.one_of("kills of a rebuild")
 @pytest.mark.timeout(600)
 def test_a_swap_waits_for_a_compaction_and_a_second_swap_changes_nothing(
     filled: tuple[Settings, Fold],

@@ -34,7 +34,7 @@ from shardpost.rebuilds.sides import compared
 from shardpost.rebuilds.spark import build, histories, top_up
 from shardpost.settings import Settings
 from tests.support.compacting import agree, held
-from tests.support.how_far import up_to
+from tests.support.how_far import drawn, up_to
 from tests.support.job_process import Job
 from tests.support.kafka_configs import configure_topic
 from tests.support.letter_world import committed, header
@@ -225,7 +225,7 @@ def stream(fresh: Callable[[], Settings]) -> Stream:
     return found
 
 
-@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("is_known", drawn([True, False]))
 def test_with_unchanged_code_a_history_is_copied_differs_in_nothing_and_rows_keep_their_place(
     stream: Stream, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
