@@ -16,7 +16,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from shardpost.kafka.clients import admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_metadata import partition_counts, with_leaders
+from shardpost.kafka.topic_metadata import (
+    TRANSIENT_LEADER_ERRORS,
+    partition_counts,
+    with_leaders,
+)
 from shardpost.settings import Settings
 
 PARTITIONS_AT_ONCE = 2_000
@@ -92,7 +96,9 @@ def _list_offsets(
     ask = partial(_ask, seconds=settings.kafka_timeout, spec=spec, level=level)
     client, is_new = _connected_admin(settings)
     listed = ask(client, partitions)
-    if listed.errors and not is_new:  # it goes on asking a former leader
+    codes = {error.args[0].code() for error in listed.errors.values()}
+    # It goes on asking a former leader; a broker that is silent is not waited for twice.
+    if not is_new and codes.intersection(TRANSIENT_LEADER_ERRORS):
         forget_admins()
         client, _ = _connected_admin(settings)
         listed = ask(client, partitions)
