@@ -13,11 +13,11 @@ setup:  ## .venv with all packages and jars (needs Python 3.11 and Java 17 or 21
 demo: setup  ## the main job on five positions, end to end
 	@$(BIN)/shardpost demo
 
-test: setup  ## the tests, two at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
-	@$(BIN)/pytest --numprocesses 2
+test: setup  ## the tests, three at a time, of many cases some (one tier alone: .venv/bin/pytest tests/unit)
+	@$(BIN)/pytest --numprocesses 3
 
 test-all: setup  ## the same tests, each as far as it goes: every step killed, long histories
-	@$(BIN)/pytest --numprocesses 2 --all
+	@$(BIN)/pytest --numprocesses 3 --all
 
 bench: setup  ## measure; ARGS="emails", "growth", … as in bench/README.md
 	@$(BIN)/python -m bench $(or $(ARGS),holders)

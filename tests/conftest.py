@@ -12,7 +12,7 @@ from shardpost.embedded import broker, daemons
 from shardpost.kafka import clients
 from shardpost.settings import Settings, load
 from tests.support import how_far
-from tests.support.two_at_once import Scheduling, ordered
+from tests.support.scheduling import Scheduling, ordered
 
 FOLDER = Path(__file__).parent
 
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """Say which tests stay together when two processes share them."""
+    """Say which tests stay together when several processes share them."""
     NodeManager.EXIT_TIMEOUT = 60  # seconds; after Ctrl-C they stop what they have started
     return Scheduling(config, log)
 

@@ -17,6 +17,7 @@ from shardpost.kafka import reading as kafka
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.settings import Settings
 from tests.support.broker_process import kill_broker, own_broker
+from tests.support.how_far import up_to
 from tests.support.job_process import wait_for
 from tests.support.kafka_configs import configure_broker, configure_topic
 from tests.support.letter_world import (
@@ -32,7 +33,7 @@ from tests.support.letter_world import (
 
 COUNT = 300
 LATER = datetime.now(UTC) + timedelta(days=1)  # when all are due
-MANY = 3000  # in pairs: sent in seconds, so that it can be stopped midway
+MANY = up_to(3000, 1000)  # in pairs: sent in seconds, so that it can be stopped midway
 
 
 @pytest.fixture

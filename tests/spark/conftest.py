@@ -30,13 +30,15 @@ pytest.register_assert_rewrite("tests.support.compacting")
 # One session compiles what hundreds of jobs do. Once the default, 48 MB, is full, the JVM compiles
 # nothing any more, and every run takes three times as long.
 ROOM_FOR_CODE = "-XX:ReservedCodeCacheSize=512m"
+# All cores are busy: threads of a collector only compete with other tests.
+FEW_COLLECTIONS = ("-XX:-UseParallelGC", "-XX:+UseSerialGC", "-Xmn1g")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def archive(kafka: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Have a first job leave the archive of classes, with which all later ones start sooner.
 
-    Of two processes of tests, one makes it and the other waits.
+    Of several processes of tests, one makes it and the others wait.
     """
     with (tmp_path_factory.getbasetemp().parent / "class-archive.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -55,7 +57,9 @@ def spark(
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     conf = {
-        **submit_conf(*SHORT_RUN_JIT, ROOM_FOR_CODE, *archive, more_jars=jars_of("jdbc")),
+        **submit_conf(
+            *SHORT_RUN_JIT, ROOM_FOR_CODE, *FEW_COLLECTIONS, *archive, more_jars=jars_of("jdbc")
+        ),
         **plan_conf(),
         **LOOPBACK_CONF,
         "spark.driver.memory": "2g",

@@ -12,6 +12,7 @@ from shardpost.settings import Settings
 from shardpost.spark import submit
 from shardpost.spark.jars import jars_of
 from tests.support.compacting import run
+from tests.support.interpreted_plans import plan_conf
 from tests.support.reference import closed, position, produce
 
 READER = Path(__file__).parents[1] / "support" / "delta_reader.py"
@@ -42,9 +43,12 @@ def test_deltas_own_reader_sees_the_rows_of_every_snapshot(fresh: Callable[[], S
 def read_by_delta(settings: Settings, tables: list[tuple[str, int]]) -> list[list[dict[str, str]]]:
     jars = ",".join(map(str, jars_of("tests")))
     conf = {
+        **plan_conf(),
         **submit.submit_conf(*submit.SHORT_RUN_JIT),
         "spark.jars": jars,
         "spark.driver.extraClassPath": jars.replace(",", ":"),
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",  # by default 50 tasks read a table's log
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }

@@ -258,27 +258,6 @@ def test_with_unchanged_code_a_history_is_copied_differs_in_nothing_and_rows_kee
     agree(settings, stream.fold)
 
 
-def test_only_the_parts_from_the_first_that_changed_are_decoded_again(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = stream.settings
-    stream.send([position("4", "client1", "NASDAQ")])  # a file of its own
-    compacted(settings)
-    monkeypatch.setattr(histories, "RECORDS_AT_ONCE", 1)
-    mended(monkeypatch)
-    before = history(settings)
-    start(settings)
-    swap(settings)
-    changed: dict[str, dict[str, Any]] = {
-        "4": {"client": "client9"},
-        "6": {"kind": "rejected", "client": None},
-    }
-    columns = ("key", "partition", "offset", "kind", "client")
-    assert [{name: row[name] for name in columns} for row in history(settings)] == [
-        {name: (row | changed.get(row["key"], {}))[name] for name in columns} for row in before
-    ]
-
-
 def sizes(settings: Settings) -> list[int]:
     """Return the sizes of the files of the history of positions in use."""
     snapshot = snapshots.current(settings)
@@ -315,11 +294,15 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "decoder_id", lambda: "mended")
 
 
-def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(
+def test_a_changed_decoder_is_seen_part_by_part_swapped_and_rolled_back_after_many_runs(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = stream.settings
+    stream.send([position("4", "client1", "NASDAQ")])  # a file of its own
+    compacted(settings)
+    before = history(settings)
     with monkeypatch.context() as patch:
+        patch.setattr(histories, "RECORDS_AT_ONCE", 1)  # from the first part that changed
         mended(patch)
         start(settings)
         found = diff(settings)
@@ -337,6 +320,14 @@ def test_a_changed_decoder_is_seen_swapped_and_rolled_back_after_many_runs(
         assert published(settings) == held(settings)
         assert snapshots.current(settings).counts.rejected == 2
         assert snapshots.current(settings).decoder == "mended"
+        changed: dict[str, dict[str, Any]] = {
+            "4": {"client": "client9"},
+            "6": {"kind": "rejected", "client": None},
+        }
+        columns = ("key", "partition", "offset", "kind", "client")
+        assert [{name: row[name] for name in columns} for row in history(settings)] == [
+            {name: (row | changed.get(row["key"], {}))[name] for name in columns} for row in before
+        ]
     for number in range(up_to(3, 1)):
         stream.send([position(str(number), f"client{number}", "NASDAQ"), closed(str(8 - number))])
         compacted(settings)
@@ -420,9 +411,19 @@ def test_a_changed_country_waits_for_the_swap_and_stays_after_it(stream: Stream)
     agree(settings, stream.fold, "US")
 
 
-def test_more_than_may_change_is_refused_and_a_decision_is_on_record(stream: Stream) -> None:
+def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk_and_too_many_changes_are_refused(
+    stream: Stream,
+) -> None:
     settings = stream.settings
-    start(settings, "GB", "share_holders")
+    start(settings, "GB", "positions")
+    there = {path.name for path in (settings.home / "tables").iterdir()}
+    assert there >= {"positions.2", "share_holders.2"}
+    _, removed = dropping.drop(settings)
+    assert {*removed} == {"positions.2", "share_holders.2"}
+    left = {path.name for path in (settings.home / "tables").iterdir()}
+    assert left == there - {*removed}
+
+    assert start(settings, "GB", "share_holders")["tables"] == {"share_holders": "share_holders.3"}
     before = snapshots.current(settings).number
     refused = order(Action.SWAP, max_changed=0.5)
     code, result = carry_out(refused, settings, WORK)
@@ -434,23 +435,11 @@ def test_more_than_may_change_is_refused_and_a_decision_is_on_record(stream: Str
         found
         for number in range(settings.partitions)
         for found in decisions_topic.of_partition(settings, number, None)
-        if found[0].about == b"rebuild/2"
+        if found[0].about == b"rebuild/3"
     ]
     assert (decision.kind, decision.who, decision.why) == ("swapped", "tester", "a test")
     assert headers == {"action": b"swap", "snapshot": str(before + 1).encode()}
     assert dropping.drop(settings)[1] == []
-
-
-def test_a_dropped_rebuild_that_was_never_in_use_leaves_the_disk(stream: Stream) -> None:
-    settings = stream.settings
-    start(settings, "GB", "positions")
-    there = {path.name for path in (settings.home / "tables").iterdir()}
-    assert there >= {"positions.2", "share_holders.2"}
-    _, removed = dropping.drop(settings)
-    assert {*removed} == {"positions.2", "share_holders.2"}
-    left = {path.name for path in (settings.home / "tables").iterdir()}
-    assert left == there - {*removed}
-    assert start(settings, "GB", "share_holders")["tables"] == {"share_holders": "share_holders.3"}
 
 
 def test_a_diff_is_at_the_same_offsets_while_both_sides_move(stream: Stream) -> None:

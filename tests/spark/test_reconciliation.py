@@ -22,7 +22,6 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.reading import read_to_end
 from shardpost.settings import Settings
-from tests.support.command_line import CommandLine
 from tests.support.compacting import agree, held, run, starter
 from tests.support.how_far import drawn
 from tests.support.job_process import Job, wait_for
@@ -181,16 +180,16 @@ def test_offsets_of_aborted_transactions_are_suspect_and_a_reconciliation_change
     send(producer, settings, position("1", "client2", "NASDAQ"))
     producer.flush(30)
     producer.abort_transaction(30)
-    shardpost = CommandLine(settings.environ())
+    shardpost = CommandsHere(settings.environ())
     line = shardpost.refused("compact", code=3)
     assert f"{settings.topic('positions')} has records at 0 of the 2 offsets" in line
     assert "Run `shardpost compact --reconcile`" in line
-    assert CommandsHere(settings.environ()).json("compact", "--reconcile")["reconciled"] == 0
+    assert shardpost.json("compact", "--reconcile")["reconciled"] == 0
     agree(settings, fold)
     assert run(settings)["changed"] is False
 
 
-@pytest.mark.parametrize("count", [2, 40], ids=["shorter", "longer"])
+@pytest.mark.parametrize("count", drawn([2, 40]), ids={2: "shorter", 40: "longer"}.get)
 def test_a_recreated_topic_is_refused_and_a_reconciliation_takes_it_for_what_it_is(
     fresh: Callable[[], Settings],
     count: int,

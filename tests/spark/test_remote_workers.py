@@ -16,6 +16,7 @@ from tests.support.reference import Fold, Raw, position, produce
 from tests.support.spark_cluster import own_address, spark_cluster
 
 
+@pytest.mark.one_of("other stacks and clusters")
 def test_compact_runs_on_workers_that_reach_the_driver_by_its_address(
     fresh: Callable[[], Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,6 +273,7 @@ def sweeping(settings: Settings) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.one_of("sweeps that are ended")
 @pytest.mark.timeout(600)
 def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Settings) -> None:
     count = 3000
@@ -294,6 +295,7 @@ def test_interrupted_while_it_sends_it_says_so_and_the_next_goes_on(ready: Setti
     assert len(seen(ready)) == count
 
 
+@pytest.mark.one_of("sweeps that are ended")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
 def test_a_command_that_is_ended_alone_takes_its_driver_along(

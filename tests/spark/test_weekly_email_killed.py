@@ -82,6 +82,7 @@ def unknown_clients(world: World) -> set[str]:
     return {client for shard in shards for client in shard.unknown_clients}
 
 
+@pytest.mark.one_of("kills of a weekly e-mail")
 @pytest.mark.timeout(900)
 def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
     with slow_server(world) as server:
@@ -107,6 +108,7 @@ def test_killed_again_and_again_it_mails_each_client_once(world: World) -> None:
         assert all(len(ids) == 1 for ids in server.message_ids.values())
 
 
+@pytest.mark.one_of("kills of a weekly e-mail")
 @pytest.mark.timeout(600)
 def test_beside_a_halted_run_a_second_one_refuses_and_the_first_goes_on(world: World) -> None:
     with slow_server(world) as server:
@@ -123,6 +125,7 @@ def test_beside_a_halted_run_a_second_one_refuses_and_the_first_goes_on(world: W
         assert server.taken == dict.fromkeys(map(to, CLIENTS), 1)
 
 
+@pytest.mark.one_of("kills of a weekly e-mail")
 @pytest.mark.timeout(600)
 def test_workers_whose_jvm_is_killed_end_too_and_mail_nobody_twice(world: World) -> None:
     with slow_server(world) as server:

@@ -1,7 +1,7 @@
-"""How two processes share the tests (`pytest -n 2`): one by one, from both ends of their list.
+"""How processes share the tests (`pytest -n 3`): one by one, from both ends of their list.
 
-One begins with tests that wait most of the time, the other with Spark's, which compute: so neither
-waits for the other's processor. Tests that share an Airflow stay in one process.
+The first begins with tests that wait most of the time, the others with Spark's, which compute: so
+no core waits. Tests that share an Airflow stay in one process.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give the next test from the process's own end of the list."""
-        if self.nodes.index(node) % 2:
+        if self.nodes.index(node):
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
