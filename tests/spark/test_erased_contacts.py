@@ -84,7 +84,7 @@ def known(spark: SparkSession, settings: Settings) -> set[tuple[str, str | None]
     return {tuple(row) for row in found}
 
 
-def test_compactions_go_on_after_an_erasure_as_after_any_snapshot(
+def test_compactions_reconciliations_and_rebuilds_go_on_after_an_erasure(
     spark: SparkSession, home: Home
 ) -> None:
     settings, fold = home
@@ -103,16 +103,18 @@ def test_compactions_go_on_after_an_erasure_as_after_any_snapshot(
     assert "quine" not in told(settings)
     assert known(spark, settings) == {("c1", None), ("c2", "bobby@x.example")}
 
-    compacted(settings, fold, client("c1", "new"))  # it comes back by a record of its own
-    assert known(spark, settings) == {("c1", "new@x.example"), ("c2", "bobby@x.example")}
-
-
-def test_a_reconciliation_brings_nothing_back(home: Home) -> None:
-    settings, fold = home
-    erased(settings)
     run(settings, reconcile=True)
     agree(settings, fold)
-    assert "quine" not in told(settings)
+    require_erased(settings)
+    before = rejected_and_history(settings)
+    rebuilding.start(settings)
+    rebuilding.swap(settings)
+    require_erased(settings)
+    agree(settings, fold)
+    assert rejected_and_history(settings) == before
+
+    compacted(settings, fold, client("c1", "new"))  # it comes back by a record of its own
+    assert known(spark, settings) == {("c1", "new@x.example"), ("c2", "bobby@x.example")}
 
 
 def test_a_compaction_that_waits_for_an_erasure_goes_on_from_it(
@@ -150,19 +152,6 @@ def test_no_swap_and_no_rollback_brings_it_back(spark: SparkSession, home: Home)
         exchange(settings)
         require_erased(settings)
         agree(settings, fold)
-
-
-def test_what_is_rebuilt_of_erased_rows_has_them_as_they_are(
-    spark: SparkSession, home: Home
-) -> None:
-    settings, fold = home
-    assert erased(settings).is_complete
-    before = rejected_and_history(settings)
-    rebuilding.start(settings)
-    rebuilding.swap(settings)
-    require_erased(settings)
-    agree(settings, fold)
-    assert rejected_and_history(settings) == before
 
 
 @pytest.mark.parametrize("home", [100], indirect=True)
