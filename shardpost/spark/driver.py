@@ -43,6 +43,8 @@ SESSION_CONF = {
     # Spark's default without kafka: its V2 source passes records on as they are; V1 first makes an
     # object of each.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # Nobody reads descriptions of plans where the UI is off: each is made several times a query.
+    "spark.sql.maxPlanStringLength": "0",
     # Looking up where in our code each column was created is slow.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",

@@ -59,6 +59,7 @@ def batch(number: int) -> list[Raw]:
     ]
 
 
+@pytest.mark.one_of("kills of a compaction")
 @pytest.mark.timeout(900)
 def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Settings) -> None:
     apply_topics(settings)
@@ -88,7 +89,7 @@ def test_killed_at_every_step_the_next_run_ends_as_an_unbroken_one(settings: Set
     assert not live(settings, settings.topic("parking-lot"))
 
 
-@pytest.mark.one_of("other kills of a compaction")
+@pytest.mark.one_of("kills of a compaction")
 @pytest.mark.timeout(600)
 def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Settings) -> None:
     apply_topics(settings)
@@ -112,7 +113,7 @@ def test_killed_while_it_folds_the_next_run_folds_what_is_committed(settings: Se
     assert snapshots.current(settings).folded == {}
 
 
-@pytest.mark.one_of("other kills of a compaction")
+@pytest.mark.one_of("kills of a compaction")
 @pytest.mark.timeout(600)
 def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     settings: Settings,
@@ -139,7 +140,7 @@ def test_beside_a_stopped_run_a_second_refuses_a_third_waits_and_both_end_well(
     assert len(snapshots.list_all(settings)) == 1
 
 
-@pytest.mark.one_of("other kills of a compaction")
+@pytest.mark.one_of("kills of a compaction")
 @pytest.mark.timeout(600)
 def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Settings) -> None:
     apply_topics(settings)
@@ -160,7 +161,7 @@ def test_a_stopped_publisher_that_wakes_up_later_overwrites_nothing(settings: Se
     assert len([*committed(settings, settings.topic("dead-letters"))]) == 1
 
 
-@pytest.mark.one_of("other kills of a compaction")
+@pytest.mark.one_of("kills of a compaction")
 @pytest.mark.timeout(300)
 def test_a_command_whose_jvm_is_killed_leaves_no_files(settings: Settings, tmp_path: Path) -> None:
     apply_topics(settings)

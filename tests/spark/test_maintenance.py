@@ -40,11 +40,11 @@ def test_maintenance_between_runs_and_beside_one(
         agree(settings, fold)
         seen[snapshots.current(settings).number] = answers(settings)
 
-    for number in range(5):
+    for number in range(4):
         compact(number)
     make_older(settings)
-    produce(settings, batch(5))
-    fold.add(batch(5))
+    produce(settings, batch(4))
+    fold.add(batch(4))
     job = Job(settings, COMPACT_POSITIONS, pause_at="share_holders")
     try:
         job.wait_until_paused()
@@ -57,10 +57,10 @@ def test_maintenance_between_runs_and_beside_one(
     finally:
         job.kill()
     agree(settings, fold)
-    seen[6] = answers(settings)
+    seen[5] = answers(settings)
     maintain(settings, datetime.now(UTC) + timedelta(hours=3))
     require(settings, seen)
-    compact(6)
+    compact(5)
     require(settings, seen)
     if is_every():
         require_of_delta(settings)
@@ -81,18 +81,18 @@ def answers(settings: Settings) -> dict[str, Any]:
 
 
 def make_older(settings: Settings) -> None:
-    """Let five snapshots be committed as long ago as it takes for the first one to be dropped."""
+    """Let four snapshots be committed as long ago as it takes for the first one to be dropped."""
     now = datetime.now(UTC)
     before = (now - timedelta(days=3)).replace(minute=0)
     times = [before + timedelta(minutes=10), before + timedelta(minutes=30)]
-    times += [now - timedelta(days=days) for days in (2, 1, 0)]
+    times += [now - timedelta(days=days) for days in (1, 0)]
     field = snapshots.SCHEMA.field("committed_at")
 
     def change(table: row_files.RowTable) -> None:
         stored = pa.concat_tables([table.read(file) for file in table.files]).sort_by("snapshot")
         at = stored.column_names.index(field.name)
         older = stored.set_column(at, field, pa.array(times, field.type))
-        table.replace(table.files, [older.slice(0, 4), older.slice(4)])
+        table.replace(table.files, [older.slice(0, 3), older.slice(3)])
 
     row_files.change(settings, snapshots.SNAPSHOTS, snapshots.NUMBER, change)
 

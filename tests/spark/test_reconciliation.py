@@ -238,6 +238,7 @@ def test_a_position_that_is_written_while_it_is_reconciled_is_left_to_the_next_r
     assert client_of(settings, "1") == "client2"
 
 
+@pytest.mark.one_of("kills of a compaction")
 @pytest.mark.timeout(600)
 def test_a_reconciliation_killed_at_every_step_of_its_own_ends_as_an_unbroken_one(
     fresh: Callable[[], Settings],

@@ -1,6 +1,7 @@
-"""Spark's plans are interpreted in quick runs: data of tests is small, and compiling takes longer.
+"""Spark's plans are interpreted in quick runs, and made once: data of tests is small.
 
-With `--all` they are compiled, as users' are; so they are in the processes of commands, always.
+To compile them, and to plan again at each stage, takes longer than to run them.
+With `--all` plans are as users' are; so they are in the processes of commands, always.
 """
 
 from tests.support.how_far import is_every
@@ -8,6 +9,7 @@ from tests.support.how_far import is_every
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 
 
