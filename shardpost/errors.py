@@ -27,6 +27,11 @@ class UsageError(ShardpostError):
     exit_code = BAD_USAGE
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its type if it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 NAMED_FAILURES = 5
 
 

@@ -19,7 +19,7 @@ from pyarrow.lib import ArrowException
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, stored_version
 from shardpost.delta.typed_rows import from_row
-from shardpost.errors import ShardpostError, UsageError
+from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.settings import Settings
 
 Value = TypeVar("Value")
@@ -31,8 +31,8 @@ def table_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, DeltaError, ArrowException) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ShardpostError(f"the tables could not be read or written: {line}") from error
+        text = f"the tables could not be read or written: {first_line(error)}"
+        raise ShardpostError(text) from error
 
 
 def path_of(settings: Settings, table: Table) -> str:
@@ -71,9 +71,7 @@ def query(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> pa
 
     ShardpostError for a table, version or file that does not exist.
     """
-    with _reporting_missing_files(settings, versions):
-        # Not pa.table(…): that imports pandas, which takes longer than the query.
-        return _reader(settings, sql, versions).read_all()
+    return OpenedTables(settings, versions).query(sql)
 
 
 def stream(
@@ -93,8 +91,7 @@ def stream(
             "datafusion.execution.batch_size": str(rows_at_once),
             "datafusion.execution.target_partitions": "1",
         }
-    with _reporting_missing_files(settings, versions):
-        yield from _reader(settings, sql, versions, config)
+    yield from OpenedTables(settings, versions, config).batches(sql)
 
 
 def rows(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> list[dict[str, Any]]:
@@ -121,61 +118,43 @@ def first(settings: Settings, table: Table, kind: type[Value], rest: str) -> Val
 class OpenedTables:
     """Tables at given versions, opened once for several queries; errors are those of `query`."""
 
-    def __init__(self, settings: Settings, versions: Mapping[Table, Version]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        versions: Mapping[Table, Version],
+        config: dict[str, str] | None = None,
+    ) -> None:
         self._settings, self._versions = settings, versions
-        self._relations = _opened(settings, versions)
+        self._builder = QueryBuilder(config)
+        self._layered: list[str] = []  # the common table expressions of layered versions
+        for table, version in versions.items():
+            self._add(table, version)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """Run one SQL query and return its rows as `rows` does."""
+        """Run one SQL query and return its rows as the function `rows` does."""
+        found = self.query(sql)
+        columns = zip(*map(_values, found.columns), strict=True)
+        return [dict(zip(found.column_names, row, strict=True)) for row in columns]
+
+    def query(self, sql: str) -> pa.Table:
+        """Run one SQL query and return its rows."""
         with _reporting_missing_files(self._settings, self._versions):
-            return _dicts(self._relations.reader(sql).read_all())
+            # Not pa.table(…): that imports pandas, which takes longer than the query.
+            return self._reader(sql).read_all()
 
+    def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        """Run one SQL query and yield its batches as they come."""
+        with _reporting_missing_files(self._settings, self._versions):
+            yield from self._reader(sql)
 
-def _dicts(found: pa.Table) -> list[dict[str, Any]]:
-    columns = [_values(column) for column in found.columns]
-    return [dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    def _reader(self, sql: str) -> pa.RecordBatchReader:
+        sql = sql.strip()
+        if self._layered:
+            rest = sql.removeprefix("WITH ")
+            sql = f"WITH {', '.join(self._layered)}{' ' if rest == sql else ', '}{rest}"
+        return pa.RecordBatchReader.from_stream(self._builder.execute(sql))
 
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; times without pyarrow, which imports pandas for aware ones."""
-    type_ = column.type
-    if not (pa.types.is_timestamp(type_) and type_.tz):
-        return list(column.to_pylist())
-    naive = column.cast(pa.timestamp(type_.unit)).to_pylist()
-    return [at and at.replace(tzinfo=UTC) for at in naive]
-
-
-def _reader(
-    settings: Settings,
-    sql: str,
-    versions: Mapping[Table, Version],
-    config: dict[str, str] | None = None,
-) -> pa.RecordBatchReader:
-    return _opened(settings, versions, config).reader(sql)
-
-
-def _opened(
-    settings: Settings, versions: Mapping[Table, Version], config: dict[str, str] | None = None
-) -> "_Relations":
-    relations = _Relations(settings, QueryBuilder(config))
-    for table, version in versions.items():
-        relations.add(table, version)
-    return relations
-
-
-class _Relations:
-    """Tables under their names in a query; `defined` are the common table expressions it needs."""
-
-    def __init__(self, settings: Settings, builder: QueryBuilder) -> None:
-        self.builder, self.defined = builder, list[str]()
-        self._settings = settings
-
-    def reader(self, sql: str) -> pa.RecordBatchReader:
-        """Run a query."""
-        sql = _with_relations(self.defined, sql.strip())
-        return pa.RecordBatchReader.from_stream(self.builder.execute(sql))
-
-    def add(self, table: Table, version: Version) -> None:
+    def _add(self, table: Table, version: Version) -> None:
         if not isinstance(version, LayeredVersion):
             self._register(table, version, table.name)
             return
@@ -192,18 +171,19 @@ class _Relations:
             if version.keys is None
             else layer.of_keys.format(**names, keys=f"({version.keys})")
         )
-        self.defined.append(f"{table.name} AS ({sql})")
+        self._layered.append(f"{table.name} AS ({sql})")
 
     def _register(self, table: Table, version: int | None, name: str) -> None:
-        self.builder = self.builder.register(name, _open(self._settings, table, version))
+        self._builder = self._builder.register(name, _open(self._settings, table, version))
 
 
-def _with_relations(relations: list[str], sql: str) -> str:
-    """Return a query with these common table expressions before its own."""
-    if not relations:
-        return sql
-    rest = sql.removeprefix("WITH ")
-    return f"WITH {', '.join(relations)}{' ' if rest == sql else ', '}{rest}"
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; times without pyarrow, which imports pandas for aware ones."""
+    type_ = column.type
+    if not (pa.types.is_timestamp(type_) and type_.tz):
+        return list(column.to_pylist())
+    naive = column.cast(pa.timestamp(type_.unit)).to_pylist()
+    return [at and at.replace(tzinfo=UTC) for at in naive]
 
 
 # The form of all tables that this release writes, as a property of each table. A release that
@@ -242,7 +222,7 @@ def _open(settings: Settings, table: Table, version: int | None) -> DeltaTable:
     except DeltaError as error:
         raise ShardpostError(
             f"table {table.path} in {settings.tables_root} cannot be read at version {version}:"
-            f" {_first_line(error)}"
+            f" {first_line(error)}"
         ) from None
 
 
@@ -260,10 +240,6 @@ def _reporting_missing_files(
             f"a file of {names} in {settings.tables_root} is missing: it was vacuumed, or removed"
             " by hand; ask for a newer snapshot"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
 
 
 # A file whose statistics are unknown may have any number.

@@ -25,7 +25,7 @@ from shardpost.delta import snapshot, stored_files, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import StoredFile, Table
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.maintenance import stored_tables
@@ -275,8 +275,7 @@ def _checked(
     try:
         return TablePlan(table, gone(), entries)
     except (DeltaError, OSError, pa.ArrowException, ShardpostError) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)
-        return TablePlan(table, error=line)
+        return TablePlan(table, error=first_line(error))
 
 
 def _whole(settings: Settings, table: Table) -> TablePlan:

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from shardpost import logs
 from shardpost.delta.query import table_errors
-from shardpost.errors import COULD_NOT, ShardpostError, harmless
+from shardpost.errors import COULD_NOT, ShardpostError, first_line, harmless
 from shardpost.settings import Settings, load
 from shardpost.spark.job_process import terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, JobResult, request_of
@@ -115,14 +115,10 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     except ShardpostError as error:
         _fail(str(error), error.exit_code)
     except (PySparkException, Py4JError) as error:
-        _fail(f"Spark failed: {_first_line(error)}", COULD_NOT)
+        _fail(f"Spark failed: {first_line(error)}", COULD_NOT)
     if result:
         _write_atomically(result, json.dumps(document))
     sys.exit(code)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _fail(line: str, code: int) -> NoReturn:

@@ -20,7 +20,7 @@ from shardpost.delta import snapshots, table_log
 from shardpost.delta.query import query
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
-from shardpost.errors import ShardpostError
+from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model import view_tables as t
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.view_tables import VIEW
@@ -220,11 +220,10 @@ def compact_and_top_up(settings: Settings, work: SparkWork, *, reconcile: bool) 
     except LockedError as error:
         log.info("the tables of the rebuild were not topped up: %s", error.holder)
     except (ShardpostError, PySparkException, Py4JError, DeltaError, OSError) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)
         log.warning(
             "the tables of the rebuild were not topped up: %s; those in use are complete, and the"
             " next compaction, `shardpost rebuild diff` or `swap` tries again",
-            line,
+            first_line(error),
         )
     return result
 
