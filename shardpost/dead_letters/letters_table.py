@@ -5,7 +5,6 @@ are right also before the first sweep. Steps are appended for exact offsets, whi
 with them: what an interrupted sweep did not append, the next one does.
 """
 
-import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -80,8 +79,6 @@ InTasks = Callable[
     [Callable[[Sequence[OffsetRange]], AddAction | None], Sequence[Sequence[OffsetRange]]],
     Iterable[AddAction | None],
 ]
-
-log = logging.getLogger(__name__)
 
 
 def current_letters(settings: Settings, *, closed_since: datetime | None = None) -> dict[str, Step]:
@@ -189,12 +186,8 @@ def catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks = 
     `counts` has the partitions of both topics. Tries again where the maintenance of the tables has
     committed a version meanwhile; VersionExistsError if that happens again and again.
     """
-    for _ in range(MOST_CONFLICTS):
-        try:
-            return _catch_up(settings, counts, in_tasks)
-        except VersionExistsError as error:
-            log.info("%s; trying again", error)
-    return _catch_up(settings, counts, in_tasks)
+    make = partial(_catch_up, settings, counts, in_tasks)
+    return table_log.retrying(DEAD_LETTERS, make, MOST_CONFLICTS)
 
 
 def _catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks) -> int:

@@ -11,17 +11,15 @@ The contact of a client is in the letters of some topics under the client's key.
 without what the errors say. The letters themselves stay in Kafka as they are.
 """
 
-import logging
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
 from shardpost.dead_letters import letter_topics, letters_table
@@ -35,7 +33,7 @@ from shardpost.dead_letters.model.letter_history import (
 )
 from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
 from shardpost.delta import parquet_files, table_log
-from shardpost.delta.query import exists, path_of, rows, table_errors
+from shardpost.delta.query import rows, table_errors
 from shardpost.delta.rewritten_files import commit_files, files_with_contact, without_contact
 from shardpost.delta.table import time_literal
 from shardpost.delta.table_log import VersionExistsError
@@ -109,11 +107,9 @@ def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
 
 
 # A sweep appends every five minutes, and this takes seconds.
-MOST_CONFLICTS = 5
+MOST_CONFLICTS = 4
 # What counts of a time without any step: weeks may pass without a letter.
 LONGEST_QUIET = timedelta(days=35)
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -160,31 +156,26 @@ def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> O
 
     ShardpostError if Kafka cannot be read, or its topics of letters are not what they were.
     """
-    if not exists(settings, DEAD_LETTERS):
-        return OldLetters(dry_run)
-    conflict = ""
+    make = partial(_remove, settings, now, dry_run)
     with table_errors():
-        for _ in range(MOST_CONFLICTS):
-            try:
-                return _remove(settings, now, OldLetters(dry_run))
-            except VersionExistsError as error:
-                conflict = str(error)
-                log.info("%s; trying again", error)
-    return OldLetters(dry_run, postponed={"dead_letters": f"nothing removed: {conflict}"})
+        try:
+            return table_log.retrying(DEAD_LETTERS, make, MOST_CONFLICTS)
+        except VersionExistsError as conflict:
+            return OldLetters(dry_run, postponed={"dead_letters": f"nothing removed: {conflict}"})
 
 
-def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters:
-    opened = DeltaTable(path_of(settings, DEAD_LETTERS))
-    version = opened.version()
-    horizon = _horizon(settings, version, now)
-    if horizon is None:
+def _remove(settings: Settings, now: datetime, dry_run: bool) -> OldLetters:
+    result = OldLetters(dry_run)
+    version = table_log.newest_version(settings, DEAD_LETTERS)
+    horizon = None if version is None else _horizon(settings, version, now)
+    if version is None or horizon is None:
         return result
     gone = _gone(settings, version, horizon, now)
     if gone is None:
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []
-    for path in _paths(opened, horizon):
+    for path in table_log.files_before(settings, DEAD_LETTERS, version, "at", horizon):
         rows_there, count = _counted(settings, path, gone)
         if not count:
             continue
@@ -265,18 +256,6 @@ def _names(settings: Settings, record: Record, store_partitions: int | None) -> 
     record_step = step_of(record, settings.retry_rules, store_partitions=store_partitions)
     if record_step is not None:
         yield record_step.id
-
-
-def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
-    """Return the files that may have rows from before a time, by their statistics."""
-    actions = opened.get_add_actions(flatten=True)
-    names = set(actions.schema.names)
-    paths: list[str] = pa.chunked_array(actions.column("path")).to_pylist()
-    if "min.at" not in names:
-        return paths
-    firsts = pa.chunked_array(actions.column("min.at")).cast(pa.timestamp("us")).to_pylist()
-    limit = horizon.astimezone(UTC).replace(tzinfo=None)
-    return [path for path, at in zip(paths, firsts, strict=True) if at is None or at < limit]
 
 
 def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:

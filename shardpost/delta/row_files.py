@@ -5,7 +5,6 @@ and read and replaced at a cost that does not grow with the table. A change is f
 the table, and is made again where another writer was first.
 """
 
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -19,11 +18,6 @@ from shardpost.delta.query import HIGHEST, RowFile, row_files
 from shardpost.delta.table import Table
 from shardpost.delta.table_log import VersionExistsError
 from shardpost.settings import Settings
-
-# More than the writers that change the table at the same moment.
-MOST_CONFLICTS = 20
-
-log = logging.getLogger(__name__)
 
 
 class RowTable:
@@ -109,11 +103,4 @@ def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable]
 
     VersionExistsError if they always are.
     """
-    for attempt in range(MOST_CONFLICTS + 1):
-        try:
-            return make(RowTable(settings, table, key))
-        except VersionExistsError as error:
-            if attempt == MOST_CONFLICTS:
-                raise
-            log.info("%s; retrying", error)
-    return None
+    table_log.retrying(table, lambda: make(RowTable(settings, table, key)))

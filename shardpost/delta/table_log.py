@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 
-# More than the runs that append to a table at the same moment.
+# More than the writers that change a table at the same moment.
 MOST_CONFLICTS = 20
 PROPERTIES = {
     FORM_PROPERTY: str(FORM),
@@ -36,6 +36,8 @@ PROPERTIES = {
 }
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class VersionExistsError(ShardpostError):
@@ -68,14 +70,19 @@ def opened(settings: Settings, table: Table, keep_days: int = 1) -> DeltaTable:
     return open_table(settings, table)
 
 
+def retrying(table: Table, write: Callable[[], T], most: int = MOST_CONFLICTS) -> T:
+    """Return what `write` returns; after up to so many conflicts with other writers, try again."""
+    for _ in range(most):
+        try:
+            return write()
+        except (CommitFailedError, VersionExistsError) as error:
+            log.info("%s: trying again after a conflict: %s", table.name, error)
+    return write()
+
+
 def append(settings: Settings, table: Table, make: Callable[[], Any]) -> None:
     """Append the value that `make` returns as a row, again while other runs are writing."""
-    for _ in range(MOST_CONFLICTS):
-        try:
-            return _append(settings, table, make())
-        except (CommitFailedError, VersionExistsError) as error:
-            log.info("%s: retrying to append: %s", table.name, error)
-    return _append(settings, table, make())
+    retrying(table, lambda: _append(settings, table, make()))
 
 
 def _append(settings: Settings, table: Table, value: Any) -> None:
