@@ -6,7 +6,7 @@ back; the caller holds the lock of rebuilds for that.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from shardpost.rebuilds.order import Order
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 
-Headers = Mapping[str, bytes]
+Headers = dict[str, bytes]
 
 
 def record(
@@ -38,35 +38,33 @@ def record(
 
     `again` if an earlier run may have done so for that snapshot: it is there once then.
     """
-    decision = _decision(rebuild, Kind.SWAPPED, order.by, order.why)
     headers = {"action": str(order.action).encode(), "snapshot": str(snapshot).encode()}
-    with closing(_transactions(settings, decision, "the tables are swapped")) as transactions:
-        transactions.open()
-        if not (again and _is_on_record(settings, decision, headers, rebuild.started_at)):
-            transactions.write([decisions_topic.written(settings, decision, headers)])
-
-
-def record_drop(settings: Settings, rebuild: Rebuild, by: str, why: str) -> None:
-    """Record a drop, once; it is carried out afterwards."""
-    decision, headers = _decision(rebuild, Kind.DISCARDED, by, why), {"action": b"drop"}
-    with closing(_transactions(settings, decision, "nothing is dropped")) as transactions:
-        transactions.open()
-        if not _is_on_record(settings, decision, headers, rebuild.started_at):
-            transactions.write([decisions_topic.written(settings, decision, headers)])
+    decision = _decision(rebuild, Kind.SWAPPED, order.by, order.why)
+    _record(settings, rebuild, decision, headers, again=again)
 
 
 def _decision(rebuild: Rebuild, kind: Kind, by: str, why: str) -> Decision:
     return Decision(f"rebuild/{rebuild.number}".encode(), kind, by, datetime.now(UTC), why)
 
 
-def _transactions(settings: Settings, decision: Decision, done: str) -> Transactions:
-    about = decision.about.decode()
-    return Transactions(
+_DONE = {Kind.SWAPPED: "the tables are swapped", Kind.DISCARDED: "nothing is dropped"}
+
+
+def _record(
+    settings: Settings, rebuild: Rebuild, decision: Decision, headers: Headers, *, again: bool
+) -> None:
+    """Write a decision; `again`: unless it is on record already."""
+    about, done = decision.about.decode(), _DONE[decision.kind]
+    transactions = Transactions(
         settings,
         f"{settings.topic('decisions')}/{about}",
         fenced=f"another process is deciding about {about}; {done}",
         failed=f"the decision cannot be written ({{reason}}): {done}, and nothing is on record",
     )
+    with closing(transactions):
+        transactions.open()
+        if not (again and _is_on_record(settings, decision, headers, rebuild.started_at)):
+            transactions.write([decisions_topic.written(settings, decision, headers)])
 
 
 def _is_on_record(
@@ -83,19 +81,16 @@ class OpenRebuildError(ShardpostError):
     """Tables of a rebuild are beside those in use."""
 
 
-def drop(
-    settings: Settings,
-    number: int | None = None,
-    *,
-    even_in_use: bool = True,
-    decide: Callable[[Rebuild], None] | None = None,
+def give_up(
+    settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
 ) -> tuple[Rebuild, list[str]]:
-    """Drop the tables beside those in use; return the rebuild, and the folders that were removed.
+    """Drop the tables beside those in use, and record by whom and why.
 
-    If the rebuild is in use, these are the previous tables, and a rollback is no longer possible.
-    What kept snapshots name is kept until the maintenance removes them. The rebuild of a number may
-    be dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` records it
-    right before.
+    Return the rebuild, and the folders that were removed. If the rebuild is in use, these are the
+    previous tables, and a rollback is no longer possible. What kept snapshots name is kept until
+    the maintenance removes them. The rebuild of a number may be dropped already; ShardpostError if
+    it is in use, unless `even_in_use`. A drop that is killed in between is recorded and not done; a
+    repeated one is recorded once.
     """
     with rebuilding(settings, wait=settings.lock_wait):
         rebuild = store.require_current(settings) if number is None else store.get(settings, number)
@@ -104,9 +99,9 @@ def drop(
                 f"rebuild {rebuild.number} is already in use: put the previous tables back in use"
                 " first, with `shardpost rebuild rollback`"
             )
-        if decide:
-            decide(rebuild)
-            step("drop on record")
+        decision = _decision(rebuild, Kind.DISCARDED, by, why)
+        _record(settings, rebuild, decision, {"action": b"drop"}, again=True)
+        step("drop on record")
         rebuild = store.update(settings, replace(rebuild, state=State.DROPPED))
         step("dropped")
         return rebuild, remove_unnamed(settings)
@@ -160,20 +155,6 @@ def require_none(settings: Settings, what: str) -> None:
             f"{what}: not while the tables of rebuild {rebuild.number} are beside those in use:"
             " drop them with `shardpost rebuild drop`"
         )
-
-
-def give_up(
-    settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
-) -> tuple[Rebuild, list[str]]:
-    """Drop a rebuild as `drop` does, and record by whom and why; return what `drop` returns.
-
-    A drop that is killed in between is recorded and not done; a repeated one is recorded once.
-    """
-
-    def decide(rebuild: Rebuild) -> None:
-        record_drop(settings, rebuild, by, why)
-
-    return drop(settings, number, even_in_use=even_in_use, decide=decide)
 
 
 def rows_beside_with_contact(settings: Settings, client: str) -> dict[str, int]:
