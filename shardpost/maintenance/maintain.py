@@ -25,11 +25,11 @@ from shardpost.delta.snapshot import kept_snapshots, latest_certain_time
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories
 from shardpost.holders.pruned_histories import PRUNED, Pruning
-from shardpost.locks import LockedError, exclusive
+from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.maintenance.model.plan import Plan, TablePlan, in_bytes
 from shardpost.maintenance.planning import plan
-from shardpost.rebuilds.drop import OpenRebuildError, remove_unnamed, require_none
+from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
@@ -49,13 +49,11 @@ class PrunedRecords:
     rows: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     postponed: dict[str, str] = field(default_factory=dict)
-    warning: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        at = self.history_from and self.history_from.isoformat()
         return {
-            "history_from": at,
+            "history_from": self.history_from and self.history_from.isoformat(),
             "rows": self.rows,
             "bytes": self.bytes,
             "postponed": self.postponed,
@@ -77,8 +75,7 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
     """Prune what is superseded and old, as a snapshot of its own; nothing if that is not set.
 
     Postponed beside a compaction that takes longer than `lock_wait`, and while the tables of a
-    rebuild are beside those in use. How old it is does not trust
-    the clock alone (`kept_snapshots`).
+    rebuild are beside those in use. How old it is does not trust the clock alone.
     """
     result = PrunedRecords(dry_run)
     newest = snapshots.newest(settings)
@@ -92,15 +89,11 @@ def prune_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pr
         if not pruning.rows:
             return result
         result.history_from, result.rows, result.bytes = at, pruning.rows, pruning.bytes
-        try:
+        with postponing("histories", result.postponed):
             if dry_run:
                 require_none(settings, STAYS)
             else:
                 _prune(settings, pruning, now)
-        except LockedError as error:
-            result.postponed["histories"] = error.holder
-        except OpenRebuildError as error:
-            result.postponed["histories"] = str(error)
     return result
 
 
@@ -132,18 +125,14 @@ def maintain(settings: Settings, now: datetime, *, dry_run: bool = False) -> Pla
 
     ShardpostError if the tables cannot be read or written, LockedError beside another maintenance.
     """
-    if dry_run:
-        return _planned(settings, now)
-    with table_errors(), exclusive(settings, LOCK, "the maintenance of the tables"):
-        planned = _planned(settings, now)
-        return _carry_out(
-            settings, _thinned(settings, planned, now) if planned.dropped else planned
-        )
-
-
-def _planned(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     with table_errors():
-        return plan(settings, now, thin=thin)
+        if dry_run:
+            return plan(settings, now)
+        with exclusive(settings, LOCK, "the maintenance of the tables"):
+            planned = plan(settings, now)
+            if planned.dropped:
+                planned = _thinned(settings, planned, now)
+            return _carry_out(settings, planned)
 
 
 def _thinned(settings: Settings, planned: Plan, now: datetime) -> Plan:
@@ -157,7 +146,7 @@ def _thinned(settings: Settings, planned: Plan, now: datetime) -> Plan:
         _drop(settings, planned)
     except ShardpostError as error:
         log.warning("%s: retrying after removing what no snapshot needs", error)
-        without = _planned(settings, now, thin=False)
+        without = plan(settings, now, thin=False)
         _remove_files(settings, without)
         try:
             _drop(settings, planned)
@@ -182,12 +171,10 @@ def _carry_out(settings: Settings, planned: Plan) -> Plan:
 
 def _remove_files(settings: Settings, found: Plan) -> None:
     for planned in found.tables:
-        if planned.files and not planned.is_whole:
-            step(f"remove files of {planned.name}")
-            stored_files.remove(settings, planned.table, [file.path for file in planned.files])
-        if planned.entries and not planned.is_whole:
-            step(f"remove log entries of {planned.name}")
-            stored_files.remove(settings, planned.table, [file.path for file in planned.entries])
+        for what, files in (("files", planned.files), ("log entries", planned.entries)):
+            if files and not planned.is_whole:
+                step(f"remove {what} of {planned.name}")
+                stored_files.remove(settings, planned.table, [file.path for file in files])
 
 
 def _remove_folders(settings: Settings, planned: Plan) -> Plan:
@@ -210,7 +197,6 @@ class Aged(Protocol):
     """What was done for the age of one thing, as each of the modules returns it."""
 
     postponed: dict[str, str]
-    warning: str | None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""

@@ -9,10 +9,11 @@ as of an hour ago, which keeps everything that was offered since.
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,7 @@ from pyarrow import fs
 
 from shardpost.delta import snapshot, stored_files, table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.snapshot import GRACE, Snapshot
+from shardpost.delta.snapshot import GRACE
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model.view_tables import VIEW
@@ -33,7 +34,7 @@ from shardpost.maintenance.model import needed_files
 from shardpost.maintenance.model.needed_files import (
     LOG,
     NeededFiles,
-    paths_of_entries,
+    log_entries,
     unneeded_entries,
 )
 from shardpost.maintenance.model.plan import Plan, TablePlan
@@ -85,7 +86,7 @@ class _Log:
     def __init__(self, settings: Settings, table: Table, files: Collection[StoredFile]) -> None:
         self._system, self._root = fs.FileSystem.from_uri(path_of(settings, table))
         self._table = table
-        self._commits, self._checkpoints = paths_of_entries(files)
+        self.commits, self._checkpoints = log_entries(files)
         self._numbers = sorted(self._checkpoints)
 
     def replay(self, needed: NeededFiles, at: int, version: int) -> int:
@@ -99,9 +100,17 @@ class _Log:
             needed.commit(number, *self._changed_by(number))
         return version
 
+    def changed_since(self, at: datetime) -> set[str]:
+        """Return the paths of all files that commits since a time added or removed.
+
+        Who reads an older version than the newest one reads these, besides those of the newest.
+        """
+        since = [version for version, commit in self.commits.items() if commit.at >= at]
+        return {path for version in since for path in chain(*self._changed_by(version))}
+
     def _is_near(self, at: int, checkpoint: int, version: int) -> bool:
         """Tell whether commits are read in place of a checkpoint: few are, and all are there."""
-        is_whole = all(number in self._commits for number in range(at + 1, version + 1))
+        is_whole = all(number in self.commits for number in range(at + 1, version + 1))
         return checkpoint - at <= COMMITS_IN_PLACE_OF_A_CHECKPOINT and is_whole
 
     def _paths_at(self, checkpoint: int) -> list[str]:
@@ -111,9 +120,9 @@ class _Log:
 
     def _changed_by(self, version: int) -> tuple[list[str], list[str]]:
         """Return the paths that a commit added, and those that it removed."""
-        if version not in self._commits:
+        if version not in self.commits:
             raise ShardpostError(f"the log of {self._table.path} lacks version {version}")
-        with self._opened(self._commits[version]) as file:
+        with self._opened(self.commits[version]) as file:
             text = file.read()
         try:
             lines = text.decode().split("\n")
@@ -124,8 +133,8 @@ class _Log:
                 f"the log of {self._table.path} cannot be read at version {version}: {error}"
             ) from None
 
-    def _opened(self, path: str) -> pa.NativeFile:
-        return self._system.open_input_file(f"{self._root}/{path}")
+    def _opened(self, entry: StoredFile) -> pa.NativeFile:
+        return self._system.open_input_file(f"{self._root}/{entry.path}")
 
 
 def _paths(actions: list[Mapping[str, Mapping[str, str]]], kind: str) -> list[str]:
@@ -159,34 +168,28 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     kept = [view for view in stored_views if view.number in numbers]
     whole = unnamed(settings, kept, views.rebuilds)
     gone = {table.path for table in whole}
+    since_erasure = stored_tables.since_erasure(kept, now)
     of_view = (
         partial(_of_view, settings, folder, now)
         for table in VIEW
-        for folder in stored_tables.folders_of(table, views, _readable(table, kept, now))
+        for folder in stored_tables.folders_of(
+            table, views, since_erasure if table.contacts else kept
+        )
         if folder.table.path not in gone
     )
     of_others = (partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS)
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:  # nothing of one table is for another
+        planned = [*pool.map(lambda make: make(), (*of_view, *of_others))]
     return Plan(
         kept=sorted(numbers),
         dropped=[view.number for view in stored_views if view.number not in numbers],
         pinned=pinned,
         unknown=unknown,
         tables=[
-            *filter(None, _together([*of_view, *of_others])),
+            *filter(None, planned),
             *(_whole(settings, table) for table in whole),
         ],
     )
-
-
-def _together(made: Sequence[Callable[[], TablePlan | None]]) -> list[TablePlan | None]:
-    """Return what is planned of tables, some at a time: nothing of one is for another."""
-    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        return [*pool.map(lambda make: make(), made)]
-
-
-def _readable(table: Table, kept: list[Snapshot], now: datetime) -> list[Snapshot]:
-    """Return the snapshots of which a table is kept."""
-    return stored_tables.since_erasure(kept, now) if table.contacts else kept
 
 
 def _pinned(
@@ -246,9 +249,11 @@ def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -
     named = {version for _, version in frozen.values()} if table == AUDIENCES else set[int]()
 
     def gone() -> list[StoredFile]:
-        newest = min(now, stored_tables.newest_commit(log))
+        entries = _Log(settings, table, log)
+        times = (commit.at for commit in entries.commits.values())
+        newest = min(now, max(times, default=snapshot.NEVER))
         needed = needed_paths(settings, table, log, {*named, opened.version()}, opened)
-        needed |= stored_tables.committed_since(settings, table, log, newest - GRACE)
+        needed |= entries.changed_since(newest - GRACE)
         files = _unneeded(settings, table, needed)
         return needed_files.before(files, needed, newest - UNCOMMITTED_FOR)
 

@@ -4,26 +4,23 @@ Snapshots name the folder and the version of each table; an open rebuild names t
 that are beside those in use.
 """
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyarrow import fs
 
 from shardpost.alerts.model.alert import ALERTS
 from shardpost.alerts.model.metrics import MEASUREMENTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import snapshots, table_log
-from shardpost.delta.query import open_table, path_of, rows
+from shardpost.delta.query import open_table, rows
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
-from shardpost.delta.table import StoredFile, Table
+from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders.model.view_tables import VIEW
-from shardpost.maintenance.model.needed_files import commits_since
 from shardpost.rebuilds import store
 from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild, Standing
 from shardpost.settings import Settings
@@ -66,35 +63,12 @@ def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:
     return {row["week"]: (row["snapshot"], row["audience_version"]) for row in weeks}
 
 
-def committed_since(
-    settings: Settings, table: Table, files: Collection[StoredFile], at: datetime
-) -> set[str]:
-    """Return the paths of all files that commits since a time added or removed.
-
-    Who reads an older version than the newest one reads these, besides those of the newest.
-    """
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    paths: set[str] = set()
-    for entry in commits_since(files, at):
-        with system.open_input_file(f"{root}/{entry.path}") as file:
-            actions = [json.loads(line) for line in file.read().splitlines()]
-        for action in actions:
-            paths.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
-    return paths
-
-
 def opened(settings: Settings, table: Table) -> DeltaTable | None:
     """Return the newest version of a table; None if there is no such table."""
     try:
         return open_table(settings, table)
     except TableNotFoundError:
         return None
-
-
-def newest_commit(files: Collection[StoredFile]) -> datetime:
-    """Return when the newest commit of a table was written; the epoch if there is none."""
-    times = (entry.at for entry in commits_since(files, datetime.min.replace(tzinfo=UTC)))
-    return max(times, default=datetime.fromtimestamp(0, UTC))
 
 
 # More often than a rebuild's row changes while two tables are read.

@@ -77,10 +77,6 @@ def _is_on_record(
     )
 
 
-class OpenRebuildError(ShardpostError):
-    """Tables of a rebuild are beside those in use."""
-
-
 def give_up(
     settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
 ) -> tuple[Rebuild, list[str]]:
@@ -149,9 +145,9 @@ def _has(view: Snapshot, table: Table) -> bool:
 
 
 def require_none(settings: Settings, what: str) -> None:
-    """Raise OpenRebuildError while the tables of a rebuild are beside those in use."""
+    """Raise ShardpostError while the tables of a rebuild are beside those in use."""
     if rebuild := store.current(settings):
-        raise OpenRebuildError(
+        raise ShardpostError(
             f"{what}: not while the tables of rebuild {rebuild.number} are beside those in use:"
             " drop them with `shardpost rebuild drop`"
         )

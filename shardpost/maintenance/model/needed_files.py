@@ -28,23 +28,19 @@ def unneeded_entries(
     `kept` are the versions to be read later, besides the newest one. A checkpoint that was written
     after `settled` may not have been seen by who is reading now.
     """
-    entries = [
-        (int(entry[1]), entry[2] == _CHECKPOINT, file)
-        for file in files
-        if (entry := _ENTRY.fullmatch(file.path))
-    ]
-    checkpoints = sorted(version for version, is_checkpoint, _ in entries if is_checkpoint)
-    known = [v for v, is_checkpoint, file in entries if is_checkpoint and file.at <= settled]
+    commits, checkpoints = log_entries(files)
+    known = [version for version, file in checkpoints.items() if file.at <= settled]
     if not known:
         return []
-    newest = max(known)
-    spans = [(_last(checkpoints, version), version) for version in kept if version < newest]
+    newest, ordered = max(known), sorted(checkpoints)
+    spans = [(_last(ordered, version), version) for version in kept if version < newest]
     needed = {version for first, last in spans for version in range(first, last + 1)}
     starts = {first for first, _ in spans}
     gone = [
         (version, file.path, file)
-        for version, is_checkpoint, file in entries
-        if version < newest and version not in (starts if is_checkpoint else needed)
+        for entries, stays in ((commits, needed), (checkpoints, starts))
+        for version, file in entries.items()
+        if version < newest and version not in stays
     ]
     return [file for *_, file in sorted(gone)]
 
@@ -58,21 +54,17 @@ def _last(checkpoints: Sequence[int], version: int) -> int:
     return checkpoints[number - 1] if number else 0
 
 
-def paths_of_entries(files: Iterable[StoredFile]) -> tuple[dict[int, str], dict[int, str]]:
-    """Return {version: path} of the commits, and of the checkpoints, of all files of a table."""
-    commits: dict[int, str] = {}
-    checkpoints: dict[int, str] = {}
+def log_entries(
+    files: Iterable[StoredFile],
+) -> tuple[dict[int, StoredFile], dict[int, StoredFile]]:
+    """Return the commits, and the checkpoints, of all files of a table, by version."""
+    commits: dict[int, StoredFile] = {}
+    checkpoints: dict[int, StoredFile] = {}
     for file in files:
         if entry := _ENTRY.fullmatch(file.path):
             of_kind = checkpoints if entry[2] == _CHECKPOINT else commits
-            of_kind[int(entry[1])] = file.path
+            of_kind[int(entry[1])] = file
     return commits, checkpoints
-
-
-def commits_since(files: Iterable[StoredFile], at: datetime) -> list[StoredFile]:
-    """Return the commits of a table that were written at that time or later."""
-    matched = ((_ENTRY.fullmatch(file.path), file) for file in files)
-    return [file for entry, file in matched if entry and entry[2] != _CHECKPOINT and file.at >= at]
 
 
 # Each write has a folder (or a file) whose name begins with the version that it is to become.
