@@ -146,9 +146,6 @@ UNCOMMITTED_FOR = timedelta(days=1)
 # To list files, and to read logs, a thread waits for its disk or its store most of the time.
 TABLES_AT_ONCE = 4
 
-# A snapshot that was frozen for a week, by week: its number, and the version of `audiences`.
-Frozen = dict[str, tuple[int, int]]
-
 
 def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     """Return what a maintenance would remove now; without `thin`, what it would keep all rows for.
@@ -157,7 +154,7 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     """
     views = stored_tables.read(settings)
     stored_views = views.snapshots
-    frozen = stored_tables.frozen_audiences(settings)
+    frozen = {week.audience_version for week in FrozenWeeks(settings).with_audience()}
     pinned, unknown = _pinned(settings, views, now)
     numbers = {view.number for view in stored_views}
     if unknown is None:
@@ -237,8 +234,12 @@ def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | N
     return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
 
-def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -> TablePlan | None:
+def _of_other(
+    settings: Settings, table: Table, frozen: Collection[int], now: datetime
+) -> TablePlan | None:
     """Return what goes of a table with a commit point of its own; None if there is no such table.
+
+    `frozen` are the versions of `audiences` that frozen weeks have.
 
     By the time of its newest commit: a clock that has jumped ahead makes nothing old.
     """
@@ -246,7 +247,7 @@ def _of_other(settings: Settings, table: Table, frozen: Frozen, now: datetime) -
     if opened is None:
         return None
     log = stored_files.log_files(settings, table)
-    named = {version for _, version in frozen.values()} if table == AUDIENCES else set[int]()
+    named = frozen if table == AUDIENCES else ()
 
     def gone() -> list[StoredFile]:
         entries = _Log(settings, table, log)

@@ -14,8 +14,8 @@ from deltalake.exceptions import TableNotFoundError
 from shardpost.alerts.model.alert import ALERTS
 from shardpost.alerts.model.metrics import MEASUREMENTS
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
-from shardpost.delta import snapshots, table_log
-from shardpost.delta.query import open_table, rows
+from shardpost.delta import snapshots
+from shardpost.delta.query import open_table
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import Table
@@ -51,16 +51,6 @@ def since_erasure(kept: Collection[Snapshot], now: datetime) -> list[Snapshot]:
     # One of them may be by a clock that was ahead, as that of the erasure is after such a one.
     is_over = any(now - view.committed_at >= GRACE for view in since)
     return since if is_over else [*kept]
-
-
-def frozen_audiences(settings: Settings) -> dict[str, tuple[int, int]]:
-    """Return {week: (its snapshot, its version of `audiences`)} of weeks that have an audience."""
-    if table_log.newest_version(settings, FROZEN_WEEKS) is None:
-        return {}
-    columns = "week, snapshot, audience_version"
-    sql = f"SELECT {columns} FROM frozen_weeks WHERE audience_erased_at IS NULL"  # noqa: S608 - constants
-    weeks = rows(settings, sql, {FROZEN_WEEKS: None})
-    return {row["week"]: (row["snapshot"], row["audience_version"]) for row in weeks}
 
 
 def opened(settings: Settings, table: Table) -> DeltaTable | None:

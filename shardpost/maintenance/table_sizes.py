@@ -1,6 +1,6 @@
 """The size of each table, and what keeps it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from shardpost.maintenance import stored_tables
 from shardpost.maintenance.model.needed_files import LOG
 from shardpost.rebuilds.drop import unnamed
 from shardpost.settings import Settings
+from shardpost.weekly_email.frozen_weeks import FrozenWeeks
+from shardpost.weekly_email.model.week import FrozenWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 
 
@@ -43,7 +45,7 @@ def table_sizes(settings: Settings) -> list[TableSize]:
     ShardpostError if they cannot be read.
     """
     with table_errors():
-        views, weeks = stored_tables.read(settings), stored_tables.frozen_audiences(settings)
+        views, weeks = stored_tables.read(settings), FrozenWeeks(settings).with_audience()
         folders = [
             folder
             for table in VIEW
@@ -63,15 +65,13 @@ def table_sizes(settings: Settings) -> list[TableSize]:
         return [size for size in sizes if size is not None]
 
 
-def _of_other(
-    settings: Settings, table: Table, weeks: Mapping[str, tuple[int, int]]
-) -> TableSize | None:
+def _of_other(settings: Settings, table: Table, weeks: Sequence[FrozenWeek]) -> TableSize | None:
     newest = table_log.newest_version(settings, table)
     if newest is None:
         return None
     if table != AUDIENCES:
         return _size(settings, table, {newest}, "its newest version")
-    versions = {newest, *(version for _, version in weeks.values())}
+    versions = {newest, *(week.audience_version for week in weeks)}
     return _size(settings, table, versions, f"{len(weeks)} frozen weeks")
 
 
