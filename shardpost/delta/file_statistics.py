@@ -56,13 +56,11 @@ def _add_action(
     with system.open_input_file(info.path) as file:
         metadata = pq.ParquetFile(file).metadata
     at = int(info.mtime.timestamp() * 1000)
-    statistics = json.dumps(_statistics(metadata, without_bounds=table.contacts))
+    statistics = json.dumps(_statistics(metadata, table.contacts))
     return AddAction(path, info.size, {}, at, True, statistics), metadata.num_rows
 
 
-def _statistics(
-    metadata: pq.FileMetaData, *, without_bounds: Collection[str] = ()
-) -> dict[str, Any]:
+def _statistics(metadata: pq.FileMetaData, without_bounds: Collection[str]) -> dict[str, Any]:
     """Return a file's statistics as Delta has them: rows, and bounds and nulls of flat columns."""
     bounds: Bounds = {}
     nulls: Counter[str] = Counter()
@@ -117,18 +115,13 @@ def _text(bound: Any) -> Any:
     return at.replace("+00:00", "Z")
 
 
-_PER_COLUMN = ("minValues", "maxValues", "nullCount")
+_PER_COLUMN = {"minValues", "maxValues", "nullCount"}
 
 
 def reduced(action: AddAction, columns: Collection[str]) -> AddAction:
     """Return the action of a file with the statistics of these columns only."""
-    return replace(action, stats=_reduced(action.stats, columns))
-
-
-def _reduced(stats: str, columns: Collection[str]) -> str:
-    found: dict[str, Any] = json.loads(stats) if stats else {}
-    for part in _PER_COLUMN:
-        if part in found:
-            kept = found[part] or {}
-            found[part] = {name: kept[name] for name in kept if name in columns}
-    return json.dumps(found)
+    found: dict[str, Any] = json.loads(action.stats) if action.stats else {}
+    for part in found.keys() & _PER_COLUMN:
+        kept = found[part] or {}
+        found[part] = {name: kept[name] for name in kept if name in columns}
+    return replace(action, stats=json.dumps(found))

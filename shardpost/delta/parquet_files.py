@@ -3,6 +3,8 @@
 Small files are merged by tiers, as a log-structured merge tree does: a tier that is full is
 merged with the tiers below it, into one file of a higher tier. So a table that grows by small
 files keeps a few dozen of them, and each byte is written again once per tier.
+
+In memory is one row group of an old file and one of the new file at a time.
 """
 
 import json
@@ -79,7 +81,7 @@ def write_parts(
 ) -> tuple[AddAction | None, int]:
     """Write rows that come in parts as a new file; return its add action, and how many these are.
 
-    None, and no file, without rows. In memory is one row group of the file at a time.
+    None, and no file, without rows.
     """
     action = _write(settings, table, path, _grouped(parts))
     rows = int(json.loads(action.stats)["numRecords"])
@@ -90,10 +92,7 @@ def write_parts(
 
 
 def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -> AddAction:
-    """Write the rows of files as one new file, sorted if the table is; return its add action.
-
-    In memory is one row group of an old file and one of the new file at a time.
-    """
+    """Write the rows of files as one new file, sorted if the table is; return its add action."""
     rows = (part for path in paths for part in parts(settings, table, path))
     return _write(settings, table, target, _grouped(rows))
 
@@ -101,10 +100,7 @@ def merge(settings: Settings, table: Table, paths: Sequence[str], target: str) -
 def rewrite(
     settings: Settings, table: Table, path: str, target: str, change: Change
 ) -> AddAction | None:
-    """Write the changed rows of a file as a new file; return its add action, None without rows.
-
-    In memory is one row group of the old file and one of the new file at a time.
-    """
+    """Write the changed rows of a file as a new file; return its add action, None without rows."""
     changed = map(change, parts(settings, table, path))
     return write_parts(settings, table, changed, target)[0]
 

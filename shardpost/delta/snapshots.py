@@ -70,7 +70,7 @@ def get(
     if last is None or not 0 < number < last.number:
         there_are = f"1 to {last.number}" if last else "none yet"
         raise ShardpostError(f"no snapshot {number}: there are {there_are}")
-    committed = _committed(settings)
+    committed = _by_number(settings, "committed_at")
     kept = snapshot.kept_snapshots(committed.items(), now, settings.snapshot_days)
     if number not in kept:
         kept |= {*pinned()} & {*committed}
@@ -99,11 +99,6 @@ def stored(settings: Settings, number: int) -> Snapshot:
 
 def _with_number(settings: Settings, number: int) -> Snapshot | None:
     return first(settings, SNAPSHOTS, Snapshot, f"WHERE snapshot = {number}")
-
-
-def _committed(settings: Settings) -> dict[int, datetime]:
-    """Return {number: when it was committed} of all snapshots."""
-    return _by_number(settings, "committed_at")
 
 
 def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
@@ -205,6 +200,7 @@ def runs(settings: Settings) -> dict[int, str]:
 
 
 def _by_number(settings: Settings, column: str) -> dict[int, Any]:
+    """Return {number: what the column has} of all snapshots."""
     sql = f"SELECT snapshot, {column} FROM snapshots"  # noqa: S608 - a column
     return {row["snapshot"]: row[column] for row in rows(settings, sql, {SNAPSHOTS: None})}
 

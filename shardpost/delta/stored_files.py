@@ -44,12 +44,16 @@ def data_files(
     """
     system, root = fs.FileSystem.from_uri(path_of(settings, table))
     if not isinstance(system, fs.LocalFileSystem):
-        found = (
-            f for f in stored_files(settings, table) if not f.path.startswith(f"{LOG_FOLDER}/")
-        )
-        return [file for file in found if not is_left_out(file.path)]
-    paths = (path for path in _names(root) if not is_left_out(path))
-    return [*filter(None, (_stored(root, path) for path in paths))]
+        log = f"{LOG_FOLDER}/"
+        data = (file for file in stored_files(settings, table) if not file.path.startswith(log))
+        return [file for file in data if not is_left_out(file.path)]
+    found = []
+    for path in _names(root):
+        if not is_left_out(path):
+            with suppress(FileNotFoundError):
+                status = Path(root, path).stat()
+                found.append(StoredFile(path, status.st_size, _time(status.st_mtime_ns)))
+    return found
 
 
 def _names(root: str) -> Iterator[str]:
@@ -64,14 +68,6 @@ def _names(root: str) -> Iterator[str]:
                     yield path
                 elif path != LOG_FOLDER:
                     folders.append(f"{path}/")
-
-
-def _stored(root: str, path: str) -> StoredFile | None:
-    try:
-        status = Path(root, path).stat()
-    except FileNotFoundError:
-        return None
-    return StoredFile(path, status.st_size, _time(status.st_mtime_ns))
 
 
 def _time(nanoseconds: int) -> datetime:
