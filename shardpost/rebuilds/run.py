@@ -13,6 +13,7 @@ from shardpost.decisions import SHARDPOST
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
+from shardpost.holders.compaction_job import compacting
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
 from shardpost.logs import step
@@ -29,7 +30,7 @@ from shardpost.rebuilds.model.rebuild import (
 )
 from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.sides import compare, unknown_former
-from shardpost.rebuilds.store import compacting, rebuilding
+from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult
 

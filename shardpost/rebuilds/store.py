@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from shardpost.delta.arrow_schema import arrow_rows
 from shardpost.delta.query import select
 from shardpost.errors import ShardpostError
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive
 from shardpost.rebuilds.model.rebuild import REBUILDS, Rebuild
 from shardpost.settings import Settings
@@ -31,14 +30,6 @@ def rebuilding(settings: Settings, *, wait: float = 0) -> Iterator[None]:
     A compaction holds it for the seconds of a top-up: `wait` for that.
     """
     with exclusive(settings, LOCK, "a run of the rebuild", wait=wait):
-        yield
-
-
-@contextmanager
-def compacting(settings: Settings) -> Iterator[None]:
-    """Hold the lock of the compaction, after any that is running: `lock_wait` at most."""
-    name = COMPACT_POSITIONS.name
-    with exclusive(settings, name, name, wait=settings.lock_wait):
         yield
 
 

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import SparkSession
 
-from shardpost import __version__, locks
+from shardpost import __version__
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders.compaction_job import COMPACT_POSITIONS
+from shardpost.holders.compaction_job import COMPACT_POSITIONS, compacting
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
@@ -61,21 +61,14 @@ from shardpost.spark.kafka_source import ReadRanges
 log = logging.getLogger(__name__)
 
 
-class BuiltSnapshot(NamedTuple):
-    """A snapshot that is not committed yet, and what its run did."""
-
-    snapshot: Snapshot
-    counts: RunCounts
-
-
-def build_snapshot(settings: Settings, look: Look, unread: Unread) -> BuiltSnapshot:
-    """Write all tables up to the ends of what is unread; commit no snapshot.
+def build_snapshot(settings: Settings, look: Look, unread: Unread) -> tuple[Snapshot, RunCounts]:
+    """Write all tables up to the ends of what is unread; return the snapshot, not committed yet.
 
     TombstonesLostError if records may have been missed that are gone; then nothing was written, or
     what was is undone by the next run.
     """
 
-    def build(read_ranges: ReadRanges) -> BuiltSnapshot:
+    def build(read_ranges: ReadRanges) -> tuple[Snapshot, RunCounts]:
         spark = driver.start_session(COMPACT_POSITIONS.name)
         _require_tombstones_kept(spark, settings, look, unread, read_ranges)
         tables = TableWriter.at_snapshot(spark, settings, look.last, run=str(uuid.uuid4()))
@@ -114,7 +107,7 @@ def _require_tombstones_kept(
     unread.require_tombstones_kept(counted, last, now)
 
 
-def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
+def _build(run: CompactionRun, look: Look) -> tuple[Snapshot, RunCounts]:
     unread = run.unread
     run.set_shuffle_partitions()
     updates, retries = _update_topics(run)
@@ -148,16 +141,9 @@ def _build(run: CompactionRun, look: Look) -> BuiltSnapshot:
         history_from=run.last.history_from if run.last else None,
         folders=run.tables.folders,
         rebuilt_in=run.last.rebuilt_in if run.last else None,
-        decoder=_decoder(run),
+        decoder=decoder_with(run.last.decoder) if run.last else decoder_id(),
     )
-    return BuiltSnapshot(snapshot, done)
-
-
-def _decoder(run: CompactionRun) -> str | None:
-    """Return which decoder made the histories, with what this run has added to them."""
-    if run.last is None:
-        return decoder_id()
-    return decoder_with(run.last.decoder)
+    return snapshot, done
 
 
 def _update_topics(run: CompactionRun) -> tuple[list[TopicUpdate], int]:
@@ -224,9 +210,7 @@ def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
     lost records. An error says how far the run came: nothing was changed, or the snapshot is
     committed and what is left to do.
     """
-    name = COMPACT_POSITIONS.name
-    lock = locks.exclusive(settings, name, name, wait=settings.lock_wait)
-    with lock, explain_outage(settings):
+    with compacting(settings), explain_outage(settings):
         return _compact(settings, reconcile)
 
 
