@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from shardpost.delta import query
@@ -28,12 +28,8 @@ from shardpost.topic_names import TopicName
 
 def totals(frame: DataFrame, *expressions: str) -> list[int]:
     """Return the sums of SQL expressions."""
-    sums = frame.agg(*map(_sum, expressions)).first()
-    return [int(total) for total in sums or ()]
-
-
-def _sum(expression: str) -> Column:
-    return F.coalesce(F.sum(F.expr(expression)), F.lit(0))
+    sums = frame.agg(*(F.sum(F.expr(expression)) for expression in expressions)).first()
+    return [int(total or 0) for total in sums or ()]
 
 
 # Up to so many new records, their keys are broadcast rather than tables shuffled.

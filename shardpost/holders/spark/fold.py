@@ -26,7 +26,7 @@ from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER, newest_first
 from shardpost.holders.spark.compaction_run import known_holders, totals
 from shardpost.holders.spark.held_positions import order_of
-from shardpost.holders.spark.table_writer import HoldersRun
+from shardpost.holders.spark.table_writer import HoldersRun, TableWriter
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import kafka_source
@@ -101,7 +101,8 @@ def changes(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> Dat
 
 def with_old(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> DataFrame:
     """Return the rows of `latest`, with what the table has of their keys (`old_…`)."""
-    old = known.select("key", *(F.col(name).alias(_old(name)) for name in _other_columns(known)))
+    others = (name for name in known.columns if name != "key")
+    old = known.select("key", *(F.col(name).alias(f"old_{name}") for name in others))
     return latest.join(F.broadcast(old) if broadcast_keys else old, "key", "left")
 
 
@@ -179,14 +180,6 @@ def _deltas(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
     return each.where("side IS NOT NULL").select("side.client", "position", "side.delta")
 
 
-def _old(name: str) -> str:
-    return f"old_{name}"
-
-
-def _other_columns(frame: DataFrame) -> list[str]:
-    return [name for name in frame.columns if name != "key"]
-
-
 log = logging.getLogger(__name__)
 
 
@@ -258,9 +251,8 @@ def _write_holders(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) 
     touched, table = per_client(deltas), t.SHARE_HOLDERS
     if run.tables.is_empty(table):  # read back what was written rather than persist it
         first = touched.withColumn("positions", sorted_ids(F.col("added")))
-        written = run.tables.write_first(
-            table, _as_holder_rows(run, first), coalesce=broadcast_keys
-        )
+        rows_ = as_holder_rows(run.tables, first, run.shards)
+        written = run.tables.write_first(table, rows_, coalesce=broadcast_keys)
         [held] = totals(run.tables.rows_of(written), "size(positions)")
         return HoldersChange(written.non_null("client"), held)
     touched = touched.persist(StorageLevel.MEMORY_AND_DISK)
@@ -272,12 +264,13 @@ def _write_holders(run: HoldersRun, deltas: DataFrame, *, broadcast_keys: bool) 
         "cast(size(positions) > 0 as int) - cast(old_count > 0 as int)",
         "size(positions) - old_count",
     )
-    run.tables.append(table, _as_holder_rows(run, updated), coalesce=broadcast_keys)
+    rows_ = as_holder_rows(run.tables, updated, run.shards)
+    run.tables.append(table, rows_, coalesce=broadcast_keys)
     return HoldersChange(holders, held)
 
 
-def _as_holder_rows(run: HoldersRun, holders: DataFrame) -> DataFrame:
+def as_holder_rows(tables: TableWriter, holders: DataFrame, shards: int) -> DataFrame:
     """Return holders as rows of their table."""
-    shard = kafka_source.partition_column(run.spark, F.col("client"), run.shards)
-    snapshot = F.lit(run.number).cast("bigint")
+    shard = kafka_source.partition_column(tables.spark, F.col("client"), shards)
+    snapshot = F.lit(tables.number).cast("bigint")
     return holders.select("client", "positions", snapshot.alias("snapshot"), shard.alias("shard"))

@@ -139,36 +139,28 @@ def report_reconciled(topic: str, count: int, closing: DataFrame) -> None:
 _RECORD = ("key", "partition", "offset", "timestamp", "seq")
 
 
-@dataclass(frozen=True)
-class Closed:
-    """The changes of a run that closed keys, and how many these are."""
-
-    changes: Changes
-    count: int
-
-
 def close_superseded(
     run: CompactionRun, source: InputTopic, changes: Changes | None
-) -> Closed | None:
-    """Close the keys of an input whose highest record is gone; None if there is none.
+) -> tuple[Changes | None, int]:
+    """Close the keys of an input whose highest record is gone; return how many these are.
 
-    `changes` are those of the run's other records.
+    `changes` are those of the run's other records; those of all its records are returned.
     """
     step(f"{source.name} reconciliation")
     lowest = layout_of(run.generation(source)).base
-    gone = without(_highest(run, source), _visible(run, source), lowest)
-    gone = gone.persist(StorageLevel.MEMORY_AND_DISK)
+    latest, history = source.tables.latest, source.tables.history
+    highest = highest_read(run.tables.read(latest), run.tables.read(history))
+    gone = without(highest, _visible(run, source), lowest).persist(StorageLevel.MEMORY_AND_DISK)
     if gone.count() and (newer := _after(run, source)):  # asked for when all else was read
         gone = gone.join(_keys(run, source, newer), "key", "left_anti")
     step(f"{source.name} closing")
-    history, latest = source.tables.history, source.tables.latest
     written = run.tables.append(history, _closing(run, source, gone), coalesce=True)
     if not written.rows:
-        return None
+        return changes, 0
     closing = run.tables.rows_of(written)
     report_reconciled(source.topic, written.rows, closing)
     closed = fold.as_rows(closing, latest.names)
-    return Closed(closed_latest(run, source.tables, changes, closed), written.rows)
+    return closed_latest(run, source.tables, changes, closed), written.rows
 
 
 def highest_read(latest: DataFrame, history: DataFrame) -> DataFrame:
@@ -202,15 +194,11 @@ def without(highest: DataFrame, visible: DataFrame, lowest: int) -> DataFrame:
     return highest.join(visible, is_same, "left_anti")
 
 
-def _highest(run: CompactionRun, source: InputTopic) -> DataFrame:
-    tables = source.tables
-    return highest_read(run.tables.read(tables.latest), run.tables.read(tables.history))
-
-
 def _visible(run: CompactionRun, source: InputTopic) -> DataFrame:
     ranges = run.unread.visible_of_topic(source.topic)
     if not ranges:
-        return _empty(run, source.tables.history).select("key", "partition", "offset")
+        none = read_files(run.spark, source.tables.history, ())
+        return none.select("key", "partition", "offset")
     records = run.records_of(ranges)
     return records.select(F.col("key").cast("string").alias("key"), "partition", "offset")
 
@@ -240,8 +228,5 @@ def _closing(run: CompactionRun, source: InputTopic, gone: DataFrame) -> DataFra
             "snapshot": F.lit(run.number).cast("bigint"),
         }
     )
-    return _empty(run, source.tables.history).unionByName(rows, allowMissingColumns=True)
-
-
-def _empty(run: CompactionRun, table: Table) -> DataFrame:
-    return read_files(run.spark, table, ())
+    none = read_files(run.spark, source.tables.history, ())
+    return none.unionByName(rows, allowMissingColumns=True)

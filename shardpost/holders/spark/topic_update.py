@@ -148,10 +148,8 @@ def reconciled(run: CompactionRun, update: TopicUpdate) -> TopicUpdate:
     """Close what the topic of an update does not hold any more, if the run reconciles."""
     if run.unread.reconciliation is None:
         return update
-    closed = close_superseded(run, update.source, update.changes)
-    if closed is None:
-        return update
-    return replace(update, changes=closed.changes, reconciled=closed.count)
+    changes, count = close_superseded(run, update.source, update.changes)
+    return replace(update, changes=changes, reconciled=count)
 
 
 def _without_effect(

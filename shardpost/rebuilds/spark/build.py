@@ -165,7 +165,7 @@ class Build:
         return row["records"], row["lowest"], row["ties"] or 0
 
     def _holders(self) -> None:
-        spark, country = self.tables.spark, self._rebuild.country
+        country = self._rebuild.country
         counting = self.tables.read(t.EXCHANGES).where(
             F.col("is_open") & (F.col("country") == country)
         )
@@ -173,11 +173,7 @@ class Build:
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
         holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
-        shard = kafka_source.partition_column(spark, F.col("client"), self._pinned.shards)
-        number = F.lit(self._pinned.number).cast("bigint")
-        rows_ = holders.select(
-            "client", "positions", number.alias("snapshot"), shard.alias("shard")
-        )
+        rows_ = fold.as_holder_rows(self.tables, holders, self._pinned.shards)
         self.tables.write_first(t.SHARE_HOLDERS, rows_, coalesce=False)
 
 

@@ -27,7 +27,7 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.spark.compaction import compact
 from shardpost.holders.spark.compaction_run import frame_of, totals
 from shardpost.holders.spark.decoder_id import decoder_with
-from shardpost.holders.spark.fold import update_holders
+from shardpost.holders.spark.fold import update_holders, with_old
 from shardpost.holders.spark.table_writer import LAYERED, HoldersRun, TableWriter, fold_layers
 from shardpost.holders.spark.topic_update import rejected_of
 from shardpost.holders.table_commits import restore_table
@@ -175,9 +175,8 @@ def _changed_positions(run: BesideRun, last: Snapshot) -> DataFrame:
     now = _positions(run, run.tables.folders, _version(run))
     folded = last.folded_up_to(t.POSITIONS.name)
     then = _positions(run, last.folders, layered(t.POSITIONS, last.tables, folded))
-    old = then.select("key", *(F.col(name).alias(f"old_{name}") for name in _KNOWN[1:]))
-    old = F.broadcast(old) if run.broadcast_keys else old
-    return now.join(old, "key", "left").persist(StorageLevel.MEMORY_AND_DISK)
+    changed = with_old(now, then, broadcast_keys=run.broadcast_keys)
+    return changed.persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def _version(run: BesideRun) -> LayeredVersion:
