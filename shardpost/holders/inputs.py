@@ -6,15 +6,8 @@ from typing import TypeVar
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
-from shardpost.holders.model.compacted_topics import (
-    compaction_of,
-)
-from shardpost.holders.model.unread import (
-    Look,
-    Unread,
-    ranges_to_read,
-    require_readable,
-)
+from shardpost.holders.model.compacted_topics import compaction_of
+from shardpost.holders.model.unread import Look, Unread, ranges_to_read, require_readable
 from shardpost.kafka import offsets, topic_metadata
 from shardpost.kafka.coordinates import ends_of, total_size
 from shardpost.kafka.reading import open_transactions, stable_ends

@@ -31,12 +31,7 @@ from shardpost.holders.model.view_tables import VIEW
 from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.maintenance import stored_tables
 from shardpost.maintenance.model import needed_files
-from shardpost.maintenance.model.needed_files import (
-    LOG,
-    NeededFiles,
-    log_entries,
-    unneeded_entries,
-)
+from shardpost.maintenance.model.needed_files import LOG, NeededFiles, log_entries, unneeded_entries
 from shardpost.maintenance.model.plan import Plan, TablePlan
 from shardpost.maintenance.stored_tables import Folder
 from shardpost.rebuilds.drop import unnamed

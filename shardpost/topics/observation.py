@@ -4,11 +4,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    BrokerMetadata,
-    ClusterMetadata,
-    TopicMetadata,
-)
+from confluent_kafka.admin import BrokerMetadata, ClusterMetadata, TopicMetadata  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.broker_version import version_at

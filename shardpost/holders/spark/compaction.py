@@ -28,17 +28,8 @@ from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
 from shardpost.holders.model.unread import Look, Unread
-from shardpost.holders.results import (
-    explain_outage,
-    keep_snapshot,
-    publish_results,
-    report_look,
-)
-from shardpost.holders.spark.compaction_run import (
-    MAX_BROADCAST_KEYS,
-    CompactionRun,
-    InputTopic,
-)
+from shardpost.holders.results import explain_outage, keep_snapshot, publish_results, report_look
+from shardpost.holders.spark.compaction_run import MAX_BROADCAST_KEYS, CompactionRun, InputTopic
 from shardpost.holders.spark.decoder_id import decoder_id, decoder_with
 from shardpost.holders.spark.fold import update_holders
 from shardpost.holders.spark.history import read_corrections

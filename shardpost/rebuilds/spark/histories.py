@@ -24,11 +24,7 @@ from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.unread import Unread
 from shardpost.holders.model.view_tables import RETRY_NAMES, InputTables
-from shardpost.holders.spark.compaction_run import (
-    MAX_BROADCAST_KEYS,
-    CompactionRun,
-    InputTopic,
-)
+from shardpost.holders.spark.compaction_run import MAX_BROADCAST_KEYS, CompactionRun, InputTopic
 from shardpost.holders.spark.decoding import decoded
 from shardpost.holders.spark.history import append_corrections, append_originals, read_corrections
 from shardpost.holders.spark.table_writer import TableWriter
