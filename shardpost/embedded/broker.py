@@ -17,7 +17,7 @@ from shardpost.embedded.daemons import Daemon, log_end, state_of, wait_until
 from shardpost.errors import ShardpostError
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.settings import Settings
-from shardpost.spark.jars import broker_jars
+from shardpost.spark.jars import jars_of
 
 # Of Spark 4.0, see its "Downloading" page; Kafka 4 runs on them as well. Java 25 does not: its slim
 # builds lack the module jdk.incubator.vector, which Spark's launcher adds.
@@ -102,7 +102,7 @@ rootLogger.appenderRef.file.ref=FILE
 
 def classpath() -> str:
     """Return the class path of the broker."""
-    return f"{broker_jars()[0].parent}/*"
+    return f"{jars_of('broker')[0].parent}/*"
 
 
 def configure(settings: Settings, java: str) -> None:

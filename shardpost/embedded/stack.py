@@ -15,7 +15,7 @@ from shardpost.errors import ShardpostError
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
-from shardpost.spark.jars import broker_jars, spark_jars
+from shardpost.spark.jars import jars_of
 from shardpost.topics.creation import create_topics
 
 FREE_BYTES = 1024**3
@@ -185,7 +185,7 @@ def _require_machine(settings: Settings, fresh: list[Part]) -> None:
             " expected at least 1: free some space, or set SHARDPOST_HOME to another disk"
         )
     find_java()
-    broker_jars()
-    spark_jars()
+    jars_of("broker")
+    jars_of("spark")
     for part in fresh:
         daemons.require_free_port(part.port, part.title, part.setting)

@@ -22,7 +22,7 @@ from shardpost.kafka.offsets import endings, first_offsets_since
 from shardpost.lag.model.partition import Partition
 from shardpost.lag.model.report import Position
 from shardpost.settings import Settings
-from shardpost.spark.jars import spark_jars
+from shardpost.spark.jars import jars_of
 
 JVM = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
 # As the Java client prints a replica; one that is on the way to another disk is `isFuture`.
@@ -86,7 +86,7 @@ def _gateway() -> Iterator[Any]:
 
     port, token = launch_gateway(
         jarpath=str(next(_pyspark_jars("py4j"))),
-        classpath=os.pathsep.join(map(str, [*spark_jars(), *_pyspark_jars("slf4j-api")])),
+        classpath=os.pathsep.join(map(str, [*jars_of("spark"), *_pyspark_jars("slf4j-api")])),
         javaopts=JVM,
         java_path=_java(),
         die_on_exit=True,

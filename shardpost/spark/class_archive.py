@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardpost.spark.jars import spark_jars
+from shardpost.spark.jars import jars_of
 from shardpost.spark.job_spec import JobSpec
 
 FOLDER = Path(sys.prefix) / "share" / "shardpost"
@@ -85,7 +85,7 @@ def _paths() -> tuple[Path, Path]:
     home = os.environ.get("JAVA_HOME")
     java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()
     modified = java.stat().st_mtime_ns if java.exists() else 0
-    valid_for = "\n".join((str(java), str(modified), *map(str, spark_jars())))
+    valid_for = "\n".join((str(java), str(modified), *map(str, jars_of("spark"))))
     name = f"driver-classes.{hashlib.sha256(valid_for.encode()).hexdigest()[:16]}"
     return FOLDER / f"{name}.full.jsa", FOLDER / f"{name}.small.jsa"
 

@@ -12,7 +12,7 @@ from shardpost.checkout import SPARK_JOBS
 from shardpost.errors import BAD_USAGE, COULD_NOT, DONE, NEEDS_ATTENTION, ShardpostError
 from shardpost.settings import Settings
 from shardpost.spark import class_archive
-from shardpost.spark.jars import jars_of, packages_zip, spark_jars
+from shardpost.spark.jars import jars_of, packages_zip
 from shardpost.spark.job_process import job_folder, run_job, terminate_with_parent
 from shardpost.spark.job_spec import BY_DEFAULT, JobSpec, document_of
 
@@ -105,7 +105,7 @@ def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, 
     `jvm_options` are options of the driver's JVM, after the usual ones; `more_jars` are behind
     those of the class path, which the class archive is valid for.
     """
-    jars = spark_jars()
+    jars = jars_of("spark")
     return {
         "spark.driver.extraJavaOptions": " ".join((*DRIVER_JVM_OPTIONS, *jvm_options)),
         # Only classes of the class path can be in the archive; executors get the same as --jars.

@@ -26,7 +26,7 @@ from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
 from shardpost.locks import holders
 from shardpost.settings import Settings
-from shardpost.spark.jars import broker_jars, spark_jars
+from shardpost.spark.jars import jars_of
 from shardpost.watch.model.conditions import GIB, LEAST_FREE
 from shardpost.watch.model.doctor_finding import DoctorFinding, error, ok, refused, unknown, warning
 from shardpost.wording import duration_text
@@ -92,7 +92,9 @@ def _difference(name: str, version: str) -> str | None:
 def check_jars() -> DoctorFinding:
     """Check that the jars of broker and Spark are there."""
     try:
-        return ok("jars", f"{len(broker_jars())} of the broker, {len(spark_jars())} of Spark")
+        return ok(
+            "jars", f"{len(jars_of('broker'))} of the broker, {len(jars_of('spark'))} of Spark"
+        )
     except ShardpostError as problem:
         return refused("jars", problem)
 
