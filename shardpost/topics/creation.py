@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,19 +53,16 @@ def _write(settings: Settings, spec: TopicSpec, partitions: int) -> int:
         fenced=f"fenced: another process writes the starter records of {topic}",
         failed=f"topic {topic}: its starter records cannot be written ({{reason}})",
     )
-    try:
+    records = [
+        Outgoing(topic, key.encode(), json.dumps(value).encode(), [])
+        for key, value in spec.starter.items()
+    ]
+    with closing(transactions):
         transactions.open()
         if _has_records(settings, topic, partitions):
             return 0
-        transactions.write(
-            [
-                Outgoing(topic, key.encode(), json.dumps(value).encode(), [])
-                for key, value in spec.starter.items()
-            ]
-        )
-    finally:
-        transactions.close()
-    return len(spec.starter)
+        transactions.write(records)
+    return len(records)
 
 
 def _has_records(settings: Settings, topic: str, partitions: int) -> bool:

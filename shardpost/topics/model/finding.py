@@ -87,9 +87,17 @@ def reassign(
     bootstrap: str, topic: str, found: FoundTopic, brokers: frozenset[int], replicas: int
 ) -> str:
     """Return the command that gives a topic so many replicas: those it has, and others in turn."""
+    ordered = sorted(brokers)
+    partitions = []
+    for number, partition in enumerate(found.partitions):
+        start = number % len(ordered) if ordered else 0
+        others = [one for one in ordered[start:] + ordered[:start] if one not in partition.replicas]
+        wanted = [*partition.replicas, *others][: max(replicas, len(partition.replicas))]
+        partitions.append({"topic": topic, "partition": number, "replicas": wanted})
+    document = json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
     return (
         f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --execute"
-        f" --reassignment-json-file <(echo '{_reassignment(topic, found, brokers, replicas)}')"
+        f" --reassignment-json-file <(echo '{document}')"
     )
 
 
@@ -99,14 +107,3 @@ def abort(bootstrap: str, topic: str, partition: int, offset: int) -> str:
         f"kafka-transactions.sh --bootstrap-server {bootstrap} abort --topic {topic}"
         f" --partition {partition} --start-offset {offset}"
     )
-
-
-def _reassignment(topic: str, found: FoundTopic, brokers: frozenset[int], replicas: int) -> str:
-    ordered = sorted(brokers)
-    partitions = []
-    for number, partition in enumerate(found.partitions):
-        start = number % len(ordered) if ordered else 0
-        others = [one for one in ordered[start:] + ordered[:start] if one not in partition.replicas]
-        wanted = [*partition.replicas, *others][: max(replicas, len(partition.replicas))]
-        partitions.append({"topic": topic, "partition": number, "replicas": wanted})
-    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))

@@ -5,7 +5,7 @@ More than declared is as declared: a topic may keep more, for longer, and larger
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardpost.topics.model import finding
 from shardpost.topics.model.cluster import IN_SYNC, UNCLEAN, Cluster, Expected, FoundTopic
@@ -203,17 +203,11 @@ class Planner:
     def plan(self, one: Expected) -> TopicPlan:
         """Return what is to be done for one topic."""
         found = self.cluster.topics.get(one.name)
-        if found is None:
-            return TopicPlan(one, self.count(one), create=True)
-        return self._repair(one, found)
-
-    def count(self, one: Expected) -> int:
-        """Return how many partitions a topic has, or is created with."""
-        if one.name in self.cluster.topics:
-            return len(self.cluster.topics[one.name].partitions)
-        if one.partitions is not None:
-            return one.partitions
-        return max(map(self._count_of, one.partitions_as), default=self.partitions)
+        if found is not None:
+            return self._repair(one, found)
+        largest = max(map(self._count_of, one.partitions_as), default=self.partitions)
+        count = largest if one.partitions is None else one.partitions
+        return TopicPlan(one, count, create=True)
 
     def _count_of(self, name: str) -> int:
         if name in self.cluster.topics:
@@ -230,9 +224,10 @@ class Planner:
         ]
         changes = tuple(step for step in steps if isinstance(step, Change))
         refusals = tuple(step for step in steps if isinstance(step, Refusal))
-        adds = any(change.setting == PARTITIONS for change in changes)
-        count = one.partitions if adds and one.partitions else len(found.partitions)
-        return TopicPlan(one, count, changes=changes, refusals=refusals)
+        planned = TopicPlan(one, len(found.partitions), changes=changes, refusals=refusals)
+        if planned.adds_partitions and one.partitions:
+            return replace(planned, partitions=one.partitions)
+        return planned
 
     def _of_configs(self, one: Expected, found: FoundTopic) -> Iterator[Change | Refusal]:
         for setting, (value, wanted) in departures(one, found).items():
