@@ -99,11 +99,6 @@ def read_files(spark: SparkSession, table: Table, files: Collection[str]) -> Dat
     return spark.range(0).where(F.lit(False)).select(*nulls)
 
 
-def read_written(spark: SparkSession, settings: Settings, written: Written) -> DataFrame:
-    """Return the rows of files that were just written (`write`)."""
-    return read_files(spark, written.table, paths(settings, written.table, _names(written.files)))
-
-
 def write(settings: Settings, table: Table, rows: DataFrame, folder: str) -> Written:
     """Write rows that have the table's columns, in any order, as files in a new folder of it.
 
@@ -133,7 +128,3 @@ def paths(settings: Settings, table: Table, names: Iterable[str]) -> list[str]:
 
 def _non_null(stats: dict[str, Any], column: str) -> int:
     return int(stats["numRecords"] - stats["nullCount"][column])
-
-
-def _names(files: Iterable[AddAction]) -> list[str]:
-    return [file.path for file in files]

@@ -48,32 +48,23 @@ def request_of(kind: type[T], document: str) -> T:
 LONG_RUN_RECORDS = 500_000
 
 
-def _no_records(_settings: Settings) -> int:
-    return 0
-
-
-def _needs_spark(_settings: Settings, _request: str) -> JobResult | None:
-    return None
-
-
 @dataclass(frozen=True)
 class JobSpec:
     """One job: the stem of its file in `spark_jobs/`, which is its DAG's id too.
 
     `unread_records` counts what it would read now; with `has_own_class_archive` it loads half as
     many classes again as other jobs do (class_archive.py). `more_jars` are files of `ivy/`, beside
-    Spark's own. `without_spark` does the job in the
-    calling process, by its request, where that needs no Spark: starting Spark takes seconds. Else
-    it changes nothing and returns None.
+    Spark's own. `without_spark` does the job in the calling process, by its request, where that
+    needs no Spark: starting Spark takes seconds. Else it changes nothing and returns None.
     """
 
     name: str
     # Not in the repr, whose address of a function would make each parsing a new version of a DAG.
-    unread_records: Callable[[Settings], int] = field(default=_no_records, repr=False)
+    unread_records: Callable[[Settings], int] = field(default=lambda _: 0, repr=False)
     has_own_class_archive: bool = False
     more_jars: tuple[str, ...] = ()
     without_spark: Callable[[Settings, str], JobResult | None] = field(
-        default=_needs_spark, repr=False
+        default=lambda *_: None, repr=False
     )
 
     def is_long(self, settings: Settings) -> bool:

@@ -23,7 +23,6 @@ from shardpost.instants import EARLIEST_MS, LATEST_MS
 from shardpost.kafka.coordinates import OffsetRange
 from shardpost.kafka.java_settings import java_settings
 from shardpost.kafka.reading import read_to_end, record_of
-from shardpost.kafka.records import Headers
 from shardpost.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -65,13 +64,9 @@ def read_ranges(
         endingOffsets=json.dumps({topic: {str(r.partition): r.until for r in ranges}}),
     )
     columns = ("key", "value", "partition", "offset", "timestamp", "headers", *more)
-    records = reader.load().withColumn("timestamp", _in_calendar(F.col("timestamp")))
-    return records.select(*columns)
-
-
-def _in_calendar(timestamp: Column) -> Column:
-    earliest, latest = F.timestamp_millis(F.lit(EARLIEST_MS)), F.timestamp_millis(F.lit(LATEST_MS))
-    return F.greatest(F.least(timestamp, latest), earliest)
+    earliest, latest = (F.timestamp_millis(F.lit(at)) for at in (EARLIEST_MS, LATEST_MS))
+    in_calendar = F.greatest(F.least("timestamp", latest), earliest)
+    return reader.load().withColumn("timestamp", in_calendar).select(*columns)
 
 
 _CLIENT_COLUMNS = (
@@ -83,7 +78,7 @@ _CLIENT_COLUMNS = (
 def read_ranges_by_client(
     spark: SparkSession, settings: Settings, ranges: Sequence[OffsetRange]
 ) -> DataFrame:
-    """Return what kafka_source.read_ranges returns, one task for each range."""
+    """Return what `read_ranges` returns, one task for each range."""
     tasks = spark.sparkContext.parallelize(ranges, len(ranges))
     rows = spark.createDataFrame(tasks.flatMap(partial(_client_rows, settings)), _CLIENT_COLUMNS)
     return rows.withColumn("timestamp", F.timestamp_millis("timestamp"))
@@ -108,12 +103,11 @@ def _client_rows(settings: Settings, range_: OffsetRange) -> Iterator[tuple[Any,
     records = map(record_of, found)
     for record in takewhile(lambda record: record.offset < range_.until, records):
         at = min(max(EARLIEST_MS, record.timestamp), LATEST_MS)
-        headers = _as_bytes(record.headers) or None
-        yield record.key, record.value, record.partition, record.offset, at, headers
-
-
-def _as_bytes(headers: Headers) -> list[tuple[str, bytes | None]]:
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
+        headers = [
+            (name, value.encode() if isinstance(value, str) else value)
+            for name, value in record.headers
+        ]
+        yield record.key, record.value, record.partition, record.offset, at, headers or None
 
 
 def partition_column(spark: SparkSession, key: Column, partitions: int) -> Column:

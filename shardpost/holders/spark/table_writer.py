@@ -141,7 +141,9 @@ class TableWriter:
 
     def rows_of(self, written: delta_files.Written) -> DataFrame:
         """Return the rows of new files."""
-        return delta_files.read_written(self.spark, self._settings, written)
+        names = (file.path for file in written.files)
+        files = delta_files.paths(self._settings, written.table, names)
+        return delta_files.read_files(self.spark, written.table, files)
 
     def _folded_up_to(self, table: Table) -> int:
         """Return up to which snapshot a table's files have all; this one if nothing came since."""
@@ -209,7 +211,8 @@ def fold_layers(run: HoldersRun, own: Collection[str] | None = None) -> None:
 
     Of all tables, or of those with a name in `own`.
     """
-    rule = _folding_rule(run.settings)
+    settings = run.settings
+    rule = FoldingRule(settings.fold_share, settings.fold_records, settings.fold_runs)
     for table in LAYERED:
         if own is not None and table.name not in own:
             continue
@@ -237,7 +240,3 @@ def _sizes(settings: Settings, table: Table, version: LayeredVersion) -> tuple[i
 def _count(settings: Settings, table: Table, version: int, condition: str) -> int:
     sql = f"SELECT COUNT(*) AS n FROM {table.name} WHERE {condition}"  # noqa: S608 - ours
     return int(rows(settings, sql, {table: version})[0]["n"])
-
-
-def _folding_rule(settings: Settings) -> FoldingRule:
-    return FoldingRule(settings.fold_share, settings.fold_records, settings.fold_runs)
