@@ -1,22 +1,23 @@
 """What a compaction reads: the new records of its inputs and of their retry topics."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.holders.model.compacted_topics import compaction_of
 from shardpost.holders.model.unread import Look, Unread, ranges_to_read, require_readable
-from shardpost.kafka import offsets, topic_metadata
+from shardpost.kafka import offsets
 from shardpost.kafka.coordinates import ends_of, total_size
 from shardpost.kafka.reading import open_transactions, stable_ends
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_metadata import changed_topics, require_same_topics
+from shardpost.kafka.topic_metadata import (
+    changed_topics,
+    partition_counts,
+    require_same_topics,
+    topic_ids,
+)
 from shardpost.settings import Settings
 from shardpost.topics import declared
-
-T = TypeVar("T")
 
 
 def input_topics(settings: Settings) -> list[str]:
@@ -56,7 +57,8 @@ class Inputs:
         at = now or datetime.now(UTC)
         holders, last = self._settings.topic("share-holders"), snapshots.newest(self._settings)
         topics = [*self._topics, *self._retries, holders]
-        counts = self._counts(topics, if_there=self.former_retries(last))
+        former = self.former_retries(last)
+        counts = partition_counts(self._settings, topics, if_there=former)
         if last:
             last.require_shards(counts[holders])
         ahead = max(last.looked_at, last.read_at) if last and last.is_ahead(at) else None
@@ -78,7 +80,7 @@ class Inputs:
         former = self.former_retries(look.last)
         gone = [topic for topic in former if topic not in look.counts]
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
-        ids = self._ids([*self._topics, *retries])
+        ids = topic_ids(self._settings, [*self._topics, *retries])
         configs = topic_configs(self._settings, self._topics)
         compactions = {topic: compaction_of(configs[topic]) for topic in self._topics}
         counts = {topic: look.counts[topic] for topic in [*retries, *self._topics]}
@@ -111,16 +113,11 @@ class Inputs:
         advice = (
             "That happened while it was read: nothing was changed. Run `shardpost compact` again"
         )
-        require_same_topics(unread.topic_ids, self._ids([*unread.topic_ids]), advice=advice)
+        ids = topic_ids(self._settings, [*unread.topic_ids])
+        require_same_topics(unread.topic_ids, ids, advice=advice)
 
     def unread_originals(self, last: Snapshot | None) -> int:
         """Return how many offsets of the inputs came after that snapshot."""
-        counts = self._counts(self._topics)
+        counts = partition_counts(self._settings, self._topics)
         ends = offsets.watermarks(self._settings, counts, committed=True)
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
-
-    def _counts(self, topics: list[str], *, if_there: Sequence[str] = ()) -> dict[str, int]:
-        return topic_metadata.partition_counts(self._settings, topics, if_there=if_there)
-
-    def _ids(self, topics: list[str]) -> dict[str, str]:
-        return topic_metadata.topic_ids(self._settings, topics)

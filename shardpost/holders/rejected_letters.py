@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -63,11 +64,6 @@ def group_of(tables: str) -> str:
     return f"{GROUP}-{tables}"
 
 
-def sent_of(committed: offsets.CommittedOffset) -> SnapshotRun:
-    """Return of which snapshot letters were sent, as that group has it."""
-    return _committed_sent(committed)[1]
-
-
 class _Sent(NamedTuple):
     """How far letters were sent: all up to a snapshot, and those up to a place after it."""
 
@@ -80,8 +76,8 @@ class _Sent(NamedTuple):
         return json.dumps({name: value for name, value in form.items() if value is not None})
 
 
-def _committed_sent(committed: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
-    """Return how far letters were sent, and of which snapshot."""
+def committed_sent(committed: offsets.CommittedOffset) -> tuple[_Sent, SnapshotRun]:
+    """Return how far letters were sent, and of which snapshot, as that group has it."""
     form = json.loads(committed.metadata or "{}")
     after = Place(*form["after"]) if "after" in form else None
     return _Sent(committed.offset, after), SnapshotRun(form["of"], form["run"])
@@ -136,7 +132,7 @@ class _Sending:
                     after = _Sent(self._snapshot.number)
                 metadata = after.metadata(self._snapshot)
                 consumed = Consumed(reader, place, after.snapshot, metadata)
-                writer.write(written, consumed, check=_written)
+                writer.write(written, consumed, check=partial(step, "letters written"))
                 count += len(written)
                 step("letters committed")
         numbers = (before.snapshot + 1, self._snapshot.number)
@@ -163,7 +159,7 @@ class _Sending:
         offset = offsets.committed_offsets(self._settings, reader, [place]).get(place)
         if offset is None or offset.offset < sent:
             return _Sent(sent)
-        committed, of = _committed_sent(offset)
+        committed, of = committed_sent(offset)
         if not of.is_in(runs_of(self._settings, self._snapshot)):
             log.warning(
                 "%s: letters of snapshot %d were sent, but it is not in these tables (they were"
@@ -178,7 +174,7 @@ class _Sending:
 
         Sorted here: DataFusion takes long to sort what it is given in very many small batches.
         """
-        condition = sent.after.sql_of_later() if sent.after else f"snapshot > {sent.snapshot}"
+        condition = sent.after.sql_of_those(">") if sent.after else f"snapshot > {sent.snapshot}"
         sql = (
             'SELECT snapshot, topic, "partition", "offset",'  # noqa: S608 - our own
             f" {_bytes_of('key')} + {_bytes_of('value')} AS bytes,"
@@ -233,10 +229,6 @@ class _Sending:
 def _bytes_of(column: str) -> str:
     """Return the SQL of the length of a binary column; octet_length takes text only."""
     return f"coalesce(octet_length(encode({column}, 'hex')) / 2, 0)"
-
-
-def _written() -> None:
-    step("letters written")
 
 
 def _record(row: dict[str, Any]) -> Record:

@@ -274,4 +274,4 @@ def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:
     place = TopicPartition(settings.topic("dead-letters"), 0)
     with closing(clients.consumer(settings, group)) as reader:
         offset = offsets.committed_offsets(settings, reader, [place]).get(place)
-    return [] if offset is None else [rejected_letters.sent_of(offset)]
+    return [] if offset is None else [rejected_letters.committed_sent(offset)[1]]

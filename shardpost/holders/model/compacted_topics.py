@@ -90,11 +90,6 @@ class Compaction:
         """Whether Kafka deletes records that have a later one of their key."""
         return "compact" in self.policy
 
-    @property
-    def policy_text(self) -> str:
-        """The cleanup.policy."""
-        return ",".join(sorted(self.policy))
-
 
 def compaction_of(config: Mapping[str, str | None]) -> Compaction:
     """Return how Kafka compacts a topic of that effective configuration.
@@ -228,7 +223,7 @@ def require_only_compacted(compactions: Mapping[str, Compaction]) -> None:
 
 def _not_only_compacted(compactions: Mapping[str, Compaction]) -> list[str]:
     return [
-        f"{topic} has cleanup.policy={compaction.policy_text}"
+        f"{topic} has cleanup.policy={','.join(sorted(compaction.policy))}"
         for topic, compaction in sorted(compactions.items())
         if not compaction.is_only_compacted
     ]

@@ -7,7 +7,7 @@ other runs make. So what is noted in Kafka has the run beside the number.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from shardpost.delta.table import text_literal
 from shardpost.kafka import records
@@ -119,15 +119,8 @@ class Place(NamedTuple):
     partition: int
     offset: int
 
-    def sql_of_later(self) -> str:
-        """Return the condition of what stands after it."""
-        return self._sql_of_those(">")
-
-    def sql_of_earlier(self) -> str:
-        """Return the condition of what stands before it."""
-        return self._sql_of_those("<")
-
-    def _sql_of_those(self, beyond: str) -> str:
+    def sql_of_those(self, beyond: Literal["<", ">"]) -> str:
+        """Return the condition of what stands before (<) or after (>) it."""
         topic = text_literal(self.topic)
         return (
             f"(snapshot {beyond} {self.snapshot} OR (snapshot = {self.snapshot}"
@@ -148,7 +141,7 @@ class PlaceRange(NamedTuple):
         """Return its condition; the numbers stand first, by which files are passed over."""
         return (
             f"snapshot BETWEEN {self.first.snapshot} AND {self.last.snapshot}"
-            f" AND NOT {self.first.sql_of_earlier()} AND NOT {self.last.sql_of_later()}"
+            f" AND NOT {self.first.sql_of_those('<')} AND NOT {self.last.sql_of_those('>')}"
         )
 
 
