@@ -30,13 +30,9 @@ from shardpost.settings import Settings
 
 LETTERS_TABLE = "shardpost-letters-table"
 OWN = (COMPACTION, LETTERS_TABLE)
-# Groups whose numbers are no offsets (share_holders_topic.py, rejected_letters.py).
+# Groups whose numbers are notes of ours, and not how far they have read (share_holders_topic.py,
+# rejected_letters.py).
 _NOTES = (PUBLISHED, f"{REJECTED}-")
-
-
-def has_notes(group: str) -> bool:
-    """Tell whether what a group has committed are notes of ours, and not how far it has read."""
-    return group.startswith(_NOTES)
 
 
 def own_positions(
@@ -100,7 +96,8 @@ def measure(
     """
     wanted, now_ms = selection or Selection(), int(now.timestamp() * 1000)
     problems: list[str] = []
-    counts = _partition_counts(settings)
+    known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
+    counts = {topic: len(found.partitions) for topic, found in known.items()}
     positions, left_out = _positions(settings, counts, wanted, problems)
     positions = [_with_clear(position, clear or {}) for position in positions]
     failed: dict[TopicPartition, str] = {}
@@ -114,11 +111,6 @@ def measure(
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
     problems += _unread(rows)
     return Lag(sorted(rows, key=by_time_to_loss), problems, left_out)
-
-
-def _partition_counts(settings: Settings) -> dict[str, int]:
-    known = cluster_metadata(settings, FIRST_ANSWER_SECONDS).topics
-    return {topic: len(found.partitions) for topic, found in known.items()}
 
 
 def _positions(
@@ -143,7 +135,7 @@ def _selected(group: Group, wanted: Selection) -> Group:
 
 def _of_group(group: Group, expiry: Mapping[TopicPartition, int]) -> Iterator[Position]:
     for partition, offset in sorted(group.committed.items()):
-        expires, is_note = expiry.get(partition), has_notes(group.name)
+        expires, is_note = expiry.get(partition), group.name.startswith(_NOTES)
         yield Position(group.name, partition, offset, expires, is_note=is_note)
     for partition in sorted(group.assigned - group.committed.keys()):
         yield Position(group.name, partition, None)

@@ -13,7 +13,7 @@ from shardpost.kafka.coordinates import OffsetRange, TopicPartition
 from shardpost.kafka.offsets import Listed, beginnings, endings
 from shardpost.kafka.reading import BulkReading
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.lag.model.partition import Partition, Retention, SeenRecord, Stretch, retention_of
+from shardpost.lag.model.partition import Partition, SeenRecord, Stretch, retention_of
 from shardpost.settings import Settings
 
 
@@ -31,7 +31,9 @@ def partitions_now(
         partial(endings, settings, committed=True),
         partial(endings, settings, committed=False),
     )
-    retentions = _retentions(settings, {partition.topic for partition in found})
+    topics = {partition.topic for partition in found}
+    configs = topic_configs(settings, topics) if topics else {}
+    retentions = {topic: retention_of(config) for topic, config in configs.items()}
     return {
         partition: Partition(low, stable, high, retentions[partition.topic])
         for partition, (low, stable, high) in found.items()
@@ -53,11 +55,6 @@ def _all_or_failed(
             if partition in listed.found
         }
     return found
-
-
-def _retentions(settings: Settings, topics: Collection[str]) -> dict[str, Retention]:
-    configs = topic_configs(settings, topics) if topics else {}
-    return {topic: retention_of(config) for topic, config in configs.items()}
 
 
 MOST_RECORDS = 1_000

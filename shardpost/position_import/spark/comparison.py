@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -149,15 +149,12 @@ def _only_import(unread: DataFrame) -> str | None:
 
 def _counted(rows: DataFrame) -> _Rows:
     text = F.to_json("row", {"ignoreNullFields": "false"})
-    sums = [_sum_of_hashes(text, seed).alias(f"sum{seed}") for seed in _SEEDS]
+    hashed = {seed: F.xxhash64(F.lit(seed), text).cast("decimal(38,0)") for seed in _SEEDS}
+    sums = [F.sum(one).alias(f"sum{seed}") for seed, one in hashed.items()]
     without_id = F.count_if(F.col("key").isNull()).alias("without_id")
     [found] = rows.agg(F.count(F.lit(1)).alias("count"), without_id, *sums).collect()
     hashes = tuple(int(found[f"sum{seed}"] or 0) for seed in _SEEDS)
     return _Rows(found["count"], found["without_id"], import_ids.content_id(found["count"], hashes))
-
-
-def _sum_of_hashes(text: Column, seed: int) -> Column:
-    return F.sum(F.xxhash64(F.lit(seed), text).cast("decimal(38,0)"))
 
 
 def _plan(counted: _Rows, changes: DataFrame, rejected: DataFrame, source: SourceRows) -> Plan:

@@ -161,8 +161,13 @@ def _json(spark: SparkSession, source: FileSource) -> SourceRows:
     options = _JSON | {"multiLine": str(is_array).lower()}
     schema = spark.read.options(**options).json(_path(source)).schema
     there = [name for name in schema.names if name != BROKEN]
+    if not schema.names:
+        return _no_rows(spark)
     if not there:
-        return _no_objects(spark, source, is_empty=not schema.names)
+        raise ShardpostError(
+            f"{source}: expected JSON objects, one in each line or all in one array, found other"
+            " text"
+        )
     found = find_columns(str(source), there)
     _require_plain(source, schema, found)
     whole = spark.read.text(_path(source), wholetext=is_array)
@@ -216,14 +221,6 @@ def _selected(
 def _no_rows(spark: SparkSession) -> SourceRows:
     ddl = ", ".join(f"{name} STRING" for name in (*COLUMNS, BROKEN))
     return SourceRows(spark.createDataFrame([], f"{ddl}, {ALIGNED} BOOLEAN"))
-
-
-def _no_objects(spark: SparkSession, source: FileSource, *, is_empty: bool) -> SourceRows:
-    if is_empty:
-        return _no_rows(spark)
-    raise ShardpostError(
-        f"{source}: expected JSON objects, one in each line or all in one array, found other text"
-    )
 
 
 def _without_mark(column: str) -> Column:
