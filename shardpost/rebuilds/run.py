@@ -197,7 +197,8 @@ def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
             difference = compare(settings, last, beside)
             if difference.share > order.max_changed:
                 said = {**_result(settings, rebuild), "difference": difference.as_json()}
-                return NEEDS_ATTENTION, said | {"refused": _too_many(difference.share, order)}
+                too_many = f"{difference.share:.2%} differ, more than {order.max_changed:.2%}"
+                return NEEDS_ATTENTION, said | {"refused": f"{too_many}: nothing was swapped"}
         _record_former(order, settings, rebuild, last)
         step("publish what is left")
         # Rows of the tables beside may have any number up to that of `last`: none is news.
@@ -230,10 +231,6 @@ def _record_former(order: Order, settings: Settings, rebuild: Rebuild, last: Sna
             other, SHARDPOST, "committed by a run that was killed before it could record this"
         )
         record(settings, former, rebuild, last.rebuilt_in, again=True)
-
-
-def _too_many(share: float, order: Order) -> str:
-    return f"{share:.2%} differ, more than {order.max_changed:.2%}: nothing was swapped"
 
 
 def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:

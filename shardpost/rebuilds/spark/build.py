@@ -214,7 +214,10 @@ def _build(
         records = sum(done.records for done in units[:number])
         done = Progress(number, records, sum(each.records for each in units), seconds)
         step(f"rebuilt {unit.name}")
-        rebuild = store.update(settings, _at(rebuild, pinned, tables, done))
+        candidate = replace(
+            rebuild.candidate, tables=dict(tables.versions), folded=dict(tables.folded)
+        )
+        rebuild = store.update(settings, replace(rebuild, candidate=candidate, progress=done))
         log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
     candidate = replace(rebuild.candidate, counts=counted(settings, rebuild.candidate))
     if rebuild.source is Source.KAFKA:
@@ -247,16 +250,6 @@ def _of_decoder(rebuild: Rebuild, decoder: str) -> Rebuild:
     is_one = not rebuild.progress.units or rebuild.candidate.decoder == decoder
     candidate = replace(rebuild.candidate, decoder=decoder if is_one else None)
     return replace(rebuild, candidate=candidate)
-
-
-def _at(rebuild: Rebuild, pinned: Snapshot, tables: TableWriter, done: Progress) -> Rebuild:
-    """Return a rebuild with what was written so far."""
-    candidate = replace(
-        rebuild.candidate,
-        tables=dict(tables.versions),
-        folded=dict(tables.folded),
-    )
-    return replace(rebuild, candidate=candidate, progress=done)
 
 
 def counted(settings: Settings, view: Snapshot) -> Counts:
