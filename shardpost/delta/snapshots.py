@@ -13,7 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from shardpost.delta import snapshot
 from shardpost.delta.arrow_schema import arrow_rows, arrow_schema
-from shardpost.delta.query import HIGHEST, exists, first, open_table, row_files, rows, select
+from shardpost.delta.query import HIGHEST, exists, open_table, row_files, rows, select
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.delta.typed_rows import columns_of, from_row
@@ -23,12 +23,9 @@ from shardpost.settings import Settings
 if TYPE_CHECKING:
     from shardpost.delta.row_files import RowTable
 
-# One row per snapshot. `tables` and `end_offsets` are JSON objects; `looked_at` is when the inputs
-# were found to have no more than `end_offsets`; the counts are of the whole view; `shards` is the
-# number of partitions of share-holders. `topic_ids`, `generations`, `incomplete_look` and `folded`
-# are JSON objects too; `incomplete_look` is null if all was read, `erased_in` if no client was
-# erased, `history_from` if nothing was pruned, `rebuilt_in` and `folders` if no table was rebuilt,
-# `set_country` if it is `country`, `decoder` if several decoders made the histories.
+# One row per snapshot; its columns are the fields of `Snapshot`, which says what they are.
+# `incomplete_look` is null if all was read, `erased_in` if no client was erased, `rebuilt_in` and
+# `folders` if no table was rebuilt.
 SNAPSHOTS = Table("snapshots", columns_of(Snapshot))
 SCHEMA = arrow_schema(SNAPSHOTS)
 NUMBER = "snapshot"
@@ -98,7 +95,8 @@ def stored(settings: Settings, number: int) -> Snapshot:
 
 
 def _with_number(settings: Settings, number: int) -> Snapshot | None:
-    return first(settings, SNAPSHOTS, Snapshot, f"WHERE snapshot = {number}")
+    found = select(settings, SNAPSHOTS, Snapshot, f"WHERE snapshot = {number}")
+    return found[0] if found else None
 
 
 def require_contacts(settings: Settings, snapshot: Snapshot) -> None:
