@@ -110,9 +110,10 @@ def select(settings: Settings, table: Table, kind: type[Value], rest: str = "") 
     return [from_row(kind, row) for row in rows(settings, sql, {table: None})]
 
 
-def first(settings: Settings, table: Table, kind: type[Value], rest: str) -> Value | None:
-    """Return the first of the values that `select` returns; None if there is none."""
-    return next(iter(select(settings, table, kind, rest)), None)
+def has_rows(settings: Settings, snapshot: Snapshot, table: Table, condition: str) -> bool:
+    """Tell whether a table has a row at a snapshot that meets a condition, in SQL."""
+    sql = f"SELECT 1 FROM {table.name} WHERE {condition} LIMIT 1"  # noqa: S608 - our own
+    return bool(query(settings, sql, at_snapshot(snapshot, table)).num_rows)
 
 
 class OpenedTables:

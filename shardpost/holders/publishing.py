@@ -18,7 +18,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from shardpost.delta.query import at_snapshot, query
+from shardpost.delta.query import has_rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import combined
 from shardpost.holders.model.published import Published, SnapshotRun
@@ -123,10 +123,10 @@ class _Publisher:
 
     def _has_changes(self, since: int) -> bool:
         """Tell whether any holder changed: nearly always known from the files' statistics alone."""
-        if since >= self._snapshot.number:
-            return False
-        sql = f"SELECT 1 FROM share_holders WHERE snapshot > {since} LIMIT 1"  # noqa: S608 - a number
-        return bool(query(self._settings, sql, at_snapshot(self._snapshot, SHARE_HOLDERS)).num_rows)
+        later = f"snapshot > {since}"
+        return since < self._snapshot.number and has_rows(
+            self._settings, self._snapshot, SHARE_HOLDERS, later
+        )
 
     def _publish_partition(self, partition: TopicPartition) -> tuple[int, int]:
         """Publish one partition; return how many records, and how many lists were too large."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardpost.delta.query import OpenedTables, at_snapshot, query, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, has_rows, query, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table, text_literal
 from shardpost.errors import UsageError
@@ -48,11 +48,9 @@ def knows_position(settings: Settings, snapshot: Snapshot, position: str) -> boo
 
 
 def _has(settings: Settings, snapshot: Snapshot, table: Table, column: str, value: str) -> bool:
-    sql = (
-        f"SELECT 1 FROM {table.name} h WHERE h.kind <> {text_literal(RecordKind.REJECTED)}"  # noqa: S608
-        f" AND h.{column} = {text_literal(value)} LIMIT 1"
-    )
-    return bool(query(settings, sql, at_snapshot(snapshot, table)).num_rows)
+    is_decodable = f"kind <> {text_literal(RecordKind.REJECTED)}"
+    condition = f"{is_decodable} AND {column} = {text_literal(value)}"
+    return has_rows(settings, snapshot, table, condition)
 
 
 # client -> ids of the positions that count, in the order of model/as_of.py

@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from shardpost.dead_letters.model import letters
-from shardpost.delta.query import at_snapshot, path_of, query, stream
+from shardpost.delta.query import at_snapshot, has_rows, path_of, stream
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.snapshots import SNAPSHOTS, note_transaction
 from shardpost.holders.inputs import retry_topics
@@ -97,7 +97,8 @@ class _Sending:
     def send(self, *, mark: bool) -> int:
         table = DeltaTable(path_of(self._settings, SNAPSHOTS))
         sent = table.transaction_version(SENT) or 0
-        any_is_left = self._any_after(sent)
+        later = f"snapshot > {sent}"
+        any_is_left = has_rows(self._settings, self._snapshot, REJECTED_RECORDS, later)
         count = 0
         if any_is_left:
             count = self._send_after(sent, str(table.metadata().id))
@@ -105,11 +106,6 @@ class _Sending:
         if any_is_left or (mark and sent < self._snapshot.number):
             note_transaction(self._settings, SENT, self._snapshot.number)
         return count
-
-    def _any_after(self, sent: int) -> bool:
-        sql = f"SELECT 1 FROM rejected_records WHERE snapshot > {sent} LIMIT 1"  # noqa: S608 - a number
-        at = at_snapshot(self._snapshot, REJECTED_RECORDS)
-        return bool(query(self._settings, sql, at).num_rows)
 
     def _send_after(self, sent: int, tables: str) -> int:
         """Fence older runs, then read how far they sent, then send the rest, batch by batch."""
