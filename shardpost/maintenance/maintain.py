@@ -15,10 +15,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from shardpost.dead_letters import removal
 from shardpost.dead_letters.letters_table import origins
+from shardpost.dead_letters.removal import OldLetters
 from shardpost.delta import snapshots, stored_files
 from shardpost.delta.query import table_errors
 from shardpost.delta.snapshot import kept_snapshots, latest_certain_time
@@ -33,6 +34,7 @@ from shardpost.rebuilds.drop import remove_unnamed, require_none
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.weekly_email import week_retention
+from shardpost.weekly_email.week_retention import ClosedWeeks, ErasedAudiences
 
 STAYS = "old superseded records are kept"
 
@@ -193,16 +195,8 @@ def _remove_folders(settings: Settings, planned: Plan) -> Plan:
     return planned
 
 
-class Aged(Protocol):
-    """What was done for the age of one thing, as each of the modules returns it."""
-
-    postponed: dict[str, str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-
-    def lines(self) -> list[str]:
-        """Return it in words."""
+# What was done for the age of one thing.
+Aged = ErasedAudiences | ClosedWeeks | OldLetters | PrunedRecords
 
 
 @dataclass

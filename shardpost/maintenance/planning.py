@@ -224,7 +224,7 @@ def _of_view(settings: Settings, folder: Folder, now: datetime) -> TablePlan | N
     def gone() -> list[StoredFile]:
         needed = needed_paths(settings, folder.table, log, versions, opened)
         files = _unneeded(settings, folder.table, needed)
-        return needed_files.below_version(files, needed, folder.committed or 0)
+        return needed_files.below_version(files, folder.committed or 0)
 
     return _checked(folder.table, gone, unneeded_entries(log, folder.versions, now - GRACE))
 
@@ -251,7 +251,7 @@ def _of_other(
         needed = needed_paths(settings, table, log, {*named, opened.version()}, opened)
         needed |= entries.changed_since(newest - GRACE)
         files = _unneeded(settings, table, needed)
-        return needed_files.before(files, needed, newest - UNCOMMITTED_FOR)
+        return [file for file in files if file.at < newest - UNCOMMITTED_FOR]
 
     # From the whole log of audiences, names and addresses are erased (delta/file_statistics.py); it
     # has an entry a week.

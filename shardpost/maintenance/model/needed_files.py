@@ -72,31 +72,17 @@ _NUMBERED = re.compile(r"(\d{8,})-")
 _CHECKSUM = re.compile(r"(.*/)?\.([^/]+)\.crc")
 
 
-def below_version(
-    files: Iterable[StoredFile], needed: Collection[str], committed: int
-) -> list[StoredFile]:
-    """Return what can go of a table under the commit point of a snapshot.
+def below_version(files: Iterable[StoredFile], committed: int) -> list[StoredFile]:
+    """Return what can go of the unneeded files of a table under the commit point of a snapshot.
 
-    That is what is in no `needed` path, and was written for `committed`, the version of the newest
-    snapshot, or for an earlier one: a run that goes on writes for later ones.
+    That is what was written for `committed`, the version of the newest snapshot, or for an earlier
+    one: a run that goes on writes for later ones.
     """
     return [
         file
-        for file in _unneeded(files, needed)
+        for file in files
         if (number := _NUMBERED.match(file.path)) and int(number[1]) <= committed
     ]
-
-
-def before(
-    files: Iterable[StoredFile], needed: Collection[str], written_before: datetime
-) -> list[StoredFile]:
-    """Return what can go of a table that is read at its newest version: what is that old."""
-    return [file for file in _unneeded(files, needed) if file.at < written_before]
-
-
-def _unneeded(files: Iterable[StoredFile], needed: Collection[str]) -> list[StoredFile]:
-    data = (file for file in files if not file.path.startswith(LOG))
-    return [file for file in data if not is_needed(file.path, needed)]
 
 
 def is_needed(path: str, needed: Collection[str]) -> bool:
