@@ -12,7 +12,6 @@ The order of the records of a key is that of model/record_order.py, as a Spark c
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -51,17 +50,6 @@ def seq_of(
 COORDINATES = ("partition", "offset")
 
 
-class Matched(NamedTuple):
-    """Retries by whether their origin was found.
-
-    `usable` are records as kafka_source.read_ranges returns them, with the coordinates and the seq
-    of their origin, and RETRY_NAMES. `rejected` are rows of a history.
-    """
-
-    usable: DataFrame
-    rejected: DataFrame
-
-
 @dataclass(frozen=True)
 class Corrections:
     """The retries of one origin topic, and how many they are.
@@ -75,8 +63,11 @@ class Corrections:
     lowest: int | None
     highest: int | None
 
-    def matched(self, history: DataFrame) -> Matched:
-        """Match the retries with their origins.
+    def matched(self, history: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Return the retries whose origin is found, and the others, which are rejected.
+
+        The former are records as kafka_source.read_ranges returns them, with the coordinates and
+        the seq of their origin, and RETRY_NAMES; the latter are rows of a history.
 
         `history` is the topic's, with all that this run reads: there the origin is looked up, since
         headers may say anything. An origin that does not exist could be above records yet to come;
@@ -95,7 +86,7 @@ class Corrections:
             .withColumn("reason", _reason(self.topic))
         )
         usable = checked.where("reason IS NULL").withColumn("seq", F.col("origin.seq"))
-        return Matched(usable.drop("reason", "origin", "origins"), _rejected(checked))
+        return usable.drop("reason", "origin", "origins"), _rejected(checked)
 
     def _origins(self, history: DataFrame, retries: DataFrame) -> DataFrame:
         """Return (partition, offset, origins) of the records that are origins.
@@ -232,7 +223,10 @@ def append_originals(
     run: CompactionRun, source: InputTopic, ranges: Sequence[OffsetRange]
 ) -> Appended:
     """Append the records of ranges of an input."""
-    raw = _with_seq(run, source, run.records_of(ranges))
+    coordinates = F.col("key"), F.col("partition"), F.col("offset")
+    partitions, generation = run.partitions[source.topic], run.generation(source)
+    seq = seq_of(run.spark, coordinates, partitions, generation)
+    raw = run.records_of(ranges).withColumn("seq", seq)
     return _append(run, source, decoded(raw, source.tables.fields, ("seq",)))
 
 
@@ -240,15 +234,9 @@ def append_corrections(
     run: CompactionRun, source: InputTopic, corrections: Corrections
 ) -> Appended:
     """Append the retries of an input's records; those of this run are in its history already."""
-    matched = corrections.matched(run.tables.read(source.tables.history))
-    events = decoded(matched.usable, source.tables.fields, ("seq", *RETRY_NAMES))
-    return _append(run, source, events.unionByName(matched.rejected, allowMissingColumns=True))
-
-
-def _with_seq(run: CompactionRun, source: InputTopic, raw: DataFrame) -> DataFrame:
-    partitions = run.partitions[source.topic]
-    coordinates = F.col("key"), F.col("partition"), F.col("offset")
-    return raw.withColumn("seq", seq_of(run.spark, coordinates, partitions, run.generation(source)))
+    usable, rejected = corrections.matched(run.tables.read(source.tables.history))
+    events = decoded(usable, source.tables.fields, ("seq", *RETRY_NAMES))
+    return _append(run, source, events.unionByName(rejected, allowMissingColumns=True))
 
 
 def _append(run: CompactionRun, source: InputTopic, events: DataFrame) -> Appended:
