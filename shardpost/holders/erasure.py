@@ -65,21 +65,16 @@ def find_contact(
     settings: Settings, view: Snapshot, client: str, tables: Collection[Table]
 ) -> Erasable:
     """Return how the contact leaves some tables of a view, and how many rows have it."""
-    masks = _masks(settings, client)
-    keys: dict[Table, str | bytes] = {
-        CLIENTS: client,
-        CLIENT_EVENTS: client,
-        REJECTED_RECORDS: client.encode(),
-    }
+    own = _own_rows(settings, client)
     rewrites: dict[Table, dict[str, Change]] = {}
     counts: dict[str, int] = {}
     for table in tables:
         there, version = view.located(table), view.tables.get(table.name)
         if version is None:
             continue
-        key = ("key", keys[table])
-        if files := files_with_contact(settings, there, version, key, masks[table]):
-            rewrites[table] = dict.fromkeys(files, without_contact(table, masks[table]))
+        key, mask = own[table]
+        if files := files_with_contact(settings, there, version, ("key", key), mask):
+            rewrites[table] = dict.fromkeys(files, without_contact(table, mask))
             counts[there.path] = sum(files.values())
     return rewrites, counts
 
@@ -102,15 +97,13 @@ def _readable(settings: Settings) -> list[tuple[Snapshot, list[Table]]]:
     return views
 
 
-def _masks(settings: Settings, client: str) -> dict[Table, Mask]:
-    """Return what tells which rows are the client's."""
+def _own_rows(settings: Settings, client: str) -> dict[Table, tuple[str | bytes, Mask]]:
+    """Return the client's key in each table, and what tells which rows with it are the client's."""
     topic = settings.topic("clients")
     others = {*input_topics(settings)} - {topic}
-    return {
-        CLIENTS: partial(_of_key, client),
-        CLIENT_EVENTS: partial(_of_key, client),
-        REJECTED_RECORDS: partial(_rejected, client.encode(), topic, others),
-    }
+    of_key: tuple[str, Mask] = (client, partial(_of_key, client))
+    rejected = client.encode(), partial(_rejected, client.encode(), topic, others)
+    return {CLIENTS: of_key, CLIENT_EVENTS: of_key, REJECTED_RECORDS: rejected}
 
 
 def _of_key(client: str, rows: pa.Table) -> pa.Array:

@@ -171,19 +171,21 @@ class Pruning:
     @property
     def rows(self) -> dict[str, int]:
         """How many rows go, by table."""
-        counts = {t.name: sum(file.rows for file in files.values()) for t, files in self._items()}
+        counts = {
+            t.name: sum(file.rows for file in files.values()) for t, files in self.files.items()
+        }
         return {name: count for name, count in counts.items() if count}
 
     @property
     def bytes(self) -> int:
         """About so many bytes go."""
-        return sum(file.bytes for _, files in self._items() for file in files.values())
+        return sum(file.bytes for _, files in self.files.items() for file in files.values())
 
     def in_steps(self) -> "Iterator[Pruning]":
         """Yield it in parts, of BYTES_AT_ONCE of files or of one file."""
         part: dict[Table, dict[str, GoingFile]] = {}
         size = 0
-        for table, files in self._items():
+        for table, files in self.files.items():
             for path, file in files.items():
                 if part and size + file.size > BYTES_AT_ONCE:
                     yield replace(self, files=part)
@@ -192,9 +194,6 @@ class Pruning:
                 size += file.size
         if part:
             yield replace(self, files=part)
-
-    def _items(self) -> Iterator[tuple[Table, Mapping[str, GoingFile]]]:
-        yield from self.files.items()
 
 
 def find_superseded(

@@ -37,7 +37,8 @@ def publish_results(
     """Publish what no earlier run has, and send its letters; return the compaction's result.
 
     NEEDS_ATTENTION if a list was too large to be published, if share-holders is not compacted only,
-    if transactions are open, and if good records of keys may be lost.
+    if open transactions hide records, and if a reconciliation left keys as they are of which good
+    records may be lost.
     """
     step("offsets")
     _commit_offsets(settings, unread)

@@ -180,15 +180,12 @@ def published_partitions(
     settings: Settings, topic: str, runs: Mapping[int, str]
 ) -> list[PublishedPartition]:
     """Return the partitions of the topic; {number: run} are the snapshots of the tables."""
-    count = topic_metadata.partition_counts(settings, [topic])[topic]
-    partitions = [TopicPartition(topic, number) for number in range(count)]
-    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        published = _published(settings, reader, partitions)
+    published = _all_published(settings, topic)
     # After that: what is published meanwhile is taken for that of others, and looked at again.
-    now = offsets.watermarks(settings, {topic: count}, committed=False)[topic]
+    now = offsets.watermarks(settings, {topic: len(published)}, committed=False)[topic]
     return [
-        _inspected(settings, partition, published[partition], now[partition.partition], runs)
-        for partition in partitions
+        _inspected(settings, partition, noted, now[partition.partition], runs)
+        for partition, noted in published.items()
     ]
 
 
@@ -199,6 +196,14 @@ def published_partition(
     published = _published(settings, reader, [partition])[partition]
     now = offsets.watermarks_of(settings, partition, committed=False)
     return _inspected(settings, partition, published, now, runs)
+
+
+def _all_published(settings: Settings, topic: str) -> dict[TopicPartition, Published]:
+    """Return what is noted of each partition of the topic, in their order."""
+    count = topic_metadata.partition_counts(settings, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
+        return _published(settings, reader, partitions)
 
 
 def _published(
@@ -255,17 +260,10 @@ def keys_with_values(settings: Settings, partition: TopicPartition) -> set[bytes
 
 def noted_snapshots(settings: Settings) -> set[int]:
     """Return their numbers; ShardpostError if Kafka does not answer."""
-    runs = (*_noted_as_published(settings), *_noted_by_letters(settings))
+    published = _all_published(settings, settings.topic("share-holders")).values()
+    runs = [run for noted in published for run in (noted.at, noted.partly)]
+    runs += _noted_by_letters(settings)
     return {run.number for run in runs if run is not None and run.number}
-
-
-def _noted_as_published(settings: Settings) -> list[SnapshotRun | None]:
-    topic = settings.topic("share-holders")
-    count = topic_metadata.partition_counts(settings, [topic])[topic]
-    partitions = [TopicPartition(topic, number) for number in range(count)]
-    with closing(clients.consumer(settings, PUBLISH_GROUP)) as reader:
-        noted_of = _published(settings, reader, partitions)
-    return [run for noted in noted_of.values() for run in (noted.at, noted.partly)]
 
 
 def _noted_by_letters(settings: Settings) -> list[SnapshotRun]:

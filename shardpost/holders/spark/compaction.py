@@ -196,10 +196,8 @@ def _update_holders(run: CompactionRun, positions: Changes | None, rejected: int
 def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
     """Run one compaction under its lock, after any that is running: `lock_wait` at most.
 
-    NEEDS_ATTENTION if a list was too large to be published, if share-holders is not compacted only,
-    if open transactions hide records, and if a reconciliation left keys as they are that may have
-    lost records. An error says how far the run came: nothing was changed, or the snapshot is
-    committed and what is left to do.
+    NEEDS_ATTENTION as `publish_results` says. An error says how far the run came: nothing was
+    changed, or the snapshot is committed and what is left to do.
     """
     with compacting(settings), explain_outage(settings):
         return _compact(settings, reconcile)
