@@ -105,17 +105,11 @@ _PLACED = (
     "SELECT DISTINCT concat(t.topic, '[', CAST(t.\"partition\" AS STRING), ']@',"
     ' CAST(t."offset" AS STRING)) AS id FROM {{side}}_{name} t'
 )
-_COMPARED_OTHERS = dict(
-    zip(
-        OTHERS,
-        (
-            Compared(CLIENTS, _OPEN, ("name", "email", "subscribed")),
-            Compared(EXCHANGES, _OPEN, ("country",), ("country",)),
-            Compared(REJECTED_RECORDS, _PLACED, ()),
-        ),
-        strict=True,
-    )
-)
+_COMPARED_OTHERS = {
+    "clients": Compared(CLIENTS, _OPEN, ("name", "email", "subscribed")),
+    "exchanges": Compared(EXCHANGES, _OPEN, ("country",), ("country",)),
+    "rejected": Compared(REJECTED_RECORDS, _PLACED, ()),
+}
 
 Others = dict[str, Differences | None]
 

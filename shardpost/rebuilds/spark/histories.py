@@ -215,11 +215,10 @@ class KafkaHistories:
 
     def _held(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """Return what Kafka still has of ranges."""
-        lows = (self.low[range_.topic][range_.partition][0] for range_ in ranges)
-        held = (
-            replace(range_, first=max(range_.first, low))
-            for range_, low in zip(ranges, lows, strict=True)
-        )
+        held = []
+        for range_ in ranges:
+            low, _ = self.low[range_.topic][range_.partition]
+            held.append(replace(range_, first=max(range_.first, low)))
         return [range_ for range_ in held if range_.size > 0]
 
     def _run(self, source: InputTopic, ranges: list[OffsetRange]) -> CompactionRun:
