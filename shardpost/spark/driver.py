@@ -117,17 +117,13 @@ def run_body(body: Callable[[Settings], JobResult], *, result: Path | None) -> N
     except (PySparkException, Py4JError) as error:
         _fail(f"Spark failed: {first_line(error)}", COULD_NOT)
     if result:
-        _write_atomically(result, json.dumps(document))
+        result.parent.mkdir(parents=True, exist_ok=True)
+        temporary = result.with_suffix(".tmp")
+        temporary.write_text(json.dumps(document))
+        temporary.replace(result)
     sys.exit(code)
 
 
 def _fail(line: str, code: int) -> NoReturn:
     sys.stderr.write(f"shardpost: {harmless(line)}\n")
     sys.exit(code)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -116,12 +116,8 @@ def submit_conf(*jvm_options: str, more_jars: Sequence[Path] = ()) -> dict[str, 
     }
 
 
-def submit_command(settings: Settings, conf: dict[str, str] | None = None) -> list[str]:
-    """Return spark-submit with all its options, up to where the job's file goes.
-
-    `conf` defaults to that of a short run.
-    """
-    conf = conf or submit_conf(*SHORT_RUN_JIT, *class_archive.read_options())
+def submit_command(settings: Settings, conf: dict[str, str]) -> list[str]:
+    """Return spark-submit with all its options, up to where the job's file goes."""
     packages: list[str] = []
     if is_local(settings.spark_master):
         conf = conf | LOOPBACK_CONF
