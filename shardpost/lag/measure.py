@@ -101,7 +101,8 @@ def measure(
     positions, left_out = _positions(settings, counts, wanted, problems)
     positions = [_with_clear(position, clear or {}) for position in positions]
     failed: dict[TopicPartition, str] = {}
-    there = {position.partition for position in positions if _exists(position, counts)}
+    wanted_partitions = {position.partition for position in positions}
+    there = {one for one in wanted_partitions if one.partition < counts.get(one.topic, 0)}
     partitions, measured = partitions_now(settings, there, failed), time.monotonic()
     readers = [position for position in positions if not position.is_note]
     partitions = with_unread(settings, partitions, _offsets(readers, partitions))
@@ -144,10 +145,6 @@ def _of_group(group: Group, expiry: Mapping[TopicPartition, int]) -> Iterator[Po
 def _with_clear(position: Position, clear: Clear) -> Position:
     found = clear.get((position.group, position.partition), 0)
     return replace(position, clear_until=found) if found else position
-
-
-def _exists(position: Position, counts: Mapping[str, int]) -> bool:
-    return position.partition.partition < counts.get(position.partition.topic, 0)
 
 
 def _offsets(

@@ -109,7 +109,12 @@ def inspect_stores(
     found = describe_stores(settings, list(paths))
     for store in found:
         store.require_compacted()
-        _require_what_it_was(store, known[store.name], paths[store.name])
+        before = known[store.name]
+        if before and (lost := store.what_is_lost(before)):
+            raise ShardpostError(
+                f"topic {store.name}: {lost}. What it held is lost. If that is intended, remove"
+                f" {paths[store.name]}: then it is taken as it is now"
+            )
     return [(store, known[store.name]) for store in found]
 
 
@@ -131,14 +136,6 @@ def describe_stores(settings: Settings, topics: Sequence[str]) -> list[StoreTopi
 
 def _path(settings: Settings, topic: str) -> Path:
     return settings.home / "stores" / f"{topic}.json"
-
-
-def _require_what_it_was(store: StoreTopic, before: KnownStore | None, path: Path) -> None:
-    if before and (lost := store.what_is_lost(before)):
-        raise ShardpostError(
-            f"topic {store.name}: {lost}. What it held is lost. If that is intended, remove {path}:"
-            " then it is taken as it is now"
-        )
 
 
 def _remember(store: StoreTopic, before: KnownStore | None, path: Path) -> None:

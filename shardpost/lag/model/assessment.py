@@ -162,7 +162,9 @@ def _with_loss(position: Position, partition: Partition, unread: Unread, now_ms:
         seconds = _seconds(first.at_ms - now_ms)
         topic = position.partition.topic
         reason = f"loses data {_when(seconds)} unless it reads on: {first.cause} in topic {topic}"
-        return _row(position, partition, unread, seconds, reason + _bound(unread), now_ms)
+        if unread.first_is_bound:
+            reason += "; by an earlier record's time, since the next one was not read"
+        return _row(position, partition, unread, seconds, reason, now_ms)
     return _row(position, partition, unread, None, _why_nothing(partition, unread), now_ms)
 
 
@@ -175,12 +177,6 @@ def _expiry(position: Position) -> Loss | None:
 
 def _when(seconds: float) -> str:
     return f"in {duration_text(seconds)}" if seconds >= 1 else "at any moment"
-
-
-def _bound(unread: Unread) -> str:
-    if not unread.first_is_bound:
-        return ""
-    return "; by an earlier record's time, since the next one was not read"
 
 
 def _why_nothing(partition: Partition, unread: Unread) -> str:

@@ -51,12 +51,7 @@ def as_records(source: DataFrame, largest: int) -> DataFrame:
         F.regexp_replace("reason", "found null$", "found nothing"),
         F.when(
             size > largest,
-            F.concat(
-                F.lit("expected a record of at most "),
-                F.lit(largest),
-                F.lit(" bytes, found "),
-                size,
-            ),
+            F.concat(F.lit(f"expected a record of at most {largest} bytes, found "), size),
         ),
     )
     return found.select(

@@ -49,7 +49,9 @@ def source_errors(source: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     """Return the first line of the cause that lies deepest."""
     texts = [str(error)]
-    cause = _java_of(error)
+    cause: Any = getattr(error, "_origin", None)
+    if isinstance(error, Py4JJavaError):
+        cause = error.java_exception
     for _ in range(_DEEPEST):
         if cause is None:
             break
@@ -57,12 +59,6 @@ def _reason(error: Exception) -> str:
         cause = cause.getCause()
     lines = [line for text in texts if (line := text.strip().split("\n", 1)[0].strip())]
     return lines[-1][:MOST_CHARACTERS]
-
-
-def _java_of(error: Exception) -> Any:
-    if isinstance(error, Py4JJavaError):
-        return error.java_exception
-    return getattr(error, "_origin", None)
 
 
 BROKEN = "broken"
