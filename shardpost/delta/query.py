@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.lib import ArrowException
 
 from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import LayeredVersion, Table, Version, layered, stored_version
+from shardpost.delta.table import LayeredVersion, Table, Version, stored_version
 from shardpost.delta.typed_rows import from_row
 from shardpost.errors import ShardpostError, UsageError, first_line
 from shardpost.settings import Settings
@@ -60,10 +60,9 @@ def version_at(snapshot: Snapshot, table: Table) -> Version:
             f"table {table.name} cannot be read at snapshot {snapshot.number}: a client was erased"
             f" in snapshot {snapshot.erased_in}; ask for that one or a newer one"
         )
-    folded = snapshot.folded_up_to(table.name)
-    if table.layer is None or folded >= snapshot.number:
+    if table.layer is None or snapshot.folded_up_to(table.name) >= snapshot.number:
         return snapshot.tables[table.name]
-    return layered(table, snapshot.tables, folded)
+    return snapshot.layered(table)
 
 
 def query(settings: Settings, sql: str, versions: Mapping[Table, Version]) -> pa.Table:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from shardpost.delta.table import Table
+from shardpost.delta.table import LayeredVersion, Table, layered
 from shardpost.delta.typed_rows import Int32, Json, Mark, Named
 from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import Offsets
@@ -137,6 +137,10 @@ class Snapshot:
     def folded_up_to(self, table: str) -> int:
         """Return the number of the snapshot up to which a table's files are folded."""
         return self.folded.get(table, self.number)
+
+    def layered(self, table: Table) -> LayeredVersion:
+        """Return the version of a table with a layer in a form that keys can be given to."""
+        return layered(table, self.tables, self.folded_up_to(table.name))
 
     @property
     def read_at(self) -> datetime:

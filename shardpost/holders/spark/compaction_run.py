@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 from shardpost.delta import query
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.snapshot import Snapshot
-from shardpost.delta.table import LayeredVersion, Table, Version, layered, text_literal
+from shardpost.delta.table import LayeredVersion, Table, Version, text_literal
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import is_in_current_partition
 from shardpost.holders.model.unread import Unread
@@ -102,7 +101,7 @@ def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> 
     columns = [name for name in table.names if name in JUDGED_BY]
     if run.last is None:
         return delta_files.read_files(run.spark, table, ()).select(*columns)
-    at, there = _version_at(run.last, table), run.last.located(table)
+    at, there = run.last.layered(table), run.last.located(table)
     if not run.broadcast_keys:
         known = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
         return known.select(*columns)
@@ -126,7 +125,7 @@ def known_holders(run: HoldersRun, touched: DataFrame, *, few: bool) -> DataFram
     clients, columns = touched.select("client"), ("client", "positions")
     if run.last is None:
         return delta_files.read_files(run.spark, SHARE_HOLDERS, ()).select(*columns)
-    at = _version_at(run.last, SHARE_HOLDERS)
+    at = run.last.layered(SHARE_HOLDERS)
     if few and (found := _listed_holders(run, at, clients)) is not None:
         return frame_of(run, SHARE_HOLDERS, found)
     there = run.last.located(SHARE_HOLDERS)
@@ -153,11 +152,6 @@ def _listed_holders(run: HoldersRun, at: LayeredVersion, clients: DataFrame) -> 
             return None
         batches.append(batch)
     return pa.Table.from_batches(batches) if batches else none
-
-
-def _version_at(last: Snapshot, table: Table) -> LayeredVersion:
-    """Return the version of a table in a form that keys can be given to."""
-    return layered(table, last.tables, last.folded_up_to(table.name))
 
 
 def frame_of(run: HoldersRun, table: Table, table_rows: pa.Table) -> DataFrame:

@@ -173,8 +173,7 @@ def _update(run: BesideRun, rejected: int | None) -> Counts:
 def _changed_positions(run: BesideRun, last: Snapshot) -> DataFrame:
     """Return the positions that have new records, and what was known of them (`old_…`)."""
     now = _positions(run, run.tables.folders, _version(run))
-    folded = last.folded_up_to(t.POSITIONS.name)
-    then = _positions(run, last.folders, layered(t.POSITIONS, last.tables, folded))
+    then = _positions(run, last.folders, last.layered(t.POSITIONS))
     changed = with_old(now, then, broadcast_keys=run.broadcast_keys)
     return changed.persist(StorageLevel.MEMORY_AND_DISK)
 
