@@ -8,7 +8,6 @@ as of an hour ago, which keeps everything that was offered since.
 """
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -82,12 +81,10 @@ class _Log:
         self._system, self._root = fs.FileSystem.from_uri(path_of(settings, table))
         self._table = table
         self.commits, self._checkpoints = log_entries(files)
-        self._numbers = sorted(self._checkpoints)
 
     def replay(self, needed: NeededFiles, at: int, version: int) -> int:
         """Replay what is between two versions, and return the latter."""
-        number = bisect_right(self._numbers, version)
-        checkpoint = self._numbers[number - 1] if number else -1
+        checkpoint = max((number for number in self._checkpoints if number <= version), default=-1)
         if checkpoint > at and not self._is_near(at, checkpoint, version):
             needed.jump(checkpoint, self._paths_at(checkpoint))
             at = checkpoint

@@ -9,8 +9,8 @@ about to commit it: a run writes files before it commits them, and one run at a 
 """
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from shardpost.delta.table import LOG_FOLDER, StoredFile
@@ -32,8 +32,12 @@ def unneeded_entries(
     known = [version for version, file in checkpoints.items() if file.at <= settled]
     if not known:
         return []
-    newest, ordered = max(known), sorted(checkpoints)
-    spans = [(_last(ordered, version), version) for version in kept if version < newest]
+    newest = max(known)
+    spans = [  # from the checkpoint that each version is read from; 0: from the start
+        (max((at for at in checkpoints if at <= version), default=0), version)
+        for version in kept
+        if version < newest
+    ]
     needed = {version for first, last in spans for version in range(first, last + 1)}
     starts = {first for first, _ in spans}
     gone = [
@@ -43,15 +47,6 @@ def unneeded_entries(
         if version < newest and version not in stays
     ]
     return [file for *_, file in sorted(gone)]
-
-
-def _last(checkpoints: Sequence[int], version: int) -> int:
-    """Return the newest checkpoint at a version or before it; 0 if it is read from the start.
-
-    Of all checkpoints, ascending.
-    """
-    number = bisect_right(checkpoints, version)
-    return checkpoints[number - 1] if number else 0
 
 
 def log_entries(
