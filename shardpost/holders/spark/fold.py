@@ -106,28 +106,27 @@ def with_old(latest: DataFrame, known: DataFrame, *, broadcast_keys: bool) -> Da
     return latest.join(F.broadcast(old) if broadcast_keys else old, "key", "left")
 
 
-def both_changes(first: DataFrame, then: DataFrame) -> DataFrame:
-    """Return the changes by two steps of one run: the second counts where both changed a key.
-
-    What the table has (`old_…`) is in both as it was before the run.
-    """
-    return first.join(then, "key", "left_anti").unionByName(then)
-
-
-def deltas_of_changes(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
-    """Return the deltas of positions that changed.
+def deltas_of_positions(changed: DataFrame, before: set[str], now: set[str]) -> DataFrame:
+    """Return the deltas of positions that changed, or whose exchange's country did.
 
     `before` and `now` are the exchanges that counted, and that count.
     """
-    return _deltas(changed, F.col("old_exchange").isin(*before), F.col("exchange").isin(*now))
-
-
-def deltas_of_exchanges(unchanged: DataFrame, before: set[str], now: set[str]) -> DataFrame:
-    """Return the deltas of positions that did not change, but whose exchange's country did."""
-    same = unchanged.select(
-        "*", *(F.col(name).alias(f"old_{name}") for name in ("client", "exchange", "is_open"))
+    counted, counts = F.col("old_exchange").isin(*before), F.col("exchange").isin(*now)
+    was_held = F.coalesce(F.col("old_is_open") & counted, F.lit(False))
+    is_held = F.coalesce(F.col("is_open") & counts, F.lit(False))
+    stays = was_held & is_held & (F.col("old_client") == F.col("client"))
+    sides = F.array(
+        F.when(
+            was_held & ~stays,
+            F.struct(F.col("old_client").alias("client"), F.lit(-1).alias("delta")),
+        ),
+        F.when(
+            is_held & ~stays,
+            F.struct(F.col("client").alias("client"), F.lit(1).alias("delta")),
+        ),
     )
-    return _deltas(same, F.col("exchange").isin(*before), F.col("exchange").isin(*now))
+    each = changed.select(F.col("key").alias("position"), F.explode(sides).alias("side"))
+    return each.where("side IS NOT NULL").select("side.client", "position", "side.delta")
 
 
 def per_client(deltas: DataFrame) -> DataFrame:
@@ -159,25 +158,6 @@ def sorted_ids(ids: Column) -> Column:
     keyed = F.transform(ids, lambda id_: F.struct(*order_of(id_), id_.alias("id")))
     # Not array_sort, which calls a comparator for every two elements.
     return F.sort_array(keyed).getField("id")
-
-
-def _deltas(changed: DataFrame, counted: Column, counts: Column) -> DataFrame:
-    """Return the deltas, where the columns say whether the old and the new exchange count."""
-    before = F.coalesce(F.col("old_is_open") & counted, F.lit(False))
-    after = F.coalesce(F.col("is_open") & counts, F.lit(False))
-    stays = before & after & (F.col("old_client") == F.col("client"))
-    sides = F.array(
-        F.when(
-            before & ~stays,
-            F.struct(F.col("old_client").alias("client"), F.lit(-1).alias("delta")),
-        ),
-        F.when(
-            after & ~stays,
-            F.struct(F.col("client").alias("client"), F.lit(1).alias("delta")),
-        ),
-    )
-    each = changed.select(F.col("key").alias("position"), F.explode(sides).alias("side"))
-    return each.where("side IS NOT NULL").select("side.client", "position", "side.delta")
 
 
 log = logging.getLogger(__name__)
@@ -237,13 +217,14 @@ def _deltas_of_run(
     run: HoldersRun, changed: DataFrame | None, exchanges: _CountingExchanges
 ) -> list[DataFrame]:
     before, now = exchanges.before, exchanges.now
-    deltas = [] if changed is None else [deltas_of_changes(changed, before, now)]
+    deltas = [] if changed is None else [deltas_of_positions(changed, before, now)]
     if exchanges.changed:
         on_changed = F.col("exchange").isin(*exchanges.changed)
         positions = run.tables.read(t.POSITIONS).where(on_changed)
         if changed is not None:
             positions = positions.join(changed, "key", "left_anti")
-        deltas.append(deltas_of_exchanges(positions, before, now))
+        same = (F.col(name).alias(f"old_{name}") for name in ("client", "exchange", "is_open"))
+        deltas.append(deltas_of_positions(positions.select("*", *same), before, now))
     return deltas
 
 

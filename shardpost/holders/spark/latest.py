@@ -109,8 +109,9 @@ def closed_latest(
     rows = fold.with_old(closing, known, broadcast_keys=run.broadcast_keys)
     if before is None:
         return _changes(rows.persist(StorageLevel.MEMORY_AND_DISK))
-    both = fold.both_changes(before.rows, rows).persist(StorageLevel.MEMORY_AND_DISK)
-    return replace(_changes(both), retries=before.retries)
+    # What the table has (`old_…`) is in both as it was before the run.
+    both = before.rows.join(rows, "key", "left_anti").unionByName(rows)
+    return replace(_changes(both.persist(StorageLevel.MEMORY_AND_DISK)), retries=before.retries)
 
 
 def _changes(rows: DataFrame) -> Changes:
