@@ -26,7 +26,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 def schema_of(columns: Columns) -> pa.Schema:
     """Return the schema of columns, which may all be null."""
-    return pa.schema(_fields(columns))
+    return pa.schema([pa.field(name, _type(type_)) for name, type_ in columns])
 
 
 def arrow_rows(table: Table, values: Iterable[Any]) -> pa.Table:
@@ -34,12 +34,10 @@ def arrow_rows(table: Table, values: Iterable[Any]) -> pa.Table:
     return pa.Table.from_pylist([*map(to_row, values)], arrow_schema(table))
 
 
-def _fields(columns: Columns) -> list[pa.Field]:
-    return [pa.field(name, _type(type_)) for name, type_ in columns]
-
-
 def _type(type_: str | Array) -> pa.DataType:
     if isinstance(type_, str):
         return _TYPES[type_]
     element = type_.element
-    return pa.list_(_TYPES[element] if isinstance(element, str) else pa.struct(_fields(element)))
+    return pa.list_(
+        _TYPES[element] if isinstance(element, str) else pa.struct([*schema_of(element)])
+    )

@@ -128,13 +128,6 @@ def parts(
             yield pa.Table.from_arrays(columns, schema=schema)
 
 
-def length(settings: Settings, table: Table, path: str) -> int:
-    """Return how many rows a file has."""
-    system, root = fs.FileSystem.from_uri(path_of(settings, table))
-    with system.open_input_file(f"{root}/{path}") as source:
-        return int(pq.read_metadata(source).num_rows)
-
-
 def merge_small(
     settings: Settings, table: Table, version: int, folder: str
 ) -> tuple[list[AddAction], list[str]]:

@@ -120,8 +120,8 @@ def superseded_records(
     table = snapshot.located(tables.history)
     version = snapshot.tables[table.name]
     sizes = table_log.files_before(settings, table, version, "timestamp", horizon.at)
-    paths = sorted(sizes)
-    lengths = [parquet_files.length(settings, table, path) for path in paths]
+    paths, records = sorted(sizes), table_log.rows(settings, table, version)
+    lengths = [records[path] for path in paths]
     going = [np.zeros(length, dtype=bool) for length in lengths]
     parts = -(-sum(lengths) // RECORDS_AT_ONCE)
     candidates = _candidates(settings, table, paths, horizon)
