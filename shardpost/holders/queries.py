@@ -114,19 +114,8 @@ def _by_client(table: pa.Table) -> Holders:
     return {c: ids[a:b] for c, (a, b) in zip(clients, pairwise(bounds), strict=True)}
 
 
-_RECORD = ", ".join(
-    f"h.{name}"
-    for name in (
-        "key",
-        "seq",
-        "snapshot",
-        "kind",
-        '"partition"',
-        "offset",
-        "timestamp",
-        *RETRY_NAMES,
-    )
-)
+_COLUMNS = ("key", "seq", "snapshot", "kind", '"partition"', "offset", "timestamp", *RETRY_NAMES)
+_RECORD = ", ".join(f"h.{name}" for name in _COLUMNS)
 _DECODABLE = f"h.kind <> {text_literal(RecordKind.REJECTED)}"
 # More keys than that are asked for by a subquery: at tens of thousands of literals DataFusion's
 # parser overflows its stack.

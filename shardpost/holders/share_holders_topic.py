@@ -159,11 +159,6 @@ class PublishedPartition:
     now: Watermarks
     wrong: str | None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no record in it."""
-        return self.now.low >= self.now.high
-
     def since(self, largest: int) -> int:
         """Return the number of the snapshot whose later changes are to be published; 0: all."""
         return 0 if self.wrong else self.published.since(largest)
@@ -173,7 +168,7 @@ class PublishedPartition:
 
         They may be of clients that the tables do not have.
         """
-        return not self.since(largest) and not self.is_empty
+        return not self.since(largest) and self.now.low < self.now.high
 
 
 def published_partitions(

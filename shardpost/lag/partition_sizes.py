@@ -84,11 +84,12 @@ def _gateway() -> Iterator[Any]:
     """Give a JVM with Kafka's client, which ends with this process at the latest."""
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+    home = os.environ.get("JAVA_HOME")
     port, token = launch_gateway(
         jarpath=str(next(_pyspark_jars("py4j"))),
         classpath=os.pathsep.join(map(str, [*jars_of("spark"), *_pyspark_jars("slf4j-api")])),
         javaopts=JVM,
-        java_path=_java(),
+        java_path=f"{home}/bin/java" if home else "java",
         die_on_exit=True,
         enable_auth=True,
         redirect_stdout=subprocess.DEVNULL,
@@ -105,11 +106,6 @@ def _pyspark_jars(name: str) -> Iterator[Path]:
     spec = find_spec("pyspark")
     folder = Path(spec.origin if spec and spec.origin else "").parent / "jars"
     return folder.glob(f"{name}*.jar")
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    return f"{home}/bin/java" if home else "java"
 
 
 def _not_known(text: str) -> ShardpostError:

@@ -242,9 +242,9 @@ def _require(order: Order, rebuild: Rebuild, last: Snapshot) -> None:
         expected = "in use"
     else:
         return
-    advice = {
-        Standing.BUILDING: "continue it with `shardpost rebuild start` and the same options",
-    }.get(standing, "swap it first")
+    advice = "swap it first"
+    if standing is Standing.BUILDING:
+        advice = "continue it with `shardpost rebuild start` and the same options"
     raise ShardpostError(
         f"rebuild {rebuild.number}: expected one that is {expected}, found one that is {standing}:"
         f" {advice}"

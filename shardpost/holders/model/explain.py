@@ -51,16 +51,6 @@ class HistoryRecord:
     coordinates: Coordinates
     timestamp: datetime
 
-    @property
-    def is_retry(self) -> bool:
-        """Whether it is a correction."""
-        return is_retry(self.order)
-
-    @property
-    def is_reconciled(self) -> bool:
-        """Whether it is none of the topic: a reconciliation closed the key in its place."""
-        return is_reconciled(self.order)
-
 
 @dataclass(frozen=True)
 class PositionRecord(HistoryRecord):
@@ -126,7 +116,7 @@ class _State:
     def why(self, client: str) -> str:
         """Say why the position does or does not count for that client."""
         if self.latest is None or self.latest.client is None:
-            if self.latest and self.latest.is_reconciled:
+            if self.latest and is_reconciled(self.latest.order):
                 return "the topic no longer held this record: compact --reconcile closed it"
             return "it is closed"
         if self.latest.client != client:
@@ -172,7 +162,7 @@ def _without_effect(client: str, position: Sequence[PositionRecord]) -> Iterator
         latest = state.latest
         if not isinstance(record, PositionRecord) or latest is None or latest is record:
             continue
-        if record.is_retry and record.client == client:
+        if is_retry(record.order) and record.client == client:
             why = f"{latest.coordinates} counts, not this"
             yield _transition(client, record.key, Change.NO_EFFECT, record, why)
 
@@ -199,7 +189,7 @@ def transitions(
         after = state.holder
         if before == after:
             continue
-        took = Change.RECONCILED if record.is_reconciled else Change.TOOK
+        took = Change.RECONCILED if is_reconciled(record.order) else Change.TOOK
         for client, change in ((before, took), (after, Change.PUT)):
             if client is not None:
                 found.append(
@@ -217,7 +207,7 @@ def in_order(
         latest: dict[str, tuple[int, datetime]] = {}
         for record in sorted(records, key=lambda record: (record.snapshot, record.order)):
             at = _effective(record, latest.get(record.key))
-            if not record.is_retry:
+            if not is_retry(record.order):
                 latest[record.key] = (record.snapshot, at)
             timed.append((record.snapshot, at, rank, record.order, record))
     return [entry[-1] for entry in sorted(timed, key=lambda entry: entry[:-1])]
@@ -225,7 +215,7 @@ def in_order(
 
 def _effective(record: HistoryRecord, before: tuple[int, datetime] | None) -> datetime:
     """Return the timestamp, raised to that of the key's original before it in the same snapshot."""
-    if before is None and isinstance(record, ExchangeRecord) and not record.is_retry:
+    if before is None and isinstance(record, ExchangeRecord) and not is_retry(record.order):
         return _BEFORE_ALL
     if before is None or before[0] != record.snapshot:
         return record.timestamp

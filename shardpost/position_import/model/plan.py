@@ -1,7 +1,7 @@
 """The plan of an import: columns, what would be written or rejected, and why it may be refused."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -72,10 +72,6 @@ class RejectedRow:
     reason: str
     row: Mapping[str, str | None]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it in the form of `import --json`."""
-        return {"reason": self.reason, "row": dict(self.row)}
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -133,7 +129,7 @@ class Plan:
             **counts,
             "left": self.count(Change.LEFT),
             "open": self.open_positions,
-            "rejected": [row.as_json() for row in self.rejected],
+            "rejected": [asdict(row) for row in self.rejected],
             "rejected_rows": self.rejected_rows,
             "without_id": self.without_id,
             "ignored": list(self.ignored),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardpost.errors import one_line
+from shardpost.errors import single_line
 
 # What else is compared, and what one of it is called.
 OTHERS = {"clients": "contact", "exchanges": "exchange", "rejected": "rejected record"}
@@ -162,7 +162,8 @@ def samples(difference: Difference) -> list[str]:
     others = [sample for sample in difference.samples if not {"position", "client"} & {*sample}][
         :SAMPLES
     ]
-    return [_short(difference.sample_line(sample)) for sample in of_positions + of_holders + others]
+    lines = map(difference.sample_line, of_positions + of_holders + others)
+    return [single_line(line, LINE) for line in lines]
 
 
 def _row(name: str, counts: Differences) -> str:
@@ -177,8 +178,3 @@ def _sampled(difference: Difference) -> list[str]:
     pieces = (line.replace("`", "'") for line in lines)
     listed = [f"- `{piece}`" for piece in pieces]
     return ["Samples (`shardpost rebuild diff` has more):", "", *listed, ""]
-
-
-def _short(line: str) -> str:
-    line = one_line(line)
-    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
