@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from shardpost.delta import snapshot, stored_files, table_log
 from shardpost.delta.query import path_of
-from shardpost.delta.snapshot import GRACE
+from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import StoredFile, Table
 from shardpost.errors import ShardpostError, first_line
 from shardpost.holders.model.view_tables import VIEW
@@ -146,7 +146,6 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
     """
     views = stored_tables.read(settings)
     stored_views = views.snapshots
-    frozen = {week.audience_version for week in FrozenWeeks(settings).with_audience()}
     pinned, unknown = _pinned(settings, views, now)
     numbers = {view.number for view in stored_views}
     if unknown is None:
@@ -155,30 +154,33 @@ def plan(settings: Settings, now: datetime, *, thin: bool = True) -> Plan:
         pinned = {number: why for number, why in pinned.items() if number in numbers - by_age}
         numbers = by_age | set(pinned) if thin else numbers
     kept = [view for view in stored_views if view.number in numbers]
-    whole = unnamed(settings, kept, views.rebuilds)
-    gone = {table.path for table in whole}
-    since_erasure = stored_tables.since_erasure(kept, now)
-    of_view = (
-        partial(_of_view, settings, folder, now)
-        for table in VIEW
-        for folder in stored_tables.folders_of(
-            table, views, since_erasure if table.contacts else kept
-        )
-        if folder.table.path not in gone
-    )
-    of_others = (partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS)
-    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:  # nothing of one table is for another
-        planned = [*pool.map(lambda make: make(), (*of_view, *of_others))]
     return Plan(
         kept=sorted(numbers),
         dropped=[view.number for view in stored_views if view.number not in numbers],
         pinned=pinned,
         unknown=unknown,
-        tables=[
-            *filter(None, planned),
-            *(_whole(settings, table) for table in whole),
-        ],
+        tables=_of_tables(settings, views, kept, now),
     )
+
+
+def _of_tables(
+    settings: Settings, views: stored_tables.Views, kept: list[Snapshot], now: datetime
+) -> list[TablePlan]:
+    """Return what goes of all tables; nothing of one is for another."""
+    frozen = {week.audience_version for week in FrozenWeeks(settings).with_audience()}
+    whole = unnamed(settings, kept, views.rebuilds)
+    gone = {table.path for table in whole}
+    since_erasure = stored_tables.since_erasure(kept, now)
+    planned: list[Callable[[], TablePlan | None]] = []
+    for table in VIEW:
+        readable = since_erasure if table.contacts else kept
+        folders = stored_tables.folders_of(table, views, readable)
+        there = (folder for folder in folders if folder.table.path not in gone)
+        planned += [partial(_of_view, settings, folder, now) for folder in there]
+    planned += [partial(_of_other, settings, table, frozen, now) for table in stored_tables.OTHERS]
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        made = [*pool.map(lambda plan_table: plan_table(), planned)]
+    return [*filter(None, made), *(_whole(settings, table) for table in whole)]
 
 
 def _pinned(
