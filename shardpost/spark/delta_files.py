@@ -50,29 +50,25 @@ class Written:
         return (json.loads(file.stats) for file in self.files)
 
 
-def read(spark: SparkSession, settings: Settings, table: Table, version: Version) -> DataFrame:
-    """Return a table at a version, as a snapshot has it: with its layer, if it has one."""
+def read(
+    spark: SparkSession,
+    settings: Settings,
+    table: Table,
+    version: Version,
+    keys: DataFrame | None = None,
+) -> DataFrame:
+    """Return a table at a version, as a snapshot has it: with its layer, if it has one.
+
+    With `keys`, each once in the one column, return only the rows of these; there is a layer then.
+    """
     if not isinstance(version, LayeredVersion):
         return _read_stored(spark, settings, table, version)
-    return _select(spark, settings, table, version)
-
-
-def read_keys(
-    spark: SparkSession, settings: Settings, table: Table, version: LayeredVersion, keys: DataFrame
-) -> DataFrame:
-    """Return the rows of those keys, each once in the one column, as `read` would."""
-    return _select(spark, settings, table, version, keys=keys)
-
-
-def _select(
-    spark: SparkSession, settings: Settings, table: Table, version: LayeredVersion, **keys: Any
-) -> DataFrame:
-    """Return what the layer of a table selects; its files in the layer are chosen here."""
     assert table.layer is not None  # noqa: S101 - else no version is layered
     source = table.layer_source
+    # Of the layer only those files are read that may have rows of it.
     newer = table_log.files_after(settings, source, version.source, version.folded)
-    is_small = not keys and sum(newer.values()) <= MAX_BROADCAST_ROWS
-    text = table.layer.of_keys if keys else table.layer.view
+    is_small = keys is None and sum(newer.values()) <= MAX_BROADCAST_ROWS
+    text = table.layer.view if keys is None else table.layer.of_keys
     sql = text.format(
         folded=version.folded,
         small="/*+ BROADCAST(k) */" if is_small else "",
@@ -80,7 +76,8 @@ def _select(
     )
     stored = _read_stored(spark, settings, table, version.version)
     layer = read_files(spark, source, paths(settings, source, newer))
-    return spark.sql(sql, stored=stored, layer=layer, **keys)
+    of_keys = {} if keys is None else {"keys": keys}
+    return spark.sql(sql, stored=stored, layer=layer, **of_keys)
 
 
 def _read_stored(

@@ -15,7 +15,7 @@ from shardpost.delta.table import LayeredVersion, Table
 from shardpost.holders.model.view_tables import EXCHANGES, POSITIONS, SHARE_HOLDERS
 from shardpost.settings import Settings
 from shardpost.spark import delta_files
-from shardpost.spark.delta_files import read, read_keys
+from shardpost.spark.delta_files import read
 from tests.support.histories import Batch, write
 from tests.support.how_far import up_to
 from tests.support.random_histories import LAYERED_BATCHES
@@ -50,7 +50,7 @@ def test_spark_reads_the_rows_that_datafusion_reads(
                 expected = sorted(repr([row[name] for name in names]) for row in ours)
                 assert compared(read(spark, at, table, version), names) == expected
                 if isinstance(version, LayeredVersion):
-                    whole = read_keys(spark, at, table, version, keys_of(spark, table, ours))
+                    whole = read(spark, at, table, version, keys_of(spark, table, ours))
                     assert compared(whole, names) == expected
 
 

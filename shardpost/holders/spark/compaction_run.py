@@ -103,7 +103,7 @@ def known_latest(run: CompactionRun, tables: InputTables, latest: DataFrame) -> 
         return delta_files.read_files(run.spark, table, ()).select(*columns)
     at, there = run.last.layered(table), run.last.located(table)
     if not run.broadcast_keys:
-        known = delta_files.read_keys(run.spark, run.settings, there, at, latest.select("key"))
+        known = delta_files.read(run.spark, run.settings, there, at, latest.select("key"))
         return known.select(*columns)
     keys = (
         f"SELECT DISTINCT r.key FROM {history.name} r WHERE r.snapshot = {run.number}"  # noqa: S608
@@ -129,7 +129,7 @@ def known_holders(run: HoldersRun, touched: DataFrame, *, few: bool) -> DataFram
     if few and (found := _listed_holders(run, at, clients)) is not None:
         return frame_of(run, SHARE_HOLDERS, found)
     there = run.last.located(SHARE_HOLDERS)
-    known = delta_files.read_keys(run.spark, run.settings, there, at, clients)
+    known = delta_files.read(run.spark, run.settings, there, at, clients)
     return known.select(*columns)
 
 

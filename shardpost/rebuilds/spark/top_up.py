@@ -203,7 +203,7 @@ def _positions(run: BesideRun, folders: Mapping[str, str], version: LayeredVersi
         return frame_of(run, t.POSITIONS, query(run.settings, sql, versions))
     new = delta_files.read(run.spark, run.settings, history, at).alias("r").where(condition)
     keys_ = new.select("key").distinct()
-    known = delta_files.read_keys(run.spark, run.settings, located, version, keys_)
+    known = delta_files.read(run.spark, run.settings, located, version, keys_)
     return known.select(*_KNOWN)
 
 
