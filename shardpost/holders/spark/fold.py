@@ -201,12 +201,12 @@ def _counting_exchanges(run: HoldersRun) -> _CountingExchanges:
     last, settings = run.last, run.settings
     now = {run.tables.located(t.EXCHANGES): run.tables.at(t.EXCHANGES)}
     return _CountingExchanges(
-        _in_country(settings, at_snapshot(last, t.EXCHANGES), last.country) if last else set(),
-        _in_country(settings, now, run.country),
+        exchanges_in(settings, at_snapshot(last, t.EXCHANGES), last.country) if last else set(),
+        exchanges_in(settings, now, run.country),
     )
 
 
-def _in_country(settings: Settings, at: dict[Table, Version], country: str) -> set[str]:
+def exchanges_in(settings: Settings, at: dict[Table, Version], country: str) -> set[str]:
     """Return the exchanges in that country, by their table at a version."""
     sql = "SELECT key, country FROM exchanges WHERE is_open"
     codes = rows(settings, sql, at)

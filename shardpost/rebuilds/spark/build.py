@@ -165,11 +165,8 @@ class Build:
         return row["records"], row["lowest"], row["ties"] or 0
 
     def _holders(self) -> None:
-        country = self._rebuild.country
-        counting = self.tables.read(t.EXCHANGES).where(
-            F.col("is_open") & (F.col("country") == country)
-        )
-        codes = [row["key"] for row in counting.select("key").collect()]
+        at = {self.tables.located(t.EXCHANGES): self.tables.at(t.EXCHANGES)}
+        codes = fold.exchanges_in(self._settings, at, self._rebuild.country)
         open_ = self.tables.read(t.POSITIONS).where(F.col("is_open"))
         held = open_.where(F.col("exchange").isin(*codes)).groupBy("client")
         holders = held.agg(fold.sorted_ids(F.collect_list("key")).alias("positions"))
