@@ -101,8 +101,8 @@ def measure(
     positions, left_out = _positions(settings, counts, wanted, problems)
     positions = [_with_clear(position, clear or {}) for position in positions]
     failed: dict[TopicPartition, str] = {}
-    wanted_partitions = {position.partition for position in positions}
-    there = {one for one in wanted_partitions if one.partition < counts.get(one.topic, 0)}
+    of_all = {position.partition for position in positions}
+    there = {one for one in of_all if one.partition < counts.get(one.topic, 0)}
     partitions, measured = partitions_now(settings, there, failed), time.monotonic()
     readers = [position for position in positions if not position.is_note]
     partitions = with_unread(settings, partitions, _offsets(readers, partitions))
@@ -110,8 +110,7 @@ def measure(
     partitions = with_sizes(settings, partitions, readers, look, problems)
     problems += _unanswered(failed)
     rows = [_row(position, partitions, failed, now_ms) for position in positions]
-    problems += _unread(rows)
-    return Lag(sorted(rows, key=by_time_to_loss), problems, left_out)
+    return Lag(sorted(rows, key=by_time_to_loss), [*problems, *_unread(rows)], left_out)
 
 
 def _positions(

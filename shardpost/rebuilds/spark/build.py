@@ -211,9 +211,7 @@ def _build(
         records = sum(done.records for done in units[:number])
         done = Progress(number, records, sum(each.records for each in units), seconds)
         step(f"rebuilt {unit.name}")
-        candidate = replace(
-            rebuild.candidate, tables=dict(tables.versions), folded=dict(tables.folded)
-        )
+        candidate = replace(rebuild.candidate, tables=dict(tables.versions), folded=tables.folded)
         rebuild = store.update(settings, replace(rebuild, candidate=candidate, progress=done))
         log.info("rebuild %d: %s: %s", rebuild.number, unit.name, done.summary())
     candidate = replace(rebuild.candidate, counts=counted(settings, rebuild.candidate))
