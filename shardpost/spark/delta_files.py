@@ -19,7 +19,7 @@ from shardpost.settings import Settings
 
 # Without a length to cut bounds at, Parquet leaves out all statistics of a column with values of
 # 4 KiB, also how many are null. Bounds of so many bytes are too long for a table's log
-# (table_log.MAX_BOUND_LENGTH), so that none that was cut gets there.
+# (file_statistics.MAX_BOUND_LENGTH), so that none that was cut gets there.
 STATISTICS_BYTES = 1024
 # The keys of a layer of up to so many rows are broadcast; else the tables are shuffled.
 MAX_BROADCAST_ROWS = 2_000_000
