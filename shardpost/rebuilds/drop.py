@@ -6,7 +6,7 @@ back; the caller holds the lock of rebuilds for that.
 """
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -77,16 +77,19 @@ def _is_on_record(
     )
 
 
-def give_up(
-    settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
+def drop(
+    settings: Settings,
+    number: int | None = None,
+    *,
+    even_in_use: bool = True,
+    decide: Callable[[Rebuild], None] | None = None,
 ) -> tuple[Rebuild, list[str]]:
-    """Drop the tables beside those in use, and record by whom and why.
+    """Drop the tables beside those in use; return the rebuild, and the folders that were removed.
 
-    Return the rebuild, and the folders that were removed. If the rebuild is in use, these are the
-    previous tables, and a rollback is no longer possible. What kept snapshots name is kept until
-    the maintenance removes them. The rebuild of a number may be dropped already; ShardpostError if
-    it is in use, unless `even_in_use`. A drop that is killed in between is recorded and not done; a
-    repeated one is recorded once.
+    If the rebuild is in use, these are the previous tables, and a rollback is no longer possible.
+    What kept snapshots name is kept until the maintenance removes them. The rebuild of a number may
+    be dropped already; ShardpostError if it is in use, unless `even_in_use`. `decide` records it
+    right before.
     """
     with rebuilding(settings, wait=settings.lock_wait):
         rebuild = store.require_current(settings) if number is None else store.get(settings, number)
@@ -95,12 +98,27 @@ def give_up(
                 f"rebuild {rebuild.number} is already in use: put the previous tables back in use"
                 " first, with `shardpost rebuild rollback`"
             )
-        decision = _decision(rebuild, Kind.DISCARDED, by, why)
-        _record(settings, rebuild, decision, {"action": b"drop"}, again=True)
-        step("drop on record")
+        if decide:
+            decide(rebuild)
+            step("drop on record")
         rebuild = store.update(settings, replace(rebuild, state=State.DROPPED))
         step("dropped")
         return rebuild, remove_unnamed(settings)
+
+
+def give_up(
+    settings: Settings, by: str, why: str, number: int | None = None, *, even_in_use: bool = True
+) -> tuple[Rebuild, list[str]]:
+    """Drop a rebuild as `drop` does, and record by whom and why; return what `drop` returns.
+
+    A drop that is killed in between is recorded and not done; a repeated one is recorded once.
+    """
+
+    def decide(rebuild: Rebuild) -> None:
+        decision = _decision(rebuild, Kind.DISCARDED, by, why)
+        _record(settings, rebuild, decision, {"action": b"drop"}, again=True)
+
+    return drop(settings, number, even_in_use=even_in_use, decide=decide)
 
 
 def remove_unnamed(settings: Settings) -> list[str]:

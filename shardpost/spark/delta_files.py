@@ -76,8 +76,10 @@ def read(
     )
     stored = _read_stored(spark, settings, table, version.version)
     layer = read_files(spark, source, paths(settings, source, newer))
-    of_keys = {} if keys is None else {"keys": keys}
-    return spark.sql(sql, stored=stored, layer=layer, **of_keys)
+    relations: dict[str, Any] = {"stored": stored, "layer": layer}
+    if keys is not None:
+        relations["keys"] = keys
+    return spark.sql(sql, **relations)
 
 
 def _read_stored(

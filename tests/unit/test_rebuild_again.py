@@ -121,13 +121,13 @@ def test_what_is_done_is_on_record_once_however_often_it_is_repeated(
 def test_another_rebuild_than_the_one_that_is_meant_is_left_alone(
     kafka: MemoryKafka, rebuild: Rebuild
 ) -> None:
-    give_up(kafka.settings, "me", "")
+    drop.drop(kafka.settings)
     built(kafka.settings)
     for action in (Action.SWAP, Action.ROLLBACK, Action.TOP_UP):
         with pytest.raises(ShardpostError, match="expected rebuild 2, found 3: the other one"):
             done(kafka.settings, action, number=2)
     assert snapshots.current(kafka.settings).number == 2
-    dropped, _ = give_up(kafka.settings, "me", "", 2)
+    dropped, _ = drop.drop(kafka.settings, 2)
     assert (dropped.number, store.require_current(kafka.settings).number) == (2, 3)
 
 
@@ -218,7 +218,7 @@ def test_a_drop_is_on_record_once_with_who_and_why(
 
 def test_without_a_country_it_is_the_one_in_force(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
-    give_up(kafka.settings, "me", "")
+    drop.drop(kafka.settings)
     again = begun(kafka.settings, Order(Action.START, "me", tables=OWN))
     assert (kafka.settings.country, again.country) == ("US", "GB")
 
@@ -255,10 +255,10 @@ def test_a_swap_that_was_killed_before_its_commit_may_be_repeated(
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:
     done(kafka.settings, Action.SWAP)
     with pytest.raises(ShardpostError, match="rebuild 2 is already in use"):
-        give_up(kafka.settings, "me", "", 2, even_in_use=False)
+        drop.drop(kafka.settings, 2, even_in_use=False)
     assert store.require_current(kafka.settings).number == 2
     done(kafka.settings, Action.ROLLBACK)
-    give_up(kafka.settings, "me", "", 2, even_in_use=False)
-    assert give_up(kafka.settings, "me", "", 2, even_in_use=False)[1] == []
+    drop.drop(kafka.settings, 2, even_in_use=False)
+    assert drop.drop(kafka.settings, 2, even_in_use=False)[1] == []
     with pytest.raises(ShardpostError, match="there is no rebuild 9"):
-        give_up(kafka.settings, "me", "", 9)
+        drop.drop(kafka.settings, 9)
