@@ -90,21 +90,11 @@ class AppliedTopic:
     starter: int
     is_dry_run: bool = False
 
-    @property
-    def topic(self) -> str:
-        """Return its name in the cluster."""
-        return self.plan.topic
-
-    @property
-    def partitions(self) -> int:
-        """Return how many partitions it has."""
-        return self.plan.partitions
-
     def as_json(self) -> dict[str, Any]:
         """Return the form of `topics apply --json`."""
         return {
-            "topic": self.topic,
-            "partitions": self.partitions,
+            "topic": self.plan.topic,
+            "partitions": self.plan.partitions,
             "created": self.created,
             "starter": self.starter,
             "changed": [vars(one) for one in self.plan.changes],
@@ -116,12 +106,12 @@ class AppliedTopic:
         done = "exists"
         if self.created:
             is_done = "would be created" if self.is_dry_run else "created"
-            done = f"{is_done} with {self.partitions} partitions"
+            done = f"{is_done} with {self.plan.partitions} partitions"
         starter = f", {self.starter} starter records written" if self.starter else ""
         verb = "would change" if self.is_dry_run else "changed"
         changes = [f"  {verb}: {one}" for one in self.plan.changes]
         refusals = [f"  {one}" for one in self.plan.refusals]
-        return "\n".join([f"topic {self.topic}: {done}{starter}", *changes, *refusals])
+        return "\n".join([f"topic {self.plan.topic}: {done}{starter}", *changes, *refusals])
 
 
 def apply_topics(settings: Settings, *, dry_run: bool = False) -> list[AppliedTopic]:

@@ -92,10 +92,10 @@ def test_two_at_once_create_each_topic_once_and_give_one_starter_list(settings: 
 
 def test_share_holders_gets_as_many_partitions_as_positions_has(settings: Settings) -> None:
     create(settings, settings.topic("positions"), 6)
-    applied = {one.topic: one for one in apply_topics(settings)}
+    applied = {one.plan.topic: one for one in apply_topics(settings)}
     assert applied[settings.topic("positions")].created is False
-    assert applied[settings.topic("share-holders")].partitions == 6
-    assert applied[settings.topic("clients")].partitions == 4
+    assert applied[settings.topic("share-holders")].plan.partitions == 6
+    assert applied[settings.topic("clients")].plan.partitions == 4
 
 
 def test_an_exchanges_topic_with_one_record_is_left_alone(settings: Settings) -> None:
@@ -118,7 +118,7 @@ def test_a_starter_list_broken_off_before_or_in_its_transaction_is_given_whole(
     killed.begin_transaction()
     killed.produce(settings.topic("exchanges"), b'{"Exchange":"LON","Country":"GB"}', b"LON")
     killed.flush()
-    applied = {one.topic: one for one in apply_topics(settings)}
+    applied = {one.plan.topic: one for one in apply_topics(settings)}
     assert applied[settings.topic("exchanges")].starter == len(STARTER_COUNTRIES)
     assert exchanges_of(settings) == starter_list(4)
 
