@@ -63,18 +63,10 @@ def _record(
     )
     with closing(transactions):
         transactions.open()
-        if not (again and _is_on_record(settings, decision, headers, rebuild.started_at)):
+        since = rebuild.started_at.replace(microsecond=0)  # decisions have times of whole seconds
+        found = decisions_topic.list_since(settings, since) if again else ()
+        if not any((one.about, of_it) == (decision.about, headers) for one, of_it in found):
             transactions.write([decisions_topic.written(settings, decision, headers)])
-
-
-def _is_on_record(
-    settings: Settings, decision: Decision, headers: Headers, since: datetime
-) -> bool:
-    since = since.replace(microsecond=0)  # the times of decisions are of whole seconds
-    return any(
-        (found.about, of_it) == (decision.about, headers)
-        for found, of_it in decisions_topic.list_since(settings, since)
-    )
 
 
 def drop(
