@@ -39,7 +39,7 @@ def test_the_store_has_as_many_partitions_as_the_largest_origin(settings: Settin
     large = settings.model_copy(update={"retry_origins": f"{origin}: attempts=2"})
     client = admin(large)  # it has to outlive what it does
     client.create_topics([NewTopic(origin, 6, 1)])[origin].result(30)
-    applied = {one.topic: one.partitions for one in apply_topics(large)}
+    applied = {one.plan.topic: one.plan.partitions for one in apply_topics(large)}
     assert applied[large.topic("dead-letters")] == 6
     assert applied[large.topic("retries")] == 4
 

@@ -167,7 +167,7 @@ def test_what_may_lose_records_is_left_alone_with_its_reason_and_command(
     create(settings, clients, 2, cleanup_policy="delete")
     create(settings, requests, 2, cleanup_policy="compact")
     own = declaring(settings, "topics: {clients: {partitions: 8, replication_factor: 2}}")
-    said = {one.topic: one.as_text() for one in apply_topics(own)}
+    said = {one.plan.topic: one.as_text() for one in apply_topics(own)}
     for what in ("cleanup.policy is delete, expected compact", "partitions is 2, expected 8"):
         assert f"left alone: {what}" in said[clients]
     assert f"--entity-name {clients} --add-config cleanup.policy=compact`" in said[clients]
@@ -188,7 +188,7 @@ def test_partitions_are_added_only_to_a_topic_whose_keys_do_not_matter(settings:
         both = list(pool.map(apply_topics, [own, own]))
     assert partition_counts(own, [free, keyed]) == {free: 3, keyed: 2}
     for applied in both:
-        said = {one.topic: one.as_text() for one in applied}
+        said = {one.plan.topic: one.as_text() for one in applied}
         assert "the records of a key would be in two partitions" in said[keyed]
 
 

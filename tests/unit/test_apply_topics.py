@@ -48,7 +48,7 @@ def test_a_topic_whose_settings_may_not_be_read_is_left_alone_and_named(
 ) -> None:
     damage(kafka, "retries", "decisions")
     refuse(monkeypatch, "describe_configs", "retries")
-    said = {one.topic: one.as_text() for one in apply_topics(kafka.settings) if is_news(one)}
+    said = {one.plan.topic: one.as_text() for one in apply_topics(kafka.settings) if is_news(one)}
     assert set(said) == {"retries", "decisions"}
     assert "settings is unknown, expected as declared: not authorized" in said["retries"]
     assert kafka.broker.topics["retries"].config["retention.ms"] == "1"
@@ -60,7 +60,7 @@ def test_topics_that_are_only_created_stay_as_they_are_once_they_exist(
     damage(kafka, "retries")
     kafka.broker.delete_topic("clients")
     created = create_topics(kafka.settings)
-    assert [one.topic for one in created if is_news(one)] == ["clients"]
+    assert [one.plan.topic for one in created if is_news(one)] == ["clients"]
     assert kafka.broker.topics["retries"].config["retention.ms"] == "1"
 
 
