@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,6 +57,11 @@ def exclusive(settings: Settings, name: str, what: str, *, wait: float = 0) -> I
         _acquire(file.fileno(), path, what, wait)
         _say_who(file.fileno())
         yield
+
+
+def after_running(settings: Settings, job: str) -> AbstractContextManager[None]:
+    """Hold the lock of a job, after the run that has it, if any: `lock_wait` at most."""
+    return exclusive(settings, job, job, wait=settings.lock_wait)
 
 
 def _say_who(fd: int) -> None:

@@ -41,7 +41,7 @@ from shardpost.instants import old_before
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Record
-from shardpost.locks import exclusive
+from shardpost.locks import after_running
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.topics.stores import inspect_stores
@@ -61,8 +61,7 @@ def erase_contact(settings: Settings, topics: Collection[str], client: str) -> i
     """
     if table_log.newest_version(settings, DEAD_LETTERS) is None:
         return 0
-    name = SWEEP_DEAD_LETTERS.name
-    with exclusive(settings, name, name, wait=settings.lock_wait):
+    with after_running(settings, SWEEP_DEAD_LETTERS.name):
         step("read letters")
         letters_table.catch_up(settings, letter_topics.partitions(settings))
         version = letters_table.open_table(settings).version()

@@ -103,4 +103,8 @@ def change(settings: Settings, table: Table, key: str, make: Callable[[RowTable]
 
     VersionExistsError if they always are.
     """
-    table_log.retrying(table, lambda: make(RowTable(settings, table, key)))
+
+    def write() -> None:
+        make(RowTable(settings, table, key))
+
+    table_log.retrying(table, write)

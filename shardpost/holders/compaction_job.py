@@ -1,10 +1,7 @@
 """The Spark job `compact_positions`, as commands and DAGs submit it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from shardpost.locks import exclusive
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import JobResult, JobSpec
 
@@ -43,11 +40,3 @@ COMPACT_POSITIONS = JobSpec(
 )
 # The same job, to reconcile: it reads all that the inputs hold.
 RECONCILE_POSITIONS = JobSpec("compact_positions", _all_records, has_own_class_archive=True)
-
-
-@contextmanager
-def compacting(settings: Settings) -> Iterator[None]:
-    """Hold the lock of the compaction, after any that is running: `lock_wait` at most."""
-    name = COMPACT_POSITIONS.name
-    with exclusive(settings, name, name, wait=settings.lock_wait):
-        yield

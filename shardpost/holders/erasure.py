@@ -20,7 +20,7 @@ from shardpost.delta.rewritten_files import Mask, files_with_contact, without_co
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders import rejected_letters
-from shardpost.holders.compaction_job import compacting
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import input_topics
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -29,6 +29,7 @@ from shardpost.holders.model.view_tables import (
     REJECTED_RECORDS,
 )
 from shardpost.holders.table_commits import Rewrites, commit_rewritten
+from shardpost.locks import after_running
 from shardpost.settings import Settings
 
 # {table: {path: how its rows change}}, and {folder of a table: rows with the contact}
@@ -50,7 +51,7 @@ def erase_contact(settings: Settings, client: str, at: datetime) -> dict[str, in
     as all versions before. Under the lock of the compaction, after any that is running: `lock_wait`
     at most. Letters of rejected records are sent first, since they are made of what goes.
     """
-    with compacting(settings):
+    with after_running(settings, COMPACT_POSITIONS.name):
         counts = rows_with_contact(settings, client)
         if counts:
             last = snapshots.current(settings)

@@ -80,7 +80,7 @@ class Inputs:
         former = self.former_retries(look.last)
         gone = [topic for topic in former if topic not in look.counts]
         retries = [*self._retries, *(topic for topic in former if topic not in gone)]
-        ids = topic_ids(self._settings, [*self._topics, *retries])
+        ids = self._ids([*self._topics, *retries])
         configs = topic_configs(self._settings, self._topics)
         compactions = {topic: compaction_of(configs[topic]) for topic in self._topics}
         counts = {topic: look.counts[topic] for topic in [*retries, *self._topics]}
@@ -113,11 +113,13 @@ class Inputs:
         advice = (
             "That happened while it was read: nothing was changed. Run `shardpost compact` again"
         )
-        ids = topic_ids(self._settings, [*unread.topic_ids])
-        require_same_topics(unread.topic_ids, ids, advice=advice)
+        require_same_topics(unread.topic_ids, self._ids([*unread.topic_ids]), advice=advice)
 
     def unread_originals(self, last: Snapshot | None) -> int:
         """Return how many offsets of the inputs came after that snapshot."""
         counts = partition_counts(self._settings, self._topics)
         ends = offsets.watermarks(self._settings, counts, committed=True)
         return total_size(ranges_to_read(last.end_offsets if last else {}, ends))
+
+    def _ids(self, topics: list[str]) -> dict[str, str]:
+        return topic_ids(self._settings, topics)

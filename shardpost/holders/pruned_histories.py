@@ -31,11 +31,12 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.rewritten_files import split_by_key
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.compaction_job import compacting
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.model.fields import RecordKind
 from shardpost.holders.model.record_order import RETRIES_READ_TOGETHER
 from shardpost.holders.model.view_tables import INPUTS, InputTables
 from shardpost.holders.table_commits import commit_rewritten
+from shardpost.locks import after_running
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 
@@ -230,7 +231,7 @@ def pause() -> None:
 
 
 def _prune(settings: Settings, pruning: Pruning, now: datetime) -> Snapshot | None:
-    with compacting(settings):
+    with after_running(settings, COMPACT_POSITIONS.name):
         last = snapshots.current(settings)
         rewrites = {}
         for table, files in pruning.files.items():

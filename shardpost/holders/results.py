@@ -149,8 +149,7 @@ def result_if_nothing_new(settings: Settings, lock: str) -> JobResult | None:
 
     Under the compaction's lock, after any that is running: `lock_wait` at most.
     """
-    locked = locks.exclusive(settings, lock, lock, wait=settings.lock_wait)
-    with locked, explain_outage(settings):
+    with locks.after_running(settings, lock), explain_outage(settings):
         inputs, last = Inputs(settings), snapshots.newest(settings)
         if last is None or inputs.unread_originals(last):
             return None  # the job itself looks at all: twice would be once too often

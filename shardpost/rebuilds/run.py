@@ -13,9 +13,10 @@ from shardpost.decisions import SHARDPOST
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError
-from shardpost.holders.compaction_job import compacting
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.results import publish_and_send
 from shardpost.holders.spark.decoder_id import decoder_id
+from shardpost.locks import after_running
 from shardpost.logs import step
 from shardpost.rebuilds import store
 from shardpost.rebuilds.drop import record
@@ -182,7 +183,7 @@ def _start(order: Order, settings: Settings, work: SparkWork) -> JobResult:
 
 
 def _exchange(order: Order, settings: Settings, work: SparkWork) -> JobResult:
-    with compacting(settings):
+    with after_running(settings, COMPACT_POSITIONS.name):
         last = snapshots.current(settings)
         rebuild = store.require_current(settings, order.number)
         if rebuild.standing(last) is _AFTERWARDS[order.action]:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from shardpost import __version__
 from shardpost.delta import snapshots
 from shardpost.delta.snapshot import Counts, Snapshot
-from shardpost.holders.compaction_job import COMPACT_POSITIONS, compacting
+from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.holders.inputs import Inputs
 from shardpost.holders.model.compacted_topics import LastLook, require_certain
 from shardpost.holders.model.published import RunCounts
@@ -43,6 +43,7 @@ from shardpost.holders.spark.topic_update import (
     uncertain_keys,
     update_topic,
 )
+from shardpost.locks import after_running
 from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.spark import driver, kafka_source
@@ -199,7 +200,7 @@ def compact(settings: Settings, *, reconcile: bool = False) -> JobResult:
     NEEDS_ATTENTION as `publish_results` says. An error says how far the run came: nothing was
     changed, or the snapshot is committed and what is left to do.
     """
-    with compacting(settings), explain_outage(settings):
+    with after_running(settings, COMPACT_POSITIONS.name), explain_outage(settings):
         return _compact(settings, reconcile)
 
 
