@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -174,8 +174,7 @@ def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> O
 
 
 def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters:
-    opened = DeltaTable(path_of(settings, DEAD_LETTERS))
-    version = opened.version()
+    version = DeltaTable(path_of(settings, DEAD_LETTERS)).version()
     horizon = _horizon(settings, version, now)
     if horizon is None:
         return result
@@ -184,7 +183,7 @@ def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters
         return result
     folder = f"{version + 1:08d}-{uuid.uuid4()}"
     added, removed = [], []
-    for path in _paths(opened, horizon):
+    for path in table_log.files_before(settings, DEAD_LETTERS, version, "at", horizon):
         rows_there, count = _counted(settings, path, gone)
         if not count:
             continue
@@ -265,18 +264,6 @@ def _names(settings: Settings, record: Record, store_partitions: int | None) -> 
     record_step = step_of(record, settings.retry_rules, store_partitions=store_partitions)
     if record_step is not None:
         yield record_step.id
-
-
-def _paths(opened: DeltaTable, horizon: datetime) -> list[str]:
-    """Return the files that may have rows from before a time, by their statistics."""
-    actions = opened.get_add_actions(flatten=True)
-    names = set(actions.schema.names)
-    paths: list[str] = pa.chunked_array(actions.column("path")).to_pylist()
-    if "min.at" not in names:
-        return paths
-    firsts = pa.chunked_array(actions.column("min.at")).cast(pa.timestamp("us")).to_pylist()
-    limit = horizon.astimezone(UTC).replace(tzinfo=None)
-    return [path for path, at in zip(paths, firsts, strict=True) if at is None or at < limit]
 
 
 def _counted(settings: Settings, path: str, gone: _Gone) -> tuple[int, int]:
