@@ -33,7 +33,7 @@ from shardpost.dead_letters.model.sweep_result import (
     next_offset,
 )
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.record_batches import batches, itself
+from shardpost.dead_letters.record_batches import batches, size_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
@@ -170,7 +170,7 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
             run.lost(gap)
         before, until = run.count, None
         messages = reading.read_to_end(settings, source, start=start, committed=True)
-        for batch in batches(map(record_of, messages), settings.retry_batch, itself):
+        for batch in batches(map(record_of, messages), settings.retry_batch, size_of):
             ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
             _write(run, writer, [run.letter(record) for record in batch], ends)
             until = ends[-1].offset

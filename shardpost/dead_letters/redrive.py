@@ -27,7 +27,7 @@ from shardpost.dead_letters.model.redrive_request import (
     origin_of,
 )
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.record_batches import batches, itself, read_selected
+from shardpost.dead_letters.record_batches import batches, read_selected, size_of
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
@@ -163,7 +163,7 @@ def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: Redr
         selected = selected_letters(settings, partition, redrive.request)
         moving = islice((letter for letter in selected if letter.refusal is None), left)
         records = read_selected(settings, partition, moving, attrgetter("offset"))
-        for batch in batches((record for record, _ in records), redrive.batch_size, itself):
+        for batch in batches((record for record, _ in records), redrive.batch_size, size_of):
             _move(redrive, writer, newly_parked, batch, result)
             if limits.rate is not None:
                 time.sleep(len(batch) / limits.rate)

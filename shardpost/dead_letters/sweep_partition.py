@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from sqlite3 import Connection
 
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
@@ -205,7 +205,7 @@ def _selected_records(
 def _publish(
     sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], report: PartitionReport
 ) -> None:
-    for batch in batches(letters, sweep.settings.retry_batch, itemgetter(0)):
+    for batch in batches(letters, sweep.settings.retry_batch, _bytes_of):
         made = [(letter.outcome, sweep.records(record, letter)) for record, letter in batch]
         written: Iterable[tuple[Outcome, Sequence[Outgoing]]] = made
         try:
@@ -215,6 +215,10 @@ def _publish(
         for (record, _), (outcome, records) in zip(batch, written, strict=True):
             report.add(outcome, records, is_misplaced=sweep.is_misplaced(record, records))
         step("committed")
+
+
+def _bytes_of(letter: SelectedRecord) -> int:
+    return size_of(letter[0])
 
 
 def _publish_one(
