@@ -21,11 +21,7 @@ from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
-from shardpost.weekly_email import (
-    closed_weeks,
-    email_erasure,
-    ledger_guard,
-)
+from shardpost.weekly_email import closed_weeks, email_erasure, ledger_guard
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger

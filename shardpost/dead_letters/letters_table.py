@@ -18,11 +18,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from shardpost.dead_letters.letter_topics import (
-    TableProgress,
-    current_progress,
-    read_progress,
-)
+from shardpost.dead_letters.letter_topics import TableProgress, current_progress, read_progress
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import (
     Generations,

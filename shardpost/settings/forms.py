@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    Field,
-)
+from pydantic import AfterValidator, Field
 
 LEAST_HEAP_BYTES = 512 << 20
 MOST_LIST_ID = 64

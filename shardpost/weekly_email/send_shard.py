@@ -24,11 +24,7 @@ from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.retry import RateLimit
-from shardpost.weekly_email.model.server_health import (
-    Refusal,
-    Refusals,
-    open_clients_error,
-)
+from shardpost.weekly_email.model.server_health import Refusal, Refusals, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress

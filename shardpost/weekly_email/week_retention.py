@@ -31,10 +31,7 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.weekly_email import (
-    closed_weeks,
-    ledger_guard,
-)
+from shardpost.weekly_email import closed_weeks, ledger_guard
 from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.closed_weeks import closed_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
