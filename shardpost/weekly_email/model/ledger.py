@@ -9,7 +9,7 @@ alone, which is no client's; Kafka keeps it for as long as the topic is there.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -124,17 +124,6 @@ def _entry(client: str, document: dict[str, Any]) -> LedgerEntry:
     if type(resends) is not int or resends < 0:
         raise TypeError("expected a number of Resends")
     return LedgerEntry(client, state, message_id, reason, resends)
-
-
-def fold(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
-    """Return the last entry of each client, in any state but open."""
-    last: dict[str, LedgerEntry] = {}
-    for entry in entries:
-        if entry.state is None:
-            last.pop(entry.client, None)
-        else:
-            last[entry.client] = entry
-    return last
 
 
 @dataclass(frozen=True)
