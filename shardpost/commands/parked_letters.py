@@ -18,12 +18,7 @@ from shardpost.commands.console import (
     text_table,
     who,
 )
-from shardpost.dead_letters.model.redrive_request import (
-    VALUE_BYTES,
-    RedriveLimits,
-    RedriveRequest,
-    Selection,
-)
+from shardpost.dead_letters.model.redrive_request import VALUE_BYTES, RedriveRequest, Selection
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, harmless, one_line
 
 if TYPE_CHECKING:
@@ -117,8 +112,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
     settings = load()
     require_stores(settings, "dead-letters", "parking-lot")
-    limits = RedriveLimits(options.canary, options.rate)
-    redrive = Redrive(settings, routes_of(settings), request, limits)
+    redrive = Redrive(settings, routes_of(settings), request, options.canary, options.rate)
     planned = plan_redrive(redrive)
     if request.allow_repeated:
         without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))
