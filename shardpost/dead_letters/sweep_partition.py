@@ -93,10 +93,6 @@ class Sweep:
         """Return the records that carry out a letter's outcome."""
         return outcome_records(record, selected, self.rules, self.routes, self.now)
 
-    def is_misplaced(self, record: Record, written: Sequence[Outgoing]) -> bool:
-        """Tell whether a letter of which these records were written lay in a wrong partition."""
-        return bool(written) and is_of_misplaced(written[-1], record, self.routes)
-
 
 @dataclass
 class PartitionReport:
@@ -213,7 +209,8 @@ def _publish(
         except TooLargeError:  # one by one: each is counted as soon as it is committed
             written = (_publish_one(sweep, writer, *letter) for letter in batch)
         for (record, _), (outcome, records) in zip(batch, written, strict=True):
-            report.add(outcome, records, is_misplaced=sweep.is_misplaced(record, records))
+            is_misplaced = bool(records) and is_of_misplaced(records[-1], record, sweep.routes)
+            report.add(outcome, records, is_misplaced=is_misplaced)
         step("committed")
 
 
