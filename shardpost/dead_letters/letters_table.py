@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -77,6 +77,7 @@ InTasks = Callable[
     Iterable[AddAction | None],
 ]
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -185,21 +186,26 @@ def catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks = 
     `counts` has the partitions of both topics. Tries again where the maintenance of the tables has
     committed a version meanwhile; VersionExistsError if that happens again and again.
     """
-    for _ in range(MOST_CONFLICTS):
+
+    def attempt() -> int:
+        table = open_table(settings)
+        progress = read_progress(settings, table, counts)
+        count = total_size(progress.unread)
+        if progress.transactions:
+            append(settings, table, progress, in_tasks if count > FEW_OFFSETS else map)
+        return count
+
+    return retried(attempt, MOST_CONFLICTS)
+
+
+def retried(write: Callable[[], T], most: int) -> T:
+    """Return what `write` returns; after VersionExistsError it is tried again, so often at most."""
+    for _ in range(most):
         try:
-            return _catch_up(settings, counts, in_tasks)
+            return write()
         except VersionExistsError as error:
             log.info("%s; trying again", error)
-    return _catch_up(settings, counts, in_tasks)
-
-
-def _catch_up(settings: Settings, counts: Mapping[str, int], in_tasks: InTasks) -> int:
-    table = open_table(settings)
-    progress = read_progress(settings, table, counts)
-    count = total_size(progress.unread)
-    if progress.transactions:
-        append(settings, table, progress, in_tasks if count > FEW_OFFSETS else map)
-    return count
+    return write()
 
 
 def append(

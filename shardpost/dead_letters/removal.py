@@ -11,7 +11,6 @@ The contact of a client is in the letters of some topics under the client's key.
 without what the errors say. The letters themselves stay in Kafka as they are.
 """
 
-import logging
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -109,11 +108,9 @@ def _open(steps: Sequence[Step], generations: Generations) -> set[str]:
 
 
 # A sweep appends every five minutes, and this takes seconds.
-MOST_CONFLICTS = 5
+MOST_CONFLICTS = 4
 # What counts of a time without any step: weeks may pass without a letter.
 LONGEST_QUIET = timedelta(days=35)
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -162,18 +159,16 @@ def remove_old(settings: Settings, now: datetime, *, dry_run: bool = False) -> O
     """
     if not exists(settings, DEAD_LETTERS):
         return OldLetters(dry_run)
-    conflict = ""
     with table_errors():
-        for _ in range(MOST_CONFLICTS):
-            try:
-                return _remove(settings, now, OldLetters(dry_run))
-            except VersionExistsError as error:
-                conflict = str(error)
-                log.info("%s; trying again", error)
-    return OldLetters(dry_run, postponed={"dead_letters": f"nothing removed: {conflict}"})
+        try:
+            remove = partial(_remove, settings, now, dry_run=dry_run)
+            return letters_table.retried(remove, MOST_CONFLICTS)
+        except VersionExistsError as error:
+            return OldLetters(dry_run, postponed={"dead_letters": f"nothing removed: {error}"})
 
 
-def _remove(settings: Settings, now: datetime, result: OldLetters) -> OldLetters:
+def _remove(settings: Settings, now: datetime, *, dry_run: bool) -> OldLetters:
+    result = OldLetters(dry_run)
     version = DeltaTable(path_of(settings, DEAD_LETTERS)).version()
     horizon = _horizon(settings, version, now)
     if horizon is None:
