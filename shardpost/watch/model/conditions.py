@@ -1,15 +1,12 @@
 """What a look found: values of metrics, and conditions by rules, which have runbook pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
 
 from shardpost.alerts.model.alert import Condition
 from shardpost.alerts.model.metrics import Measure
 from shardpost.topics.model.finding import Severity
-
-Context = TypeVar("Context")
 
 
 @dataclass
@@ -38,14 +35,6 @@ class Found:
         self.measures += other.measures
         self.conditions += other.conditions
         self.unmeasured |= other.unmeasured
-
-
-@dataclass(frozen=True)
-class Source(Generic[Context]):
-    """A thing that is looked at: its name, and how it is looked at."""
-
-    name: str
-    look: Callable[[Context, datetime], Found]
 
 
 @dataclass(frozen=True)
