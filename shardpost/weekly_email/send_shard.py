@@ -161,7 +161,7 @@ def _send(
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()
-    return _with_refusals(progress.report(plan.open_clients, error), sender.refusals)
+    return _with_refusals(progress.report(plan.open_clients, error), sender.outcomes.refusals)
 
 
 def _with_refusals(report: ShardReport, refusals: Refusals) -> ShardReport:
@@ -185,15 +185,15 @@ def _run(
     try:
         for entry in unknown:
             log.warning("%s: delivery unknown: %s", one_line(entry.client), entry.reason)
-            sender.write(entry)
-        sender.flush()
+            sender.records.write(entry)
+        sender.records.flush()
         sender.run(plan.steps(batches))
     except ShardpostError as error:
         return str(error)
     except Exception as error:
         log.exception("internal error: the shard stops")
         try:
-            sender.flush()
+            sender.records.flush()
         except TransactionError as worse:
             return f"{_internal(error)}; and {worse}"
         return _internal(error)
