@@ -72,7 +72,7 @@ def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]
     if not exists(settings, AUDIENCES):
         return []
     files = AudienceFiles(settings)
-    newest, on_disk = files.names(files.version()), _on_disk(files)
+    newest, on_disk = files.names(), _on_disk(files)
     weeks = FrozenWeeks(settings).with_audience()
     audiences = (_find(files, client, frozen, newest, on_disk) for frozen in weeks)
     return [audience for audience in audiences if not audience.is_done]
