@@ -8,7 +8,7 @@ and cannot tell a broker that is slow from one that is gone; the socket can.
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -52,7 +52,8 @@ _Answer = tuple[str, str | None]
 def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
     """Return why no server accepts a connection within so many seconds; None if one does.
 
-    `bootstrap` is `host:port`, comma-separated: one that answers is enough.
+    `bootstrap` is `host:port`, comma-separated: one that answers is enough. Of several servers, the
+    reasons are given by their names.
     """
     if _scheme(bootstrap) in IN_PROCESS:
         return None
@@ -70,7 +71,9 @@ def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
         if reason is None:
             return None
         reasons[server] = reason
-    return _reasons_in_words(servers, reasons)
+    if len(servers) == 1:
+        return reasons[servers[0]]
+    return ", ".join(f"{server}: {reason}" for server, reason in reasons.items())
 
 
 def _scheme(bootstrap: str) -> str:
@@ -87,13 +90,6 @@ def _connect(server: str, seconds: float, answers: "SimpleQueue[_Answer]") -> No
         answers.put((server, (error.strerror or str(error)).lower()))
     else:
         answers.put((server, None))
-
-
-def _reasons_in_words(servers: Sequence[str], reasons: dict[str, str]) -> str:
-    """Return the reasons; of a single server without its name."""
-    if len(servers) == 1:
-        return reasons[servers[0]]
-    return ", ".join(f"{server}: {reasons[server]}" for server in servers)
 
 
 # Before the first request. The kernel of a machine that lives accepts a connection however busy its

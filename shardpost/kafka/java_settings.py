@@ -44,17 +44,14 @@ def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
             location, kind = _STORES[name]
             java[location], java[kind] = value, _STORE_TYPE[name]
         elif name not in _LOGIN:
+            known = ", ".join(sorted({*_RENAMED, *_STORES, *_KEPT, *_LOGIN}))
             raise UsageError(
                 f"SHARDPOST_KAFKA__{name.upper().replace('.', '_')}: Spark's Java client has no"
-                f" setting for librdkafka's {name}; known are {', '.join(sorted(_known()))}"
+                f" setting for librdkafka's {name}; known are {known}"
             )
     if _LOGIN & settings.keys():
         java["sasl.jaas.config"] = _jaas(settings)
     return java
-
-
-def _known() -> set[str]:
-    return {*_RENAMED, *_STORES, *_KEPT, *_LOGIN}
 
 
 def _jaas(settings: Mapping[str, str]) -> str:
