@@ -30,7 +30,9 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     with all else done, where a partition cannot be dispatched or Airflow does not answer.
     """
     with dispatch_lock(settings):
-        rules = _rules(settings, request_topics.partitions(settings), now)
+        partitions, max_age = request_topics.partitions(settings), timedelta(settings.request_days)
+        dags, max_bytes = settings.requestable_dags, settings.request_bytes
+        rules = RequestRules(dags, max_bytes, max_age, partitions, now)
         require_stores(settings, "run-commands")
         with connected(settings) as runs:
             counts = _dispatch_partitions(settings, runs, rules)
@@ -52,11 +54,6 @@ def dispatch_lock(settings: Settings) -> Iterator[None]:
     what = "the dispatch of run requests"
     with exclusive(settings, LOCK, what, wait=settings.lock_wait):
         yield
-
-
-def _rules(settings: Settings, partitions: int, now: datetime) -> RequestRules:
-    dags, max_age = settings.requestable_dags, timedelta(days=settings.request_days)
-    return RequestRules(dags, settings.request_bytes, max_age, partitions, now)
 
 
 def _dispatch_partitions(

@@ -124,18 +124,15 @@ class RequestWatch:
         What is reported once and not dispatched is left to the schedule. KafkaUnreachableError if
         Kafka does not answer.
         """
-        ends = self._stable_ends()
+        listed = endings(self._settings, self._partitions, committed=True)
+        stable = listed.require_all(self._settings).offsets
+        ends = {source.partition: offset for source, offset in stable.items()}
         if ends == self._reported:
             return None
         known = offsets.committed_offsets(self._settings, self._group, self._partitions)
         committed = {source.partition: offset for source, (offset, _) in known.items()}
         self._reported = ends
         return ends if any(end > committed.get(n, 0) for n, end in ends.items()) else None
-
-    def _stable_ends(self) -> dict[int, int]:
-        ends = endings(self._settings, self._partitions, committed=True)
-        stable = ends.require_all(self._settings).offsets
-        return {source.partition: offset for source, offset in stable.items()}
 
     def close(self) -> None:
         """Close the connection to Kafka."""
