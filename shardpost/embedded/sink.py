@@ -57,19 +57,16 @@ def state(settings: Settings) -> dict[str, str]:
     return state_of(_daemon(settings), settings.smtp_port, lambda: _is_ready(settings), address)
 
 
-def greets(host: str, port: int) -> bool:
-    """Tell whether a mail server without TLS sends its greeting."""
+def _is_ready(settings: Settings) -> bool:
+    """Tell whether it sends its greeting."""
+    address = (daemons.LOOPBACK, settings.smtp_port)
     try:
-        with socket.create_connection((host, port), GREETING_SECONDS) as connection:
+        with socket.create_connection(address, GREETING_SECONDS) as connection:
             greeting = connection.recv(512)
             connection.sendall(b"QUIT\r\n")
     except OSError:
         return False
     return greeting.startswith(b"220")
-
-
-def _is_ready(settings: Settings) -> bool:
-    return greets(daemons.LOOPBACK, settings.smtp_port)
 
 
 def _daemon(settings: Settings) -> Daemon:
