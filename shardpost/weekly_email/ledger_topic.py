@@ -237,10 +237,7 @@ class FreshCommit:
     """The commit of `sending` for one group of mails; several threads may ask for it."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        entries: Sequence[LedgerEntry],
-        clock: Callable[[], float],
+        self, ledger: Ledger, entries: Sequence[LedgerEntry], clock: Callable[[], float]
     ) -> None:
         self._ledger, self._entries, self._clock = ledger, entries, clock
         self._lock = Lock()

@@ -89,10 +89,7 @@ def letter_id(origin: Coordinates, timestamp: int) -> str:
 
 
 def failure(
-    record: Record,
-    error: BaseException | str,
-    failed_at: datetime,
-    retry_topics: Collection[str],
+    record: Record, error: BaseException | str, failed_at: datetime, retry_topics: Collection[str]
 ) -> Letter:
     """Return the letter of a failed record; only a record of a retry topic counts as a retry."""
     again = failed_again(record, error, failed_at) if record.topic in retry_topics else None
