@@ -1,7 +1,4 @@
-"""The tables of firing conditions and of measurements, read and written without a JVM.
-
-Each row names the run that wrote it.
-"""
+"""The tables of firing conditions and of measurements, read and written without a JVM."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -163,10 +163,7 @@ def _reason(row: dict[str, Any]) -> str:
 
 
 def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
-    """Print the clients that are in a state, grouped by reason; return the exit code.
-
-    Exit code 3 if they are unknown, or the ledger lost records.
-    """
+    """Print the clients that are in a state, grouped by reason; return the exit code."""
     listed = () if found.closed else found.status.in_state(state)
     document = state_document(found.week, state, listed)
     print_document(document, lambda: _state_text(found, document), as_json=as_json)

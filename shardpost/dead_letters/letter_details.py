@@ -99,10 +99,7 @@ def describe(settings: Settings, letter_id: str) -> LetterDetails:
 
 
 def newest_record(settings: Settings, letter_id: str) -> Record | None:
-    """Return the last record with a value under a letter's id, parked ones first.
-
-    None if Kafka has no value of it any more.
-    """
+    """Return the last record with a value under a letter's id, parked ones first; None: none."""
     counts = letter_topics.partitions(settings)
     lot, store = settings.topic("parking-lot"), settings.topic("dead-letters")
     of_its_keys = sorted({partition_of(key, counts[lot]) for key in keys_of(letter_id)})

@@ -135,10 +135,7 @@ def _chosen(
 
 
 def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
-    """Return (partition, offset) of all records of a topic that ever became a letter.
-
-    From the table, and from what it has not read yet.
-    """
+    """Return (partition, offset) of all records of a topic that ever became a letter."""
     places = set()
     if exists(settings, DEAD_LETTERS):
         sql = (

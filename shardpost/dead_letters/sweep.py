@@ -97,10 +97,7 @@ def _result(
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
-    """Warn of letters with the times of their producers, whose clocks may be slow.
-
-    And of those that were not where Kafka's Java clients would have put them.
-    """
+    """Warn of times of producers, whose clocks may be slow, and of letters in wrong partitions."""
     if any(report.counts and not report.is_append_time for report in reports):
         log.warning(
             "%s: its times are those of the producers, so a slow clock makes retries early: set"

@@ -246,11 +246,7 @@ def group_members(group: int) -> list[int]:
 def wait_until(
     condition: Callable[[], bool], what: str, wait: float, daemons: Sequence[Daemon] = ()
 ) -> None:
-    """Return when the condition holds.
-
-    Raises ShardpostError, with the end of the log, at once if a daemon died, and after `wait`
-    seconds.
-    """
+    """Return when it holds; ShardpostError, with logs, if a daemon died or `wait` is over."""
 
     def is_over() -> bool:
         return condition() or not all(daemon.alive for daemon in daemons)

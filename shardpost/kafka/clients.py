@@ -1,8 +1,9 @@
 """Kafka clients, configured as all of Shardpost's are, and how long a silent Kafka is waited for.
 
 All code gets its clients here. Before one is made, a TCP connection to Kafka is tried, so that a
-broker that is gone is said within seconds: Kafka's clients retry for as long as they are told to,
-and cannot tell a broker that is slow from one that is gone; the socket can.
+broker that is gone is said within seconds (KafkaUnreachableError): Kafka's clients retry for as
+long as they are told to, and cannot tell a broker that is slow from one that is gone; the socket
+can.
 """
 
 import os
@@ -210,10 +211,7 @@ def _factories(settings: Settings) -> ClientFactories:
 
 
 def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
-    """Return a consumer that commits nothing by itself and reads only what is committed.
-
-    KafkaUnreachableError if nobody listens at its addresses.
-    """
+    """Return a consumer that commits nothing by itself and reads only what is committed."""
     require_listening(settings)
     base = {
         "group.id": group,
@@ -225,10 +223,7 @@ def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
 
 
 def producer(settings: Settings) -> Producer:
-    """Return a plain producer: idempotent, and placing keys as Java clients do.
-
-    KafkaUnreachableError if nobody listens at its addresses.
-    """
+    """Return a plain producer: idempotent, and placing keys as Java clients do."""
     require_listening(settings)
     more = {"partitioner": "murmur2_random", "enable.idempotence": True}
     client = _factories(settings).producer(client_config(settings, **more))

@@ -103,10 +103,7 @@ class Groups:
 
 
 def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
-    """Return all groups, or only those of these names.
-
-    KafkaUnreachableError if Kafka does not list them.
-    """
+    """Return the groups, or those of these names; KafkaUnreachableError if they are not listed."""
     client, seconds = admin(settings), settings.kafka_timeout
     failed: dict[str, str] = {}
     try:

@@ -65,10 +65,7 @@ class AudienceFiles:
         return list(table_log.sizes(self._settings, AUDIENCES, version))
 
     def replace(self, is_removed: Callable[[str], bool], added: Sequence[AddAction] = ()) -> int:
-        """Write a version with these files in place of those; return the newest version.
-
-        Nothing is written where nothing changes.
-        """
+        """Write a version with these files in place of those, if any; return the newest version."""
         version = self.version()
         names = table_log.sizes(self._settings, AUDIENCES, version)
         removed = [name for name in names if is_removed(name)]

@@ -70,10 +70,7 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
-    """Return the week with its audience, frozen by this run if the request says so.
-
-    Raises what `check` refuses.
-    """
+    """Return the week, with its audience if that is or was to be frozen; refuse as `check` does."""
     week, ledger = check(request, settings)
     if not request.is_real:
         return week
@@ -85,10 +82,7 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
 
 
 def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
-    """Send; return the exit code and the counts of each shard. LockedError beside another run.
-
-    `groups`: how many jobs share the rate limit.
-    """
+    """Send; return the exit code and the counts of each shard. LockedError beside another run."""
     settings = options.settings
     unsubscribed = Unsubscribed(settings, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)

@@ -223,10 +223,7 @@ class PreparedWeek:
         return EmailContext(self.iso_week, self.as_of, self.country, self.sender)
 
     def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
-        """Return the result of a freeze: number of clients (None if not frozen), groups of shards.
-
-        A group has at most `shards_per_task` shards.
-        """
+        """Return the result of a freeze: how many clients (None: not frozen), groups of shards."""
         groups = shard_groups(self.shards, shards_per_task)
         return {
             "week": str(self.iso_week),

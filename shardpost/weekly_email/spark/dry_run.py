@@ -1,7 +1,4 @@
-"""The dry run on Spark: list what a run of now would do to each client, and change nothing.
-
-Each task lists the clients of its shard.
-"""
+"""The dry run on Spark: list, by shard, what a run would do to each client, and change nothing."""
 
 import json
 import logging
