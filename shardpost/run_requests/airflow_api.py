@@ -85,7 +85,7 @@ class AirflowApi:
         return f"DAG {dag} is paused in Airflow" if state["is_paused"] else None
 
     def wait(self, dag: str, run_id: str, seconds: float, say: Callable[[str], None]) -> None:
-        """Wait for a run's success, saying how tasks end; AirflowRunError if it fails or is late."""
+        """Wait for a run's success, reporting its tasks; AirflowRunError if it fails or is late."""
         deadline = time.monotonic() + seconds
         reported: set[str] = set()
         while (state := self._json("GET", _run_path(dag, run_id))["state"]) not in ENDED:
