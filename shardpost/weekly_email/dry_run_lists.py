@@ -51,11 +51,6 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
                 yield DryRunList.UNCHANGED, why
 
 
-def has_got_one(state: DeliveryState | None) -> bool:
-    """Tell whether a client got the e-mail of a week, or may have."""
-    return state in (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
-
-
 def why_unchanged(state: DeliveryState | None, resends: int) -> str:
     """Return why a run leaves a client alone that is in that state."""
     match state:
@@ -74,8 +69,9 @@ def _client(step: Step) -> str:
     return step.mail.client if isinstance(step, MailToSend) else step.entry.client
 
 
-# States of the week before in which a client has not got its e-mail.
+# States in which a client has not got the e-mail of a week, and in which it has, or may have.
 GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
+GOT_ONE = (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
 
 
 class ListedLine(NamedTuple):
@@ -108,7 +104,7 @@ class ShardLines:
             if row["is_member"]:
                 yield ListedLine(kind, json.dumps(_member(row, kind, reason, state)))
             is_left_alone = kind is DryRunList.UNCHANGED
-            gets = has_got_one(state) if is_left_alone else kind is DryRunList.RECIPIENTS
+            gets = state in GOT_ONE if is_left_alone else kind is DryRunList.RECIPIENTS
             if self.before is not None and gets != had:
                 changed = DryRunList.NEW if gets else DryRunList.LEFT
                 yield ListedLine(changed, json.dumps(row["client"]))
