@@ -107,11 +107,6 @@ class SendOptions:
     started: float
     has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
 
-    @property
-    def week(self) -> IsoWeek:
-        """The week."""
-        return self.context.week
-
     def plan(self, ledger_index: LedgerIndex) -> SendPlan:
         """Return the plan of a shard whose ledger says that."""
         return SendPlan(ledger_index, self.resend, self.context, self.clock, self.has_unsubscribed)
@@ -139,7 +134,7 @@ def send_shard(
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(options.settings, options.week, shard.number)) as ledger:
+        with closing(Ledger(options.settings, options.context.week, shard.number)) as ledger:
             return _send(options, shard, ledger, batches)
     except ShardpostError as error:
         return ShardReport(shard.number, open=shard.audience_size, error=str(error))
@@ -154,7 +149,8 @@ def _send(
     ledger_index = ledger.open()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
-    progress = Progress.of(options.week, shard.number, shard.audience_size, ledger_index)
+    week, size = options.context.week, shard.audience_size
+    progress = Progress.of(week, shard.number, size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
     with stop_reason_by_signal() as stop_reason:
         sender = ShardSender(options.settings, ledger, progress, rate_limit, stop_reason)

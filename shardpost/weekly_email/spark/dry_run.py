@@ -60,7 +60,7 @@ def _shard_lines(options: SendOptions, before: FrozenWeek | None, shard: int) ->
     def ledger_of(week: IsoWeek) -> LedgerIndex:
         return LedgerIndex.fold(ShardLedger(options.settings, week, shard).entries())
 
-    ledger = ledger_of(options.week)
+    ledger = ledger_of(options.context.week)
     sending_to_unknown(ledger)
     ledger_before = ledger_of(IsoWeek.parse(before.week)) if before else None
     return ShardLines(options.plan(ledger), ledger_before)
