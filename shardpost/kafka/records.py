@@ -48,7 +48,10 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to be written; BY_KEY leaves its partition to Kafka's placement of keys."""
+    """A record to be written; BY_KEY leaves its partition to Kafka's placement of keys.
+
+    Its fields are the arguments of `Producer.produce`.
+    """
 
     topic: str
     key: bytes | None
