@@ -59,12 +59,11 @@ def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[in
 def _probes(partitions: int) -> dict[int, str]:
     """Return for each partition the name of a group that would be in it, and that nobody has."""
     found: dict[int, str] = {}
-    for number in itertools.count():
-        if len(found) == partitions:
-            return found
-        name = f"shardpost-asks-{number}"
+    numbers = itertools.count()
+    while len(found) < partitions:
+        name = f"shardpost-asks-{next(numbers)}"
         found.setdefault(partition_of_group(name, partitions), name)
-    raise AssertionError  # it counts for ever
+    return found
 
 
 def _is_ready(answer: "Future[Any]") -> bool:

@@ -31,10 +31,7 @@ class DryRunList(StrEnum):
     LEFT = "left"  # the reverse
 
 
-Forecast = tuple[DryRunList, str | None]
-
-
-def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
+def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunList, str | None]]:
     """Yield the list of each row of a batch, and why: None for one that would get an e-mail."""
     steps = {_client(step): step for step in plan.steps([batch])}
     clients = batch.column("client").to_pylist()

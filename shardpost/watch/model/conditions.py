@@ -94,12 +94,11 @@ WARN_BEFORE = timedelta(days=7)
 # A rate over a shorter time says nothing: a rewritten table is space that comes back.
 LEAST_TIME = timedelta(days=1)
 
-# When, and how many bytes were free.
-FreeSpace = tuple[datetime, float]
 
-
-def disk_full(history: Sequence[FreeSpace], now: datetime, free: float) -> Condition | None:
-    """Return that the disk is full soon, or None; `history` is oldest first."""
+def disk_full(
+    history: Sequence[tuple[datetime, float]], now: datetime, free: float
+) -> Condition | None:
+    """Return that it is full soon, or None; `history`: (when, bytes free), oldest first."""
     if free < LEAST_FREE:
         text = f"{free / GIB:.1f} GiB are free: expected at least {LEAST_FREE / GIB:g} GiB"
         return DISK_FULL.broken("", text)

@@ -159,7 +159,6 @@ CLOSED_STATES = (
     DeliveryState.UNKNOWN,
     DeliveryState.SUPPRESSED,
 )
-ClosedCounts = Mapping[DeliveryState, int]
 
 
 class WeekClosedError(ShardpostError):
@@ -171,7 +170,7 @@ def closed_key(week: object) -> bytes:
     return str(week).encode()
 
 
-def closed_value(counts: ClosedCounts, at: datetime) -> bytes:
+def closed_value(counts: Mapping[DeliveryState, int], at: datetime) -> bytes:
     """Return its value: when, and how many clients of the shard were in which state."""
     known = {str(state): counts.get(state, 0) for state in CLOSED_STATES}
     return json.dumps({"State": "closed", "At": at.isoformat(), "Counts": known}).encode()
