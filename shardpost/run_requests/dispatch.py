@@ -1,8 +1,7 @@
 """A dispatch: every partition of run requests once, several at a time; and a key freed by hand."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, Kind, decisions_topic
@@ -48,12 +47,9 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     return counts
 
 
-@contextmanager
-def dispatch_lock(settings: Settings) -> Iterator[None]:
-    """Hold the lock under which run commands are written on this machine."""
-    what = "the dispatch of run requests"
-    with exclusive(settings, LOCK, what, wait=settings.lock_wait):
-        yield
+def dispatch_lock(settings: Settings) -> AbstractContextManager[None]:
+    """Return the lock under which run commands are written on this machine."""
+    return exclusive(settings, LOCK, "the dispatch of run requests", wait=settings.lock_wait)
 
 
 def _dispatch_partitions(
