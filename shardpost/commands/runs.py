@@ -49,7 +49,10 @@ def request_command(
     value = {"Dag": dag, "Conf": _json_object(text), "RequestedBy": who(by)}
     sent = send_request(settings, key, value)
     if wait:
-        return _print_status(key, _settled_status(settings, sent), as_json=as_json)
+        status = _settled_status(settings, sent)
+        document = _status_as_json(key, status)
+        print_document(document, lambda: _status_text(key, status), as_json=as_json)
+        return NEEDS_ATTENTION if status.needs_attention else DONE
     _, partition, offset = sent.coordinates
     result = {"key": key, "partition": partition, "offset": offset}
     print_document(result, lambda: f"requested: {sent.coordinates}", as_json=as_json)
@@ -81,12 +84,6 @@ def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
             )
         time.sleep(POLL_SECONDS)
     return status
-
-
-def _print_status(key: str, status: RequestStatus, *, as_json: bool) -> int:
-    document = _status_as_json(key, status)
-    print_document(document, lambda: _status_text(key, status), as_json=as_json)
-    return NEEDS_ATTENTION if status.needs_attention else DONE
 
 
 def _status_as_json(key: str, status: RequestStatus) -> dict[str, str | None]:
