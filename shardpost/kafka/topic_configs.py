@@ -100,7 +100,8 @@ def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> d
         failed = list[str]()
         for name, future in _describe(settings, client, kind, left):
             try:
-                found[name] = Described(_entries(future.result()))
+                entries = future.result().items()
+                found[name] = Described({n: (e.value, _source(e.source)) for n, e in entries})
             except KafkaException as error:
                 found[name] = Described(None, error.args[0].str())
                 if error.args[0].code() in TRANSIENT_LEADER_ERRORS:
@@ -110,12 +111,6 @@ def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> d
             break
         time.sleep(LEADER_RETRY_SECONDS if left else 0)
     return found
-
-
-def _entries(
-    entries: Mapping[str, ConfigEntry],
-) -> dict[str, tuple[str | None, Literal["topic", "broker", "default"]]]:
-    return {name: (entry.value, _source(entry.source)) for name, entry in entries.items()}
 
 
 def _source(source: ConfigSource) -> Literal["topic", "broker", "default"]:
