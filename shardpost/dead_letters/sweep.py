@@ -80,20 +80,14 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     sweep = replace(sweep, held=_held(sweep, partitions))
     reports = _in_tasks(partial(sweep_partition, sweep), partitions)
     _warn(store, reports)
-    result.update(_result(reports, intake, sweep.held))
+    counts = sum((report.counts for report in reports), Counter[Outcome]())
+    parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
+    result.update(as_json(counts, parked, sweep.held, intake))
     for line in parked_lines(result):  # also of a sweep that fails: the next one does not know
         log.warning(line)
     errors = [report.error for report in reports if report.error]
     if errors:
         raise ShardpostError("; ".join(errors))
-
-
-def _result(
-    reports: Sequence[PartitionReport], intake: Intake, held: frozenset[str]
-) -> dict[str, Any]:
-    counts = sum((report.counts for report in reports), Counter[Outcome]())
-    parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
-    return as_json(counts, parked, held, intake)
 
 
 def _warn(store: str, reports: Sequence[PartitionReport]) -> None:

@@ -35,6 +35,7 @@ from shardpost.weekly_email.model.ledger import (
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 
+SHARDS_READ_AT_ONCE = 8
 State = DeliveryState | None
 
 
