@@ -68,13 +68,6 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
     return value
 
 
-RATE = click.option(
-    "--rate",
-    type=click.FloatRange(0.001),
-    callback=_finite,
-    metavar="N",
-    help="At most N letters a second.",
-)
 PARKED_OPTIONS = (
     click.option(
         "--id", "ids", multiple=True, type=KEY, metavar="ID", help="Only this letter; repeatable."
@@ -84,7 +77,13 @@ PARKED_OPTIONS = (
     click.option("--since", type=INSTANT, metavar="TIME", help="Only those parked since then."),
     click.option("--until", type=INSTANT, metavar="TIME", help="Only those parked before then."),
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
-    RATE,
+    click.option(
+        "--rate",
+        type=click.FloatRange(0.001),
+        callback=_finite,
+        metavar="N",
+        help="At most N letters a second.",
+    ),
     click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
     BY,
     click.option(

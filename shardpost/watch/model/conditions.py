@@ -102,10 +102,7 @@ def disk_full(
     if free < LEAST_FREE:
         text = f"{free / GIB:.1f} GiB are free: expected at least {LEAST_FREE / GIB:g} GiB"
         return DISK_FULL.broken("", text)
-    earlier = [(at, was) for at, was in history if at <= now - LEAST_TIME]
-    if not earlier:
-        return None
-    at, was = earlier[0]
+    at, was = next((one for one in history if one[0] <= now - LEAST_TIME), (now, free))
     gone = was - free
     if gone <= 0:
         return None
