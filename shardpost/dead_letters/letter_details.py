@@ -45,28 +45,19 @@ class LetterDetails:
     decisions: Sequence[Decision]
     retries: Sequence[Record]
 
-    @property
-    def where(self) -> str:
-        """Where the record is."""
-        return str(self.record.coordinates) if self.record else "its value is no longer in Kafka"
-
-    @property
-    def headers(self) -> list[tuple[str, str | None]]:
-        """The headers as text, in order."""
-        headers = self.record.headers if self.record else []
-        return [(name, text_or_base64(raw)) for name, raw in headers]
-
     def as_json(self) -> dict[str, Any]:
         """Return the form of `letters show --json`.
 
         Bytes that are not UTF-8 are given in base64, with that word before them.
         """
+        record = self.record
+        headers = record.headers if record else []
         return {
             "letter_id": self.letter_id,
             "state": self.state,
-            "where": self.where,
-            "headers": self.headers,
-            **_value_as_json(self.record),
+            "where": str(record.coordinates) if record else "its value is no longer in Kafka",
+            "headers": [(name, text_or_base64(raw)) for name, raw in headers],
+            **_value_as_json(record),
             "life": [
                 {**step.as_json(), "at": step.at.isoformat(timespec="milliseconds")}
                 for step in self.life
