@@ -48,10 +48,7 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to be written; BY_KEY leaves its partition to Kafka's placement of keys.
-
-    Its fields are the arguments of `Producer.produce`.
-    """
+    """A record to be written: arguments of `Producer.produce`; BY_KEY lets Kafka place its key."""
 
     topic: str
     key: bytes | None

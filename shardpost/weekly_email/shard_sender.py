@@ -35,10 +35,7 @@ class StoppedError(ShardpostError):
 
 
 class ShardSender:
-    """Does the steps of a plan, until nothing is left or something stops it.
-
-    `records` are those of its ledger, `outcomes` those of its mails.
-    """
+    """Does the steps of a plan, until nothing is left or something stops it."""
 
     def __init__(
         self,
