@@ -47,7 +47,7 @@ def look(settings: Settings, now: datetime, sources: Sources = SOURCES) -> Found
     """Return all that is found; a source that fails is a condition of its own."""
     found = Found()
     with ThreadPoolExecutor(len(sources)) as pool:
-        for one in pool.map(lambda source: _look_at(*source, settings, now), sources.items()):
+        for one in pool.map(lambda name: _look_at(name, sources[name], settings, now), sources):
             found.add(one)
     return found
 
