@@ -112,5 +112,10 @@ def _skip_tagged(fields: BytesIO) -> None:
 
 def _varint(fields: BytesIO) -> int:
     """Read an unsigned number of seven bits a byte, the lowest first; IndexError at the end."""
-    byte = fields.read(1)[0]
-    return byte if byte < 0x80 else (byte & 0x7F) | _varint(fields) << 7
+    found = 0
+    for shift in range(0, 35, 7):
+        byte = fields.read(1)[0]
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found
+    raise IndexError("expected a number of at most five bytes")

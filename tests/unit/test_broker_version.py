@@ -39,6 +39,8 @@ def test_an_answer_that_is_cut_off_is_an_error() -> None:
     for size in range(6, len(whole)):
         with pytest.raises(OSError, match="one that is cut off"):
             metadata_level(whole[:size])
+    with pytest.raises(OSError, match="one that is cut off"):
+        metadata_level(whole[:6] + b"\xff" * 10_000)
 
 
 def test_a_level_belongs_to_a_release() -> None:
