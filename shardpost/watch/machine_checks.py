@@ -103,12 +103,11 @@ def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
     """
     home = _existing_folder(settings.home)
     yield check_folder("home", settings.home, shutil.disk_usage(home).free)
-    if "://" in settings.tables_root:
-        yield unknown(
-            "tables", f"{settings.tables_root}: the space of an object store is not known"
-        )
+    root = settings.tables_root
+    if "://" in root:
+        yield unknown("tables", f"{root}: the space of an object store is not known")
         return
-    tables = Path(settings.tables_root)
+    tables = Path(root)
     if settings.tables is not None:
         yield check_folder("tables", tables, shutil.disk_usage(_existing_folder(tables)).free)
 
@@ -141,9 +140,8 @@ WRITTEN_FOLDERS = ("locks", "logs", "run", "stores")
 
 def check_clock(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Compare with the newest file of the home, and with the newest letter that a broker took."""
-    yield check_newest(
-        "clock of the disk", f"files in {settings.home}", _newest_file(settings.home), now
-    )
+    newest = _newest_file(settings.home)
+    yield check_newest("clock of the disk", f"files in {settings.home}", newest, now)
     yield _check_broker_clock(settings)
 
 

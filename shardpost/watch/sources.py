@@ -232,9 +232,8 @@ def look_at_runs(settings: Settings, now: datetime) -> Found:
         found.age("run_age_seconds", min(entry.at for entry in entries), now)
     for entry in entries:
         if now - entry.at > timedelta(seconds=settings.watch_run_age):
-            found.conditions.append(
-                conditions.RUN_AGE.broken(entry.key, _run_text(entry, settings))
-            )
+            text = _run_text(entry, settings)
+            found.conditions.append(conditions.RUN_AGE.broken(entry.key, text))
     return found
 
 

@@ -70,7 +70,7 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
-    """Return the week, with its audience if that is or was to be frozen; refuse as `check` does."""
+    """Return the week with its audience, frozen by this run if the request says so."""
     week, ledger = check(request, settings)
     if not request.is_real:
         return week

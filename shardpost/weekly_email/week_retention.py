@@ -113,9 +113,8 @@ def erase_old_audiences(
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        _remove(
-            settings, {week.week for week in gone} | _never_frozen(settings, clock, weeks), result
-        )
+        left = _never_frozen(settings, clock, weeks)
+        _remove(settings, {week.week for week in gone} | left, result)
     return result
 
 
