@@ -18,11 +18,6 @@ class Address:
     text: str
     needs_utf8: bool
 
-    @property
-    def domain(self) -> str:
-        """The part after the last @."""
-        return self.text.rpartition("@")[2]
-
 
 @dataclass(frozen=True)
 class UnusableAddress:

@@ -20,12 +20,7 @@ from shardpost.logs import step
 from shardpost.rebuilds import drop as tables_beside
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.topic_names import TopicName
-from shardpost.weekly_email import (
-    closed_weeks,
-    email_erasure,
-    ledger_guard,
-)
+from shardpost.weekly_email import closed_weeks, email_erasure, ledger_guard
 from shardpost.weekly_email.email_erasure import AudienceOfClient
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard, compacted_ledger
@@ -41,18 +36,19 @@ STAYS = (
 )
 
 
-def others(client: str, topics: Mapping[TopicName, str]) -> tuple[str, ...]:
-    """Return what the command cannot do; `topics` are the names of this installation's topics."""
+def others(settings: Settings, client: str) -> tuple[str, ...]:
+    """Return what the command cannot do."""
+    topic = settings.topic
     return (
-        f"topic {topics['clients']}: its owner writes a tombstone (key {client}, null value), then"
+        f"topic {topic('clients')}: its owner writes a tombstone (key {client}, null value), then"
         " `shardpost compact`; until then Kafka has name and address, and so has whatever is made"
         " of the topic anew",
-        f"topic {topics['weekly-emails']}: Kafka removes the records that were replaced when it"
+        f"topic {topic('weekly-emails')}: Kafka removes the records that were replaced when it"
         " compacts the topic",
-        f"topics {topics['dead-letters']}, {topics['retries']}, {topics['parking-lot']}: values and"
+        f"topics {topic('dead-letters')}, {topic('retries')}, {topic('parking-lot')}: values and"
         " errors of its letters, until they are dealt with and compacted: `shardpost letters list`;"
         " an open one that is retried or parked brings them back: discard it first",
-        f"topic {topics['decisions']}: decisions about its mails, under its id, for a year",
+        f"topic {topic('decisions')}: decisions about its mails, under its id, for a year",
         "tables: `shardpost tables maintain` removes the files of older snapshots, and bounds of"
         " names and addresses in the tables' logs, from an hour after this on (of dead_letters from"
         " a day on); the DAG maintain_tables does it weekly",
@@ -134,16 +130,6 @@ def _named(weeks: list[str]) -> str:
     return f"{len(weeks)} weeks{': ' if weeks else ''}{', '.join(weeks)}"
 
 
-_TOPICS: tuple[TopicName, ...] = (
-    "clients",
-    "weekly-emails",
-    "dead-letters",
-    "retries",
-    "parking-lot",
-    "decisions",
-)
-
-
 @dataclass(frozen=True)
 class ErasureRequest:
     """Who is erased, by whom, why and when."""
@@ -161,9 +147,8 @@ def erase(settings: Settings, request: ErasureRequest, *, dry_run: bool = False)
     `lock_wait`. No week is frozen meanwhile: its audience would have the contact again. LockedError
     while a freeze runs; ShardpostError for a ledger of which Kafka may delete records.
     """
-    topics = {name: settings.topic(name) for name in _TOPICS}
     client = request.client
-    result = ErasedClient(client, erased_id(client), dry_run, others(client, topics))
+    result = ErasedClient(client, erased_id(client), dry_run, others(settings, client))
     partitions = compacted_ledger(settings).partitions
     what = "erasing a client"
     with table_errors(), exclusive(settings, "freeze", what, wait=settings.lock_wait):

@@ -13,10 +13,7 @@ NEEDS_ATTENTION = 3
 
 
 class ShardpostError(Exception):
-    """Something could not be done.
-
-    Its text says where, what was expected, what was found, what to do.
-    """
+    """Something could not be done: where, what was expected, what was found, what to do."""
 
     exit_code = COULD_NOT
 
@@ -70,9 +67,6 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udff
 
 
 def single_line(text: str, longest: int) -> str:
-    """Return text as one line: control characters become a space, and the end is cut off.
-
-    `longest` is a number of characters.
-    """
+    """Return text as one line of at most `longest` characters; those of control become a space."""
     line = _CONTROL.sub(" ", text).strip()
     return line if len(line) <= longest else line[: longest - 1] + "…"

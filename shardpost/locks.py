@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -79,9 +80,9 @@ def holders(settings: Settings) -> Iterator[tuple[Path, int]]:
     """
     held = _flocks(Path("/proc/locks").read_text())
     for path in sorted(path_of(settings, "").glob("*")):
-        pid = held.get(path.stat().st_ino)
-        if pid is not None and _says(path, pid):
-            yield path, pid
+        pid, named = held.get(path.stat().st_ino), holder_in(path)
+        if named and named.pid == pid:  # inodes of other file systems have its number
+            yield path, named.pid
 
 
 def _flocks(text: str) -> dict[int, int]:
@@ -91,12 +92,20 @@ def _flocks(text: str) -> dict[int, int]:
     return {int(fields[5].rpartition(":")[2]): int(fields[4]) for fields in flocks}
 
 
-def _says(path: Path, pid: int) -> bool:
-    """Tell whether a lock's file names that pid: inodes of other file systems have its number."""
+class Holder(NamedTuple):
+    """Who holds a lock, and since when."""
+
+    pid: int
+    since: datetime
+
+
+def holder_in(path: Path) -> Holder | None:
+    """Return the holder that the file of a lock names; None if it names none."""
     try:
-        return bool(json.loads(path.read_text())["pid"] == pid)
+        form = json.loads(path.read_text())
+        return Holder(form["pid"], datetime.fromisoformat(form["since"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
@@ -106,7 +115,7 @@ def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            running = f"{what} is already running {_holder(path)}"
+            running = f"{what} is already running {_holder_text(path)}"
             if time.monotonic() >= deadline:
                 raise LockedError(f"{running}{_ADVICE}") from None
             if not is_said:
@@ -117,9 +126,7 @@ def _acquire(fd: int, path: Path, what: str, wait: float) -> None:
             return
 
 
-def _holder(path: Path) -> str:
-    try:
-        holder = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return f"(it holds {path})"
-    return f"(pid {holder['pid']}, since {holder['since']}; it holds {path})"
+def _holder_text(path: Path) -> str:
+    known = holder_in(path)
+    who = f"pid {known.pid}, since {known.since.isoformat()}; " if known else ""
+    return f"({who}it holds {path})"

@@ -115,8 +115,7 @@ def _chosen(number: int | None, settings: Settings) -> Snapshot:
 
 def _of_weeks(settings: Settings) -> set[int]:
     """Return the snapshots that are kept since the audience of a frozen week is of them."""
-    from shardpost.weekly_email.frozen_weeks import (
-        FrozenWeeks,
-    )  # who asks for a newer one does without
+    # Who asks for a newer one does without.
+    from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 
     return {one.snapshot for one in FrozenWeeks(settings).with_audience()}

@@ -6,12 +6,14 @@ A channel that is down stops nothing, and the others report it.
 import json
 import logging
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from logging.handlers import BufferingHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +26,7 @@ PATIENCE_SECONDS = 30.0
 # Parts of a URL that are as short are no secrets, and hide nothing if they are replaced.
 LEAST_SECRET = 4
 HIDDEN = "****"
+REFUSED = "the service refused it"
 # In SHARDPOST_HOME: which channels did not accept the last message.
 DOWN = "alert-channels-down.json"
 
@@ -55,7 +58,7 @@ class Channel:
         with _heard() as heard:
             try:
                 done = self.service.notify(body=message.body, title=message.title, notify_type=kind)
-                problem = None if done else (heard[-1] if heard else "the service refused it")
+                problem = None if done else (heard[-1].getMessage() if heard else REFUSED)
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
         return Delivery(self.name, problem and one_line(without_secrets(problem, self.url)))
@@ -184,13 +187,14 @@ def _host(url: str) -> str:
 
 
 @contextmanager
-def _heard() -> Iterator[list[str]]:
+def _heard() -> Iterator[list[logging.LogRecord]]:
     """Keep what Apprise and its HTTP client log, which has URLs, out of all logs.
 
     Yields the warnings of this thread.
     """
-    heard: list[str] = []
-    handler = _Hearing(heard)
+    handler, thread = BufferingHandler(sys.maxsize), threading.get_ident()
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: record.thread == thread)
     ours = logging.getLogger("apprise")
     ours.propagate = False
     ours.setLevel(logging.WARNING)
@@ -198,19 +202,6 @@ def _heard() -> Iterator[list[str]]:
     http.setLevel(max(http.level, logging.INFO))
     ours.addHandler(handler)
     try:
-        yield heard
+        yield handler.buffer
     finally:
         ours.removeHandler(handler)
-
-
-class _Hearing(logging.Handler):
-    """Appends the messages of one thread to a list."""
-
-    def __init__(self, heard: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._heard, self._thread = heard, threading.get_ident()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Append a message."""
-        if record.thread == self._thread:
-            self._heard.append(record.getMessage())

@@ -1,7 +1,4 @@
-"""The tables of firing conditions and of measurements, read and written without a JVM.
-
-Each row names the run that wrote it.
-"""
+"""The tables of firing conditions and of measurements, read and written without a JVM."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -103,7 +100,9 @@ def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
     by_clock = (now - age).timestamp()
     if not any(file.lowest < by_clock - A_DAY.total_seconds() for file in table.files):
         return
-    oldest = old_before(_times_of_looks(settings), now, age, A_DAY)
+    runs = rows(settings, "SELECT DISTINCT run FROM measurements", {MEASUREMENTS: None})
+    looks = [datetime.fromtimestamp(row["run"], UTC) for row in runs]
+    oldest = old_before(looks, now, age, A_DAY)
     if oldest is None:
         return
     old = [file for file in table.files if file.lowest < (oldest - A_DAY).timestamp()]
@@ -111,12 +110,6 @@ def _drop_old(settings: Settings, table: RowTable, now: datetime) -> None:
         read = (table.read(file) for file in old)
         kept = pc.field(RUN) >= int(oldest.timestamp())
         table.replace(old, [part.filter(kept) for part in read])
-
-
-def _times_of_looks(settings: Settings) -> list[datetime]:
-    sql = "SELECT DISTINCT run FROM measurements"
-    runs = rows(settings, sql, {MEASUREMENTS: None})
-    return [datetime.fromtimestamp(row["run"], UTC) for row in runs]
 
 
 def _latest_run(until: datetime) -> int:

@@ -73,21 +73,20 @@ def print_week(found: FoundWeek, *, as_json: bool) -> int:
     """Print the counts of each shard, or that there was no run; return the exit code."""
     from shardpost.weekly_email.model.week_report import ShardStatus, gone_document, status_document
 
-    if found.closed is not None:
-        document = status_document(found.week, map(ShardStatus, found.closed.shards))
-        document |= {"has_run": True, "closed": found.closed.explanation}
-        print_document(document, lambda: counts_text(document), as_json=as_json)
-        return DONE
-    shards, audience = found.status.by_shard(), found.status.audience
-    document = status_document(found.week, shards)
-    document |= gone_document(audience)
-    document["has_run"] = audience is not None or any(one.counts.clients for one in shards)
+    closed, audience = found.closed, found.status.audience
+    shards = [*map(ShardStatus, closed.shards)] if closed else found.status.by_shard()
+    document = status_document(found.week, shards) | gone_document(audience)
+    is_begun = closed is not None or audience is not None
+    document["has_run"] = is_begun or any(one.counts.clients for one in shards)
+    if closed is not None:
+        document["closed"] = closed.explanation
     print_document(
         document,
         lambda: counts_text(document) if document["has_run"] else no_run(found.week),
         as_json=as_json,
     )
-    return NEEDS_ATTENTION if document["unknown"] or not found.is_whole() else DONE
+    is_well = closed is not None or (not document["unknown"] and found.is_whole())
+    return DONE if is_well else NEEDS_ATTENTION
 
 
 def print_client(found: FoundWeek, client: str, *, as_json: bool) -> int:
@@ -163,10 +162,7 @@ def _reason(row: dict[str, Any]) -> str:
 
 
 def print_state(found: FoundWeek, state: str, *, as_json: bool) -> int:
-    """Print the clients that are in a state, grouped by reason; return the exit code.
-
-    Exit code 3 if they are unknown, or the ledger lost records.
-    """
+    """Print the clients that are in a state, grouped by reason; return the exit code."""
     listed = () if found.closed else found.status.in_state(state)
     document = state_document(found.week, state, listed)
     print_document(document, lambda: _state_text(found, document), as_json=as_json)
@@ -191,9 +187,8 @@ def state_document(week: IsoWeek, state: str, listed: "Iterable[ListedClient]") 
 
     groups: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for one in listed:
-        form = {"client": one.client, "shard": one.shard, "reason": one.reason}
         cause = None if state == DeliveryState.SENT else cause_of(one.reason, one.client)
-        groups[cause].append(form)
+        groups[cause].append(vars(one))
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0] or ""))
     return {
         "week": str(week),

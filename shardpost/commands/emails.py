@@ -13,7 +13,43 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import STATES
 
 
-@click.command("resolve")
+@click.group(invoke_without_command=True)
+@click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
+@click.option("--client", type=KEY, metavar="CLIENT", help="Only this client's records.")
+@click.option(
+    "--state", type=click.Choice(STATES), help="List the clients in this state, grouped by reason."
+)
+@AS_JSON
+@click.pass_context
+def emails_command(
+    ctx: click.Context, week: str | None, client: str | None, state: str | None, as_json: bool
+) -> int:
+    """Print the delivery status of a week, by shard; or why a client got an e-mail or did not.
+
+    `open`: in the audience and not mailed yet. `unknown`: it is not known whether the e-mail was
+    delivered; during a run these are also the few that are being sent right now. Exit code 3 if
+    there are any (`emails resolve` settles them), or if the ledger lost records.
+    """
+    if (subcommand := ctx.invoked_subcommand) is not None:
+        if as_json or any(given is not None for given in (week, client, state)):
+            raise UsageError(f"options of `emails {subcommand}` follow its name")
+        return DONE
+    if week is None:
+        raise click.UsageError("Missing option '--week'.")
+    if client is not None and state is not None:
+        raise UsageError(
+            "--client and --state: expected one of them, found both; --client shows its state"
+        )
+    iso_week = IsoWeek.parse(week)
+    found = find_week(load(), iso_week, datetime.now(UTC))
+    if state is not None:
+        return print_state(found, state, as_json=as_json)
+    if client is not None:
+        return print_client(found, client, as_json=as_json)
+    return print_week(found, as_json=as_json)
+
+
+@emails_command.command("resolve")
 @WEEK
 @click.option(
     "--client", "named", multiple=True, type=KEY, metavar="CLIENT", help="Whose; repeatable."
@@ -61,7 +97,7 @@ def resolve_command(
     return DONE
 
 
-@click.command("accept-ledger")
+@emails_command.command("accept-ledger")
 @WEEK
 @NEEDED_WHY
 @BY
@@ -81,50 +117,3 @@ def accept_ledger_command(week: str, why: str, by: str | None) -> int:
     accept_ledger(load(), iso_week, who(by), why, datetime.now(UTC))
     click.echo(f"{iso_week}: ledger accepted as it is now; clients it does not list will be mailed")
     return DONE
-
-
-@click.group(invoke_without_command=True)
-@click.option("--week", metavar="WEEK", help="ISO week, such as 2026-W47. Required.")
-@click.option(
-    "--client",
-    type=KEY,
-    metavar="CLIENT",
-    help="Only this client's records.",
-)
-@click.option(
-    "--state",
-    type=click.Choice(STATES),
-    help="List the clients in this state, grouped by reason.",
-)
-@AS_JSON
-@click.pass_context
-def emails_command(
-    ctx: click.Context, week: str | None, client: str | None, state: str | None, as_json: bool
-) -> int:
-    """Print the delivery status of a week, by shard; or why a client got an e-mail or did not.
-
-    `open`: in the audience and not mailed yet. `unknown`: it is not known whether the e-mail was
-    delivered; during a run these are also the few that are being sent right now. Exit code 3 if
-    there are any (`emails resolve` settles them), or if the ledger lost records.
-    """
-    if (subcommand := ctx.invoked_subcommand) is not None:
-        if as_json or any(given is not None for given in (week, client, state)):
-            raise UsageError(f"options of `emails {subcommand}` follow its name")
-        return DONE
-    if week is None:
-        raise click.UsageError("Missing option '--week'.")
-    if client is not None and state is not None:
-        raise UsageError(
-            "--client and --state: expected one of them, found both; --client shows its state"
-        )
-    iso_week = IsoWeek.parse(week)
-    found = find_week(load(), iso_week, datetime.now(UTC))
-    if state is not None:
-        return print_state(found, state, as_json=as_json)
-    if client is not None:
-        return print_client(found, client, as_json=as_json)
-    return print_week(found, as_json=as_json)
-
-
-emails_command.add_command(resolve_command)
-emails_command.add_command(accept_ledger_command)

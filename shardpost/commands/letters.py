@@ -13,6 +13,7 @@ from shardpost.commands.parked_letters import discard_command, redrive_command
 from shardpost.dead_letters.model.letter_format import OPEN, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.errors import COULD_NOT, DONE, harmless, one_line
+from shardpost.settings import load
 
 STATES = [str(state) for state in LetterState if state is not LetterState.DROPPED]
 # Others are listed that were dealt with in that time: so long `retries` has what became of them.
@@ -50,7 +51,16 @@ class ListFilters:
         )
 
 
-@click.command("list")
+@click.group()
+def letters_command() -> None:
+    """Look after dead letters: waiting, retried, parked, redriven, discarded."""
+
+
+letters_command.add_command(redrive_command)
+letters_command.add_command(discard_command)
+
+
+@letters_command.command("list")
 @click.option("--state", type=click.Choice(STATES), help="Only letters in this state.")
 @click.option("--origin", metavar="TOPIC", help="Only letters of this topic.")
 @click.option("--error", metavar="FINGERPRINT", help="Only letters with this error.")
@@ -72,7 +82,6 @@ def list_command(filters: ListFilters, as_json: bool) -> int:
     """
     from shardpost import tables
     from shardpost.dead_letters.letter_topics import not_visible
-    from shardpost.settings import load
     from shardpost.topics.stores import inspect_stores
 
     settings = load()
@@ -116,13 +125,12 @@ def _group_of(step: Step) -> tuple[str, str, str]:
     return str(step.state), step.origin_topic or "", step.fingerprint or ""
 
 
-@click.command("show")
+@letters_command.command("show")
 @click.argument("letter_id", type=KEY, metavar="ID")
 @AS_JSON
 def show_command(letter_id: str, as_json: bool) -> int:
     """Print one letter: its headers, its value, its life so far, and its retries."""
     from shardpost.dead_letters.letter_details import describe
-    from shardpost.settings import load
 
     details = describe(load(), letter_id).as_json()
     print_document(details, lambda: _details_text(details), as_json=as_json)
@@ -157,7 +165,7 @@ def _value_text(details: dict[str, Any]) -> str:
 COUNTS = ("retried", "parked", "dropped", "waiting", "held", "taken_in")
 
 
-@click.command("sweep")
+@letters_command.command("sweep")
 @AS_JSON
 def sweep_command(as_json: bool) -> int:
     """Send what is due to its retry topic, park what no retry can help, once.
@@ -167,7 +175,6 @@ def sweep_command(as_json: bool) -> int:
     Spring Kafka were gone, or could not be read.
     """
     from shardpost.dead_letters.sweep_job import SWEEP_DEAD_LETTERS
-    from shardpost.settings import load
     from shardpost.spark.submit import submit
 
     code, result = submit(load(), SWEEP_DEAD_LETTERS)
@@ -182,12 +189,3 @@ def _sweep_text(result: dict[str, Any]) -> str:
 
     counts = ", ".join(f"{result[name]} {name.replace('_', ' ')}" for name in COUNTS)
     return "\n".join([counts, *for_a_person(result)])
-
-
-@click.group()
-def letters_command() -> None:
-    """Look after dead letters: waiting, retried, parked, redriven, discarded."""
-
-
-for subcommand in (list_command, show_command, sweep_command, redrive_command, discard_command):
-    letters_command.add_command(subcommand)

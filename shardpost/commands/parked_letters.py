@@ -18,12 +18,7 @@ from shardpost.commands.console import (
     text_table,
     who,
 )
-from shardpost.dead_letters.model.redrive_request import (
-    VALUE_BYTES,
-    RedriveLimits,
-    RedriveRequest,
-    Selection,
-)
+from shardpost.dead_letters.model.redrive_request import VALUE_BYTES, RedriveRequest, Selection
 from shardpost.errors import DONE, NEEDS_ATTENTION, ShardpostError, UsageError, harmless, one_line
 
 if TYPE_CHECKING:
@@ -73,13 +68,6 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
     return value
 
 
-RATE = click.option(
-    "--rate",
-    type=click.FloatRange(0.001),
-    callback=_finite,
-    metavar="N",
-    help="At most N letters a second.",
-)
 PARKED_OPTIONS = (
     click.option(
         "--id", "ids", multiple=True, type=KEY, metavar="ID", help="Only this letter; repeatable."
@@ -89,7 +77,13 @@ PARKED_OPTIONS = (
     click.option("--since", type=INSTANT, metavar="TIME", help="Only those parked since then."),
     click.option("--until", type=INSTANT, metavar="TIME", help="Only those parked before then."),
     click.option("--canary", type=click.IntRange(1), metavar="N", help="Only the first N of them."),
-    RATE,
+    click.option(
+        "--rate",
+        type=click.FloatRange(0.001),
+        callback=_finite,
+        metavar="N",
+        help="At most N letters a second.",
+    ),
     click.option("--why", metavar="TEXT", help="The reason, on record; needed with --apply."),
     BY,
     click.option(
@@ -117,8 +111,7 @@ def redrive_or_discard(options: ParkedOptions, request: RedriveRequest) -> int:
 
     settings = load()
     require_stores(settings, "dead-letters", "parking-lot")
-    limits = RedriveLimits(options.canary, options.rate)
-    redrive = Redrive(settings, routes_of(settings), request, limits)
+    redrive = Redrive(settings, routes_of(settings), request, options.canary, options.rate)
     planned = plan_redrive(redrive)
     if request.allow_repeated:
         without = plan_redrive(replace(redrive, request=replace(request, allow_repeated=False)))

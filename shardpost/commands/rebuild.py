@@ -54,7 +54,15 @@ def rebuild_text(found: dict[str, Any]) -> str:
     return line
 
 
-@click.command("start")
+@click.group()
+def rebuild_command() -> None:
+    """Compute the tables anew beside those in use, compare, swap, and roll back.
+
+    Compactions, e-mails and readers go on meanwhile, on the tables in use.
+    """
+
+
+@rebuild_command.command("start")
 @click.option("--country", metavar="CODE", help="Whose stock counts; by default as now.")
 @click.option(
     "--from",
@@ -94,7 +102,7 @@ def start_command(
     return carry_out_order("start", by, as_json=as_json, **more)
 
 
-@click.command("diff")
+@rebuild_command.command("diff")
 @AS_JSON
 def diff_command(as_json: bool) -> int:
     """Compare the tables beside with those in use, key by key, at the same offsets.
@@ -123,7 +131,7 @@ WHY = click.option(
 )
 
 
-@click.command("swap")
+@rebuild_command.command("swap")
 @click.option(
     "--max-changed",
     metavar="SHARE",
@@ -145,7 +153,7 @@ def swap_command(max_changed: str | None, why: str, by: str | None, as_json: boo
     return carry_out_order("swap", by, why=why, max_changed=share, as_json=as_json)
 
 
-@click.command("rollback")
+@rebuild_command.command("rollback")
 @WHY
 @BY
 @AS_JSON
@@ -154,7 +162,7 @@ def rollback_command(why: str, by: str | None, as_json: bool) -> int:
     return carry_out_order("rollback", by, why=why, as_json=as_json)
 
 
-@click.command("drop")
+@rebuild_command.command("drop")
 @WHY
 @BY
 @AS_JSON
@@ -179,7 +187,7 @@ def drop_command(why: str, by: str | None, as_json: bool) -> int:
     return DONE
 
 
-@click.command("list")
+@rebuild_command.command("list")
 @AS_JSON
 def list_command(as_json: bool) -> int:
     """Print all rebuilds: which tables, where they stand, and how far behind they are."""
@@ -196,20 +204,3 @@ def list_command(as_json: bool) -> int:
         found, lambda: "\n".join(map(rebuild_text, found)) or "no rebuild yet", as_json=as_json
     )
     return DONE
-
-
-@click.group()
-def rebuild_command() -> None:
-    """Compute the tables anew beside those in use, compare, swap, and roll back.
-
-    Compactions, e-mails and readers go on meanwhile, on the tables in use.
-    """
-
-
-SUBCOMMANDS = (
-    *(start_command, diff_command, swap_command, rollback_command),
-    *(drop_command, list_command),
-)
-
-for subcommand in SUBCOMMANDS:
-    rebuild_command.add_command(subcommand)

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 
 
-@click.command("request")
+@click.group()
+def runs_command() -> None:
+    """Request runs of DAGs: of many requests under one key, one runs."""
+
+
+@runs_command.command("request")
 @click.argument("key", type=KEY)
 @click.option("--dag", required=True, metavar="DAG", help="DAG to run.")
 @click.option(
@@ -44,7 +49,10 @@ def request_command(
     value = {"Dag": dag, "Conf": _json_object(text), "RequestedBy": who(by)}
     sent = send_request(settings, key, value)
     if wait:
-        return _print_status(key, _settled_status(settings, sent), as_json=as_json)
+        status = _settled_status(settings, sent)
+        document = _status_as_json(key, status)
+        print_document(document, lambda: _status_text(key, status), as_json=as_json)
+        return NEEDS_ATTENTION if status.needs_attention else DONE
     _, partition, offset = sent.coordinates
     result = {"key": key, "partition": partition, "offset": offset}
     print_document(result, lambda: f"requested: {sent.coordinates}", as_json=as_json)
@@ -78,12 +86,6 @@ def _settled_status(settings: Settings, sent: "SentRequest") -> RequestStatus:
     return status
 
 
-def _print_status(key: str, status: RequestStatus, *, as_json: bool) -> int:
-    document = _status_as_json(key, status)
-    print_document(document, lambda: _status_text(key, status), as_json=as_json)
-    return NEEDS_ATTENTION if status.needs_attention else DONE
-
-
 def _status_as_json(key: str, status: RequestStatus) -> dict[str, str | None]:
     command = status.command
     return {
@@ -112,7 +114,7 @@ NO_COMMAND = "no requested run is waiting or running"
 HEADING = ("key", "state", "age", "dag", "requested by", "run")
 
 
-@click.command("list")
+@runs_command.command("list")
 @AS_JSON
 def list_command(as_json: bool) -> int:
     """Print the commands in force, and recent conflicts."""
@@ -134,7 +136,7 @@ def _run_cells(row: "RunRow", now: datetime) -> tuple[str, ...]:
     return row["key"], row["state"], age, row["dag"] or "", requested_by, run_id
 
 
-@click.command("dispatch")
+@runs_command.command("dispatch")
 @AS_JSON
 def dispatch_command(as_json: bool) -> int:
     """Decide on all requests, and start their runs.
@@ -152,7 +154,7 @@ def dispatch_command(as_json: bool) -> int:
     return NEEDS_ATTENTION if counts.lost else DONE
 
 
-@click.command("release")
+@runs_command.command("release")
 @click.argument("key", type=KEY)
 @NEEDED_WHY
 @BY
@@ -166,14 +168,3 @@ def release_command(key: str, why: str, by: str | None) -> int:
     command = release(load(), key, who(by), why, datetime.now(UTC))
     click.echo(f"released: {key}; run {command.run_id} of {command.dag} is left running")
     return DONE
-
-
-@click.group()
-def runs_command() -> None:
-    """Request runs of DAGs: of many requests under one key, one runs."""
-
-
-runs_command.add_command(request_command)
-runs_command.add_command(list_command)
-runs_command.add_command(dispatch_command)
-runs_command.add_command(release_command)

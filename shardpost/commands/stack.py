@@ -78,10 +78,7 @@ def demo_command(keep: bool) -> int:
 IGNORED_WARNING = "ignore:Could not import graphviz:UserWarning"
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": True},
-    add_help_option=False,
-)
+@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def airflow_command(arguments: tuple[str, ...]) -> None:
     """Run Airflow's own command line on this stack."""

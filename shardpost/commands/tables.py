@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 HEADING = ("table", "rows", "files", "size", "log", "versions", "kept for")
 
 
-@click.command("list")
+@click.group()
+def tables_command() -> None:
+    """Look after the tables: their sizes, and removing what is no longer kept."""
+
+
+@tables_command.command("list")
 @AS_JSON
 def list_command(as_json: bool) -> int:
     """Print the size of each table, and what keeps it.
@@ -46,7 +51,7 @@ def _sizes_text(found: "list[TableSize]") -> str:
     return text_table(HEADING, rows)
 
 
-@click.command("maintain")
+@tables_command.command("maintain")
 @click.option("--dry-run", is_flag=True, help="Print what would go, and why; change nothing.")
 @AS_JSON
 def maintain_command(dry_run: bool, as_json: bool) -> int:
@@ -75,15 +80,6 @@ def maintain_command(dry_run: bool, as_json: bool) -> int:
     for error in found.errors:
         click.echo(error, err=True)
     return NEEDS_ATTENTION if found.errors else DONE
-
-
-@click.group()
-def tables_command() -> None:
-    """Look after the tables: their sizes, and removing what is no longer kept."""
-
-
-for subcommand in (list_command, maintain_command):
-    tables_command.add_command(subcommand)
 
 
 @click.command()

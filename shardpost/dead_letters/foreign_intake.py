@@ -33,7 +33,7 @@ from shardpost.dead_letters.model.sweep_result import (
     next_offset,
 )
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.record_batches import batches, itself
+from shardpost.dead_letters.record_batches import batches, size_of
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import clients, offsets, reading
 from shardpost.kafka.coordinates import TopicPartition
@@ -95,20 +95,13 @@ class _Run:
     settings: Settings
     routes: Routes
     now: datetime
-    count: int = 0
-    gaps: list[Gap] = field(default_factory=list)
-    not_read: list[str] = field(default_factory=list)
+    intake: Intake = field(default_factory=Intake)
 
     @cached_property
     def known(self) -> KnownTopics:
         """The retry rules and the foreign topics of the settings."""
         foreign = split_names(self.settings.foreign_dead_letters or "")
         return KnownTopics(self.settings.retry_rules, foreign)
-
-    @property
-    def intake(self) -> Intake:
-        """The result so far."""
-        return Intake(self.count, tuple(self.gaps), tuple(self.not_read))
 
     def letter(self, record: Record) -> Outgoing:
         """Return the letter that a foreign dead letter becomes."""
@@ -118,12 +111,12 @@ class _Run:
     def lost(self, gap: Gap) -> None:
         """Report a gap."""
         log.warning("%s", gap)
-        self.gaps.append(gap)
+        self.intake.gaps += (gap,)
 
     def skip(self, source: TopicPartition, reason: object) -> None:
         """Report a partition that cannot be read now."""
         log.warning("%s: not taken in: %s", source, reason)
-        self.not_read.append(f"{source}: {reason}")
+        self.intake.not_read += (f"{source}: {reason}",)
 
 
 def take_in(settings: Settings, routes: Routes, now: datetime) -> Intake:
@@ -168,9 +161,9 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
         start, gaps = next_offset(source, committed and Taken(*committed), there)
         for gap in gaps:
             run.lost(gap)
-        before, until = run.count, None
+        before, until = run.intake.taken_in, None
         messages = reading.read_to_end(settings, source, start=start, committed=True)
-        for batch in batches(map(record_of, messages), settings.retry_batch, itself):
+        for batch in batches(map(record_of, messages), settings.retry_batch, size_of):
             ends = [Consumed(reader, source, record.offset + 1, topic_id) for record in batch]
             _write(run, writer, [run.letter(record) for record in batch], ends)
             until = ends[-1].offset
@@ -178,8 +171,8 @@ def _take_in_partition(run: _Run, source: TopicPartition) -> None:
             # Kafka forgets offsets that are not committed again. Markers of transactions may lie
             # behind the last record: were they deleted, that would look like a gap.
             writer.write([], Consumed(reader, source, there.end, topic_id))
-    if run.count > before:
-        log.info("%s: %d letters taken in", source, run.count - before)
+    if count := run.intake.taken_in - before:
+        log.info("%s: %d letters taken in", source, count)
 
 
 def _writer(settings: Settings, source: TopicPartition) -> Transactions:
@@ -206,4 +199,4 @@ def _write(run: _Run, writer: Transactions, letters: list[Outgoing], ends: list[
         writer.write([], ends[-1])
         run.lost(Gap(ends[-1].partition, offset, offset, TOO_LARGE))
     else:
-        run.count += len(letters)
+        run.intake.taken_in += len(letters)

@@ -45,28 +45,19 @@ class LetterDetails:
     decisions: Sequence[Decision]
     retries: Sequence[Record]
 
-    @property
-    def where(self) -> str:
-        """Where the record is."""
-        return str(self.record.coordinates) if self.record else "its value is no longer in Kafka"
-
-    @property
-    def headers(self) -> list[tuple[str, str | None]]:
-        """The headers as text, in order."""
-        headers = self.record.headers if self.record else []
-        return [(name, text_or_base64(raw)) for name, raw in headers]
-
     def as_json(self) -> dict[str, Any]:
         """Return the form of `letters show --json`.
 
         Bytes that are not UTF-8 are given in base64, with that word before them.
         """
+        record = self.record
+        headers = record.headers if record else []
         return {
             "letter_id": self.letter_id,
             "state": self.state,
-            "where": self.where,
-            "headers": self.headers,
-            **_value_as_json(self.record),
+            "where": str(record.coordinates) if record else "its value is no longer in Kafka",
+            "headers": [(name, text_or_base64(raw)) for name, raw in headers],
+            **_value_as_json(record),
             "life": [
                 {**step.as_json(), "at": step.at.isoformat(timespec="milliseconds")}
                 for step in self.life
@@ -99,10 +90,7 @@ def describe(settings: Settings, letter_id: str) -> LetterDetails:
 
 
 def newest_record(settings: Settings, letter_id: str) -> Record | None:
-    """Return the last record with a value under a letter's id, parked ones first.
-
-    None if Kafka has no value of it any more.
-    """
+    """Return the last record with a value under a letter's id, parked ones first; None: none."""
     counts = letter_topics.partitions(settings)
     lot, store = settings.topic("parking-lot"), settings.topic("dead-letters")
     of_its_keys = sorted({partition_of(key, counts[lot]) for key in keys_of(letter_id)})

@@ -17,11 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from shardpost.dead_letters.letter_topics import (
-    TableProgress,
-    current_progress,
-    read_progress,
-)
+from shardpost.dead_letters.letter_topics import TableProgress, current_progress, read_progress
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import (
     Generations,
@@ -135,10 +131,7 @@ def _chosen(
 
 
 def origins(settings: Settings, topic: str) -> set[tuple[int, int]]:
-    """Return (partition, offset) of all records of a topic that ever became a letter.
-
-    From the table, and from what it has not read yet.
-    """
+    """Return (partition, offset) of all records of a topic that ever became a letter."""
     places = set()
     if exists(settings, DEAD_LETTERS):
         sql = (
@@ -259,10 +252,17 @@ def _steps_of(
     settings: Settings, progress: TableProgress, ranges: Iterable[OffsetRange]
 ) -> Iterator[Step]:
     """Yield the steps of the committed records of ranges."""
+    rules = settings.retry_rules
     for range_ in ranges:
         generation = progress.generations[range_.topic]
-        for step in _steps_in(settings, range_, progress.store_partitions(range_.topic)):
-            yield replace(step, generation=generation) if generation else step
+        count, partition = progress.store_partitions(range_.topic), range_.topic_partition
+        messages = read_to_end(settings, partition, start=range_.first, committed=True)
+        for record in map(record_of, messages):
+            if record.offset >= range_.until:
+                break
+            step = step_of(record, rules, store_partitions=count)
+            if step is not None:
+                yield replace(step, generation=generation) if generation else step
 
 
 def _is_past(generations: Generations) -> str:
@@ -271,16 +271,3 @@ def _is_past(generations: Generations) -> str:
         f"(topic = {text_literal(topic)} AND generation < {generation})"
         for topic, generation in generations.items()
     )
-
-
-def _steps_in(
-    settings: Settings, range_: OffsetRange, store_partitions: int | None
-) -> Iterator[Step]:
-    rules = settings.retry_rules
-    messages = read_to_end(settings, range_.topic_partition, start=range_.first, committed=True)
-    for record in map(record_of, messages):
-        if record.offset >= range_.until:
-            return
-        step = step_of(record, rules, store_partitions=store_partitions)
-        if step is not None:
-            yield step

@@ -15,15 +15,13 @@ BATCH_BYTES = 16 << 20
 HEADER_BYTES = 128  # that Python takes for a header, besides its value
 
 
-def batches(
-    items: Iterable[T], max_count: int, record_of: Callable[[T], Record]
-) -> Iterator[list[T]]:
-    """Yield the items in lists of at most `max_count`; `record_of` gives an item's record."""
+def batches(items: Iterable[T], max_count: int, bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `max_count`, each with about BATCH_BYTES at most."""
     batch: list[T] = []
     size = 0
     for item in items:
         batch.append(item)
-        size += size_of(record_of(item))
+        size += bytes_of(item)
         if len(batch) >= max_count or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -37,11 +35,6 @@ def size_of(record: Record) -> int:
     for _, value in record.headers:  # `sum` would take twice as long
         size += HEADER_BYTES + len(value or b"")
     return size
-
-
-def itself(record: Record) -> Record:
-    """Return the record itself, for items that are records."""
-    return record
 
 
 def read_selected(

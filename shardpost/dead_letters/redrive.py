@@ -20,14 +20,9 @@ from typing import NamedTuple
 
 from shardpost.dead_letters.model import transition_records
 from shardpost.dead_letters.model.letter_format import Letter, LetterState, attempt_of, name_of
-from shardpost.dead_letters.model.redrive_request import (
-    RedriveLimits,
-    RedriveRequest,
-    error_of,
-    origin_of,
-)
+from shardpost.dead_letters.model.redrive_request import RedriveRequest, error_of, origin_of
 from shardpost.dead_letters.model.transition_records import Routes
-from shardpost.dead_letters.record_batches import batches, itself, read_selected
+from shardpost.dead_letters.record_batches import batches, read_selected, size_of
 from shardpost.dead_letters.temporary_database import disk_errors_explained, open_temporary
 from shardpost.decisions import Decision, decisions_topic
 from shardpost.errors import ShardpostError
@@ -118,12 +113,13 @@ TOO_LARGE = "too large for its retry topic"
 
 @dataclass(frozen=True)
 class Redrive:
-    """A redrive request with its limits, and the topics that it applies to."""
+    """A redrive request, and its topics; of at most `canary` letters, `rate` of them a second."""
 
     settings: Settings
     routes: Routes
     request: RedriveRequest
-    limits: RedriveLimits = field(default_factory=RedriveLimits)
+    canary: int | None = None
+    rate: float | None = None
 
     @property
     def partitions(self) -> Sequence[TopicPartition]:
@@ -135,7 +131,7 @@ class Redrive:
     def batch_size(self) -> int:
         """How many letters go in one transaction: with a rate at most those of one second."""
         most = self.settings.retry_batch
-        return most if self.limits.rate is None else max(1, min(most, int(self.limits.rate)))
+        return most if self.rate is None else max(1, min(most, int(self.rate)))
 
 
 @dataclass
@@ -149,24 +145,24 @@ class RedriveResult:
 def carry_out_redrive(redrive: Redrive, result: RedriveResult) -> None:
     """Redrive or discard the selected letters; `result` is kept up to date."""
     for partition in redrive.partitions:
-        if result.count == redrive.limits.canary:
+        if result.count == redrive.canary:
             break
         _redrive_partition(redrive, partition, result)
 
 
 def _redrive_partition(redrive: Redrive, partition: TopicPartition, result: RedriveResult) -> None:
-    settings, limits = redrive.settings, redrive.limits
-    left = None if limits.canary is None else limits.canary - result.count
+    settings = redrive.settings
+    left = None if redrive.canary is None else redrive.canary - result.count
     with closing(_writer(settings, partition)) as writer:
         writer.open()
         newly_parked = NewlyParked(settings, partition)
         selected = selected_letters(settings, partition, redrive.request)
         moving = islice((letter for letter in selected if letter.refusal is None), left)
         records = read_selected(settings, partition, moving, attrgetter("offset"))
-        for batch in batches((record for record, _ in records), redrive.batch_size, itself):
+        for batch in batches((record for record, _ in records), redrive.batch_size, size_of):
             _move(redrive, writer, newly_parked, batch, result)
-            if limits.rate is not None:
-                time.sleep(len(batch) / limits.rate)
+            if redrive.rate is not None:
+                time.sleep(len(batch) / redrive.rate)
 
 
 def _writer(settings: Settings, partition: TopicPartition) -> Transactions:
@@ -254,7 +250,7 @@ class RedrivePlan:
 
 def plan_redrive(redrive: Redrive) -> RedrivePlan:
     """Return what the redrive would do now; an id that is not parked is refused."""
-    plan = RedrivePlan(redrive.limits.canary)
+    plan = RedrivePlan(redrive.canary)
     missing = set(redrive.request.selection.ids)
     for partition in redrive.partitions:
         for letter in selected_letters(redrive.settings, partition, redrive.request):

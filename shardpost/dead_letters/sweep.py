@@ -79,9 +79,10 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
     partitions = partitions_with_records(sweep.settings, {store: sweep.routes.partitions[store]})
     sweep = replace(sweep, held=_held(sweep, partitions))
     reports = _in_tasks(partial(sweep_partition, sweep), partitions)
-    _warn_of_times(store, reports)
-    _warn_of_misplaced(store, reports)
-    result.update(_result(reports, intake, sweep.held))
+    _warn(store, reports)
+    counts = sum((report.counts for report in reports), Counter[Outcome]())
+    parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
+    result.update(as_json(counts, parked, sweep.held, intake))
     for line in parked_lines(result):  # also of a sweep that fails: the next one does not know
         log.warning(line)
     errors = [report.error for report in reports if report.error]
@@ -89,26 +90,14 @@ def _sweep_store(sweep: Sweep, intake: Intake, result: dict[str, Any]) -> None:
         raise ShardpostError("; ".join(errors))
 
 
-def _result(
-    reports: Sequence[PartitionReport], intake: Intake, held: frozenset[str]
-) -> dict[str, Any]:
-    counts = sum((report.counts for report in reports), Counter[Outcome]())
-    parked = sum((report.parked for report in reports), Counter[ParkedGroup]())
-    return as_json(counts, parked, held, intake)
-
-
-def _warn_of_times(store: str, reports: Sequence[PartitionReport]) -> None:
-    """Warn where letters have the times of their producers, whose clocks may be slow."""
+def _warn(store: str, reports: Sequence[PartitionReport]) -> None:
+    """Warn of times of producers, whose clocks may be slow, and of letters in wrong partitions."""
     if any(report.counts and not report.is_append_time for report in reports):
         log.warning(
             "%s: its times are those of the producers, so a slow clock makes retries early: set"
             " message.timestamp.type=LogAppendTime on it (docs/dead-letters-operations.md)",
             store,
         )
-
-
-def _warn_of_misplaced(store: str, reports: Sequence[PartitionReport]) -> None:
-    """Warn of letters that were not where Kafka's Java clients would have put them."""
     if count := sum(report.misplaced for report in reports):
         log.warning(
             "%s: %d of these letters lay in another partition than that of their original keys: one"

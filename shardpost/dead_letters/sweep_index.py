@@ -255,10 +255,7 @@ _Row = tuple[bytes, int, int | None, int, int]
 
 
 def _fold(records: Iterator[_Row]) -> Iterator[tuple[int | None, int | None, int]]:
-    """Yield (outcome, resolved attempt, offset) of the letters of one key; the last one counts.
-
-    Of malformed ones nothing: each is by itself.
-    """
+    """Yield (outcome, resolved attempt, offset) of the letters of one key; the last one counts."""
     fold = KeyFold()
     for _, offset, outcome, attempt, until in records:
         if attempt == NONE and (outcome is not None or until < offset):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from sqlite3 import Connection
 
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, SelectedLetter
@@ -92,10 +92,6 @@ class Sweep:
     def records(self, record: Record, selected: SelectedLetter) -> Sequence[Outgoing]:
         """Return the records that carry out a letter's outcome."""
         return outcome_records(record, selected, self.rules, self.routes, self.now)
-
-    def is_misplaced(self, record: Record, written: Sequence[Outgoing]) -> bool:
-        """Tell whether a letter of which these records were written lay in a wrong partition."""
-        return bool(written) and is_of_misplaced(written[-1], record, self.routes)
 
 
 @dataclass
@@ -205,7 +201,7 @@ def _selected_records(
 def _publish(
     sweep: Sweep, writer: Transactions, letters: Iterable[SelectedRecord], report: PartitionReport
 ) -> None:
-    for batch in batches(letters, sweep.settings.retry_batch, itemgetter(0)):
+    for batch in batches(letters, sweep.settings.retry_batch, _bytes_of):
         made = [(letter.outcome, sweep.records(record, letter)) for record, letter in batch]
         written: Iterable[tuple[Outcome, Sequence[Outgoing]]] = made
         try:
@@ -213,8 +209,13 @@ def _publish(
         except TooLargeError:  # one by one: each is counted as soon as it is committed
             written = (_publish_one(sweep, writer, *letter) for letter in batch)
         for (record, _), (outcome, records) in zip(batch, written, strict=True):
-            report.add(outcome, records, is_misplaced=sweep.is_misplaced(record, records))
+            is_misplaced = bool(records) and is_of_misplaced(records[-1], record, sweep.routes)
+            report.add(outcome, records, is_misplaced=is_misplaced)
         step("committed")
+
+
+def _bytes_of(letter: SelectedRecord) -> int:
+    return size_of(letter[0])
 
 
 def _publish_one(

@@ -42,7 +42,9 @@ def record(
 
 def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision, dict[str, bytes]]]:
     """Yield the decisions since a time, with their headers, and read none that is far older."""
-    at_ms, partitions = int((oldest - CLOCKS_DIFFER).timestamp() * 1000), _partitions(settings)
+    topic, at_ms = settings.topic("decisions"), int((oldest - CLOCKS_DIFFER).timestamp() * 1000)
+    count = partition_counts(settings, [topic])[topic]
+    partitions = [TopicPartition(topic, number) for number in range(count)]
     starts = with_leaders(
         settings, lambda: first_offsets_since(settings, partitions, at_ms).offsets
     )
@@ -51,11 +53,6 @@ def list_since(settings: Settings, oldest: datetime) -> Iterator[tuple[Decision,
             for decision, headers in of_partition(settings, partition.partition, start):
                 if decision.when >= oldest:
                     yield decision, headers
-
-
-def _partitions(settings: Settings) -> list[TopicPartition]:
-    topic = settings.topic("decisions")
-    return [TopicPartition(topic, n) for n in range(partition_counts(settings, [topic])[topic])]
 
 
 def of_partition(

@@ -95,12 +95,10 @@ def state(settings: Settings) -> dict[str, str]:
         return {"state": "down"}
     if dead := [name for name in PROCESSES if name not in alive]:
         text = f"broken: not running: {', '.join(dead)}"
+    elif unhealthy := _unhealthy_parts(settings):
+        text = f"unhealthy: {', '.join(unhealthy)}"
     else:
-        text = (
-            f"unhealthy: {', '.join(unhealthy)}"
-            if (unhealthy := _unhealthy_parts(settings))
-            else "up"
-        )
+        text = "up"
     return {
         "state": text,
         "address": address(settings),

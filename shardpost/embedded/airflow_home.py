@@ -30,10 +30,7 @@ def address(settings: Settings) -> str:
 
 
 def process_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment of a process of this Airflow, without variables of another Airflow.
-
-    But with those that say where its metrics go.
-    """
+    """Return a process's environment; of another Airflow's variables, only those of metrics."""
     inherited = {
         name: text
         for name, text in os.environ.items()

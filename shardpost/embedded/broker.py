@@ -161,14 +161,14 @@ JVM = [
 ]
 
 
-def start(settings: Settings) -> bool:
-    """Start the broker and return when it answers; False if it was up already."""
+def start(settings: Settings) -> None:
+    """Start the broker unless it is up; return when it answers."""
     daemon = _daemon(settings, "java")
     if daemon.alive:
         if reason := _other_port(settings):
             raise ShardpostError(f"Kafka at {settings.bootstrap} does not answer: {reason}")
         _wait(settings, daemon)
-        return False
+        return
     daemons.require_free_port(settings.kafka_port, "Kafka", "SHARDPOST_KAFKA_PORT")
     daemon = _daemon(settings, find_java())
     daemon.stop()  # ends what a killed broker left behind
@@ -179,15 +179,11 @@ def start(settings: Settings) -> bool:
     except BaseException:
         daemon.stop()
         raise
-    return True
 
 
-def stop(settings: Settings) -> bool:
-    """Stop the broker cleanly; False if it was not up."""
-    daemon = _daemon(settings, "java")
-    was_up = daemon.alive
-    daemon.stop(STOP_SECONDS)
-    return was_up
+def stop(settings: Settings) -> None:
+    """Stop the broker cleanly."""
+    _daemon(settings, "java").stop(STOP_SECONDS)
 
 
 def state(settings: Settings) -> dict[str, str]:

@@ -246,16 +246,8 @@ def group_members(group: int) -> list[int]:
 def wait_until(
     condition: Callable[[], bool], what: str, wait: float, daemons: Sequence[Daemon] = ()
 ) -> None:
-    """Return when the condition holds.
-
-    Raises ShardpostError, with the end of the log, at once if a daemon died, and after `wait`
-    seconds.
-    """
-
-    def is_over() -> bool:
-        return condition() or not all(daemon.alive for daemon in daemons)
-
-    reached = _poll(is_over, wait)
+    """Return when it holds; ShardpostError, with logs, if a daemon died or `wait` is over."""
+    reached = _poll(lambda: condition() or not all(daemon.alive for daemon in daemons), wait)
     dead = [daemon for daemon in daemons if not daemon.alive]
     if dead:
         raise ShardpostError(f"{what}: {dead[0].name} ended while starting; {log_end(dead[0].log)}")

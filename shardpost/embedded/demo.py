@@ -55,11 +55,7 @@ MOVED = position_record("3", "client3", "FB", 33, "NASDAQ")
 CLOSED: Record = ("positions", "4", None)
 
 
-def _say_nothing(_line: str) -> None:
-    pass
-
-
-def produce(settings: Settings, records: Iterable[Record], say: Say = _say_nothing) -> None:
+def produce(settings: Settings, records: Iterable[Record], say: Say = lambda _line: None) -> None:
     """Write records to their topics, and say which; ShardpostError if Kafka does not take one."""
     producer = clients.producer(settings)
     for topic, key, form in records:

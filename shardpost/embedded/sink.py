@@ -26,29 +26,24 @@ GREETING_SECONDS = 3.0
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
-def start(settings: Settings) -> bool:
-    """Start the sink and return when it is ready; False if it was up already."""
+def start(settings: Settings) -> None:
+    """Start the sink unless it is up; return when it is ready."""
     daemon = _daemon(settings)
-    started = not daemon.alive
-    if started:
+    if is_fresh := not daemon.alive:
         daemons.require_free_port(settings.smtp_port, "the mail sink", "SHARDPOST_SMTP_PORT")
         daemon.start()
     try:
         what = f"the mail sink on port {settings.smtp_port}"
         wait_until(lambda: _is_ready(settings), what, START_SECONDS, [daemon])
     except BaseException:
-        if started:
+        if is_fresh:
             daemon.stop()
         raise
-    return started
 
 
-def stop(settings: Settings) -> bool:
-    """Stop the sink; False if it was not up."""
-    daemon = _daemon(settings)
-    was_up = daemon.alive
-    daemon.stop(STOP_SECONDS)
-    return was_up
+def stop(settings: Settings) -> None:
+    """Stop the sink."""
+    _daemon(settings).stop(STOP_SECONDS)
 
 
 def state(settings: Settings) -> dict[str, str]:
@@ -57,19 +52,16 @@ def state(settings: Settings) -> dict[str, str]:
     return state_of(_daemon(settings), settings.smtp_port, lambda: _is_ready(settings), address)
 
 
-def greets(host: str, port: int) -> bool:
-    """Tell whether a mail server without TLS sends its greeting."""
+def _is_ready(settings: Settings) -> bool:
+    """Tell whether it sends its greeting."""
+    address = (daemons.LOOPBACK, settings.smtp_port)
     try:
-        with socket.create_connection((host, port), GREETING_SECONDS) as connection:
+        with socket.create_connection(address, GREETING_SECONDS) as connection:
             greeting = connection.recv(512)
             connection.sendall(b"QUIT\r\n")
     except OSError:
         return False
     return greeting.startswith(b"220")
-
-
-def _is_ready(settings: Settings) -> bool:
-    return greets(daemons.LOOPBACK, settings.smtp_port)
 
 
 def _daemon(settings: Settings) -> Daemon:

@@ -31,10 +31,10 @@ State = dict[str, str]
 class Service(Protocol):
     """What the module of one part implements."""
 
-    def start(self, settings: Settings) -> object:
+    def start(self, settings: Settings) -> None:
         """Start it and return when it is healthy; do nothing where it is up."""
 
-    def stop(self, settings: Settings) -> object:
+    def stop(self, settings: Settings) -> None:
         """Stop it and return when no process of it is left."""
 
     def state(self, settings: Settings) -> State:

@@ -7,6 +7,8 @@ a broker answers that before any login.
 import re
 import socket
 import ssl
+from contextlib import suppress
+from io import SEEK_CUR, BytesIO
 
 from shardpost.kafka.releases import release
 from shardpost.settings import Settings
@@ -76,12 +78,44 @@ _SUPPORTED = re.compile(rb"\x11metadata\.version..(..)", re.DOTALL)
 def metadata_level(answer: bytes) -> int | None:
     """Return the highest `metadata.version` in an ApiVersions response; None if it has none.
 
-    OSError for what is no such response.
+    OSError for what is no such response, or ends before it says the level.
     """
     correlation, error = answer[:4], answer[4:6]
     if correlation != CORRELATION.to_bytes(4) or len(error) < 2:
         raise OSError("expected an answer of Kafka, found something else")
     if any(error):  # the broker knows no version 3, so it is older than 2.4
         return None
-    found = _SUPPORTED.search(answer)
-    return int.from_bytes(found[1]) if found else None
+    if found := _SUPPORTED.search(answer):
+        return int.from_bytes(found[1])
+    if not _is_whole(BytesIO(answer[6:])):
+        raise OSError("expected an answer of Kafka, found one that is cut off")
+    return None
+
+
+def _is_whole(fields: BytesIO) -> bool:
+    """Tell whether the fields after the error end where their own sizes say (KIP-482)."""
+    with suppress(IndexError):
+        for _ in range(_varint(fields) - 1):
+            fields.seek(6, SEEK_CUR)  # an API: its key, its lowest and its highest version
+            _skip_tagged(fields)
+        fields.seek(4, SEEK_CUR)  # the throttle time
+        _skip_tagged(fields)
+        return fields.tell() == len(fields.getbuffer())
+    return False
+
+
+def _skip_tagged(fields: BytesIO) -> None:
+    for _ in range(_varint(fields)):
+        _varint(fields)  # the tag
+        fields.seek(_varint(fields), SEEK_CUR)
+
+
+def _varint(fields: BytesIO) -> int:
+    """Read an unsigned number of seven bits a byte, the lowest first; IndexError at the end."""
+    found = 0
+    for shift in range(0, 35, 7):
+        byte = fields.read(1)[0]
+        found |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return found
+    raise IndexError("expected a number of at most five bytes")

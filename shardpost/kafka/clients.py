@@ -1,14 +1,15 @@
 """Kafka clients, configured as all of Shardpost's are, and how long a silent Kafka is waited for.
 
 All code gets its clients here. Before one is made, a TCP connection to Kafka is tried, so that a
-broker that is gone is said within seconds: Kafka's clients retry for as long as they are told to,
-and cannot tell a broker that is slow from one that is gone; the socket can.
+broker that is gone is said within seconds (KafkaUnreachableError): Kafka's clients retry for as
+long as they are told to, and cannot tell a broker that is slow from one that is gone; the socket
+can.
 """
 
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -52,7 +53,8 @@ _Answer = tuple[str, str | None]
 def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
     """Return why no server accepts a connection within so many seconds; None if one does.
 
-    `bootstrap` is `host:port`, comma-separated: one that answers is enough.
+    `bootstrap` is `host:port`, comma-separated: one that answers is enough. Of several servers, the
+    reasons are given by their names.
     """
     if _scheme(bootstrap) in IN_PROCESS:
         return None
@@ -70,7 +72,9 @@ def why_nobody_listens(bootstrap: str, seconds: float) -> str | None:
         if reason is None:
             return None
         reasons[server] = reason
-    return _reasons_in_words(servers, reasons)
+    if len(servers) == 1:
+        return reasons[servers[0]]
+    return ", ".join(f"{server}: {reason}" for server, reason in reasons.items())
 
 
 def _scheme(bootstrap: str) -> str:
@@ -87,13 +91,6 @@ def _connect(server: str, seconds: float, answers: "SimpleQueue[_Answer]") -> No
         answers.put((server, (error.strerror or str(error)).lower()))
     else:
         answers.put((server, None))
-
-
-def _reasons_in_words(servers: Sequence[str], reasons: dict[str, str]) -> str:
-    """Return the reasons; of a single server without its name."""
-    if len(servers) == 1:
-        return reasons[servers[0]]
-    return ", ".join(f"{server}: {reasons[server]}" for server in servers)
 
 
 # Before the first request. The kernel of a machine that lives accepts a connection however busy its
@@ -214,10 +211,7 @@ def _factories(settings: Settings) -> ClientFactories:
 
 
 def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
-    """Return a consumer that commits nothing by itself and reads only what is committed.
-
-    KafkaUnreachableError if nobody listens at its addresses.
-    """
+    """Return a consumer that commits nothing by itself and reads only what is committed."""
     require_listening(settings)
     base = {
         "group.id": group,
@@ -229,10 +223,7 @@ def consumer(settings: Settings, group: str, **more: Any) -> Consumer:
 
 
 def producer(settings: Settings) -> Producer:
-    """Return a plain producer: idempotent, and placing keys as Java clients do.
-
-    KafkaUnreachableError if nobody listens at its addresses.
-    """
+    """Return a plain producer: idempotent, and placing keys as Java clients do."""
     require_listening(settings)
     more = {"partitioner": "murmur2_random", "enable.idempotence": True}
     client = _factories(settings).producer(client_config(settings, **more))

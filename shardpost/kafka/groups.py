@@ -36,22 +36,11 @@ _NOT_READY = {
 }
 
 
-@dataclass(frozen=True)
-class Coordinators:
-    """How many partitions `__consumer_offsets` has, and those whose coordinators are not ready."""
-
-    partitions: int
-    unready: frozenset[int] = frozenset()
-
-    def is_ready(self, group: str) -> bool:
-        """Tell whether a group's coordinator answers for it."""
-        return partition_of_group(group, self.partitions) not in self.unready
-
-
-def await_coordinators(client: AdminClient, seconds: float) -> Coordinators:
+def await_coordinators(client: AdminClient, seconds: float) -> tuple[int, set[int]]:
     """Wait until every coordinator is ready, so long at most.
 
-    Without `__consumer_offsets` there are no groups. KafkaException if Kafka does not answer.
+    Return how many partitions `__consumer_offsets` has, and those whose coordinators are not ready.
+    Without that topic there are no groups. KafkaException if Kafka does not answer.
     """
     found = client.list_topics(timeout=seconds).topics.get(OFFSETS_TOPIC)
     count = len(found.partitions) if found and not found.error else 0
@@ -64,18 +53,17 @@ def await_coordinators(client: AdminClient, seconds: float) -> Coordinators:
             break
         if left:
             time.sleep(ASK_AGAIN_SECONDS)
-    return Coordinators(count, frozenset(left))
+    return count, set(left)
 
 
 def _probes(partitions: int) -> dict[int, str]:
     """Return for each partition the name of a group that would be in it, and that nobody has."""
     found: dict[int, str] = {}
-    for number in itertools.count():
-        if len(found) == partitions:
-            return found
-        name = f"shardpost-asks-{number}"
+    numbers = itertools.count()
+    while len(found) < partitions:
+        name = f"shardpost-asks-{next(numbers)}"
         found.setdefault(partition_of_group(name, partitions), name)
-    raise AssertionError  # it counts for ever
+    return found
 
 
 def _is_ready(answer: "Future[Any]") -> bool:
@@ -114,14 +102,11 @@ class Groups:
 
 
 def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
-    """Return all groups, or only those of these names.
-
-    KafkaUnreachableError if Kafka does not list them.
-    """
+    """Return the groups, or those of these names; KafkaUnreachableError if they are not listed."""
     client, seconds = admin(settings), settings.kafka_timeout
     failed: dict[str, str] = {}
     try:
-        coordinators = await_coordinators(client, seconds)
+        partitions, unready = await_coordinators(client, seconds)
         listed = client.list_consumer_groups(request_timeout=seconds).result()
     except KafkaException as error:
         raise unreachable(settings, error) from None
@@ -132,10 +117,11 @@ def groups(settings: Settings, only: Collection[str] = ()) -> Groups:
     except KafkaException as error:
         failed["of other kinds"], others = _text(error), set()
     states = {one.group_id: one.state for one in listed.valid}
-    if unready := sorted(coordinators.unready):
-        failed["coordinators"] = f"those of {OFFSETS_TOPIC} {unready} are not ready"
-    known = filter(coordinators.is_ready, sorted({*states, *others}))
-    names = [name for name in known if not only or name in only]
+    if unready:
+        failed["coordinators"] = f"those of {OFFSETS_TOPIC} {sorted(unready)} are not ready"
+    known = sorted({*states, *others})
+    ready = (name for name in known if partition_of_group(name, partitions) not in unready)
+    names = [name for name in ready if not only or name in only]
     members = _members(client, [n for n in names if _has_members(states.get(n))], seconds, failed)
     committed = _committed(client, names, seconds, failed)
     found = [

@@ -27,10 +27,9 @@ _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _LOGIN = {"sasl.username", "sasl.password"}
 _STORES = {
-    "ssl.ca.location": ("ssl.truststore.location", "ssl.truststore.type"),
-    "ssl.keystore.location": ("ssl.keystore.location", "ssl.keystore.type"),
+    "ssl.ca.location": ("ssl.truststore", "PEM"),
+    "ssl.keystore.location": ("ssl.keystore", "PKCS12"),
 }
-_STORE_TYPE = {"ssl.ca.location": "PEM", "ssl.keystore.location": "PKCS12"}
 _KEPT = {"ssl.keystore.password"}
 
 
@@ -41,20 +40,17 @@ def java_settings(settings: Mapping[str, str]) -> dict[str, str]:
         if name in _RENAMED or name in _KEPT:
             java[_RENAMED.get(name, name)] = value
         elif name in _STORES:
-            location, kind = _STORES[name]
-            java[location], java[kind] = value, _STORE_TYPE[name]
+            store, kind = _STORES[name]
+            java[f"{store}.location"], java[f"{store}.type"] = value, kind
         elif name not in _LOGIN:
+            known = ", ".join(sorted({*_RENAMED, *_STORES, *_KEPT, *_LOGIN}))
             raise UsageError(
                 f"SHARDPOST_KAFKA__{name.upper().replace('.', '_')}: Spark's Java client has no"
-                f" setting for librdkafka's {name}; known are {', '.join(sorted(_known()))}"
+                f" setting for librdkafka's {name}; known are {known}"
             )
     if _LOGIN & settings.keys():
         java["sasl.jaas.config"] = _jaas(settings)
     return java
-
-
-def _known() -> set[str]:
-    return {*_RENAMED, *_STORES, *_KEPT, *_LOGIN}
 
 
 def _jaas(settings: Mapping[str, str]) -> str:

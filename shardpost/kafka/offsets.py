@@ -16,11 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from shardpost.kafka.clients import admin, consumer, forget_admins, unreachable
 from shardpost.kafka.coordinates import Offsets, TopicPartition
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.kafka.topic_metadata import (
-    TRANSIENT_LEADER_ERRORS,
-    partition_counts,
-    with_leaders,
-)
+from shardpost.kafka.topic_metadata import TRANSIENT_LEADER_ERRORS, partition_counts, with_leaders
 from shardpost.settings import Settings
 
 PARTITIONS_AT_ONCE = 2_000

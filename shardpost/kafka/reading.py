@@ -1,8 +1,7 @@
 """Reading records: a partition to its end, ranges of many at once; and how far that is possible.
 
 The last offset may be a transaction marker, so readers stop by position and never by "last record
-seen". Transactions are short as a rule: so `stable_ends` gives the last stable offsets some time
-to reach the high watermarks as they were at first; what comes meanwhile is not waited for.
+seen".
 """
 
 import gc
@@ -109,7 +108,9 @@ def read_to_end(
                     now_at = max(now_at, _end_reached(message, settings))
                 elif (message.offset() or 0) < high:
                     yield message
-            now_at = max(now_at, _position(reader, partition))
+            # The offset behind the last record or marker; negative before the first.
+            behind = reader.position([confluent_kafka.TopicPartition(*partition)])[0]
+            now_at = max(now_at, behind.offset)
             if now_at > position:
                 position = now_at
                 patience.progress()
@@ -133,12 +134,6 @@ def _next_batch(reader: Consumer) -> list[Message]:
         return there
     one = reader.poll(POLL_SECONDS)
     return [] if one is None else [one]  # a message without a value is false
-
-
-def _position(reader: Consumer, partition: TopicPartition) -> int:
-    """Return the offset behind the last record or marker; negative before the first."""
-    offset: int = reader.position([confluent_kafka.TopicPartition(*partition)])[0].offset
-    return offset
 
 
 def _end_reached(message: Message, settings: Settings) -> int:
@@ -249,7 +244,8 @@ class StableEnds(NamedTuple):
 def stable_ends(settings: Settings, counts: Mapping[str, int]) -> StableEnds:
     """Return how far topics with so many partitions can be read, asked for in their order.
 
-    Waits STABLE_SECONDS, and `kafka_timeout`, at most for transactions that are open.
+    Waits STABLE_SECONDS, and `kafka_timeout`, at most for transactions that are open, which are
+    short as a rule; what comes meanwhile is not waited for.
     """
     high = ends_of(offsets.watermarks(settings, counts, committed=False))
     deadline = time.monotonic() + min(STABLE_SECONDS, settings.kafka_timeout)

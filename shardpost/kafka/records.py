@@ -48,7 +48,7 @@ class Record(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to be written; BY_KEY leaves its partition to Kafka's placement of keys."""
+    """A record to be written: arguments of `Producer.produce`; BY_KEY lets Kafka place its key."""
 
     topic: str
     key: bytes | None

@@ -38,12 +38,16 @@ def topic_configs(settings: Settings, topics: Collection[str]) -> dict[str, Topi
 
     KafkaUnreachableError if Kafka does not say in time; ShardpostError if it is not allowed to.
     """
-    return with_leaders(settings, lambda: _allowed(settings, topics))
+    return with_leaders(settings, lambda: _effective(settings, topics))
 
 
-def _allowed(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
+def _effective(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
+    client = admin(settings)
     try:
-        return _effective(settings, topics)
+        return {
+            topic: {name: entry.value for name, entry in future.result().items()}
+            for topic, future in _describe(settings, client, ResourceType.TOPIC, list(topics))
+        }
     except KafkaException as error:
         if error.args[0].code() not in _NOT_ALLOWED:
             raise
@@ -52,14 +56,6 @@ def _allowed(settings: Settings, topics: Collection[str]) -> dict[str, TopicConf
             f" ({error.args[0].str()}): allow DescribeConfigs on topic(s)"
             f" {', '.join(sorted(topics))} for this user"
         ) from None
-
-
-def _effective(settings: Settings, topics: Collection[str]) -> dict[str, TopicConfig]:
-    client = admin(settings)
-    return {
-        topic: {name: entry.value for name, entry in future.result().items()}
-        for topic, future in _describe(settings, client, ResourceType.TOPIC, list(topics))
-    }
 
 
 def _describe(
@@ -104,7 +100,8 @@ def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> d
         failed = list[str]()
         for name, future in _describe(settings, client, kind, left):
             try:
-                found[name] = Described(_entries(future.result()))
+                entries = future.result().items()
+                found[name] = Described({n: (e.value, _source(e.source)) for n, e in entries})
             except KafkaException as error:
                 found[name] = Described(None, error.args[0].str())
                 if error.args[0].code() in TRANSIENT_LEADER_ERRORS:
@@ -114,12 +111,6 @@ def _with_sources(settings: Settings, kind: ResourceType, names: list[str]) -> d
             break
         time.sleep(LEADER_RETRY_SECONDS if left else 0)
     return found
-
-
-def _entries(
-    entries: Mapping[str, ConfigEntry],
-) -> dict[str, tuple[str | None, Literal["topic", "broker", "default"]]]:
-    return {name: (entry.value, _source(entry.source)) for name, entry in entries.items()}
 
 
 def _source(source: ConfigSource) -> Literal["topic", "broker", "default"]:

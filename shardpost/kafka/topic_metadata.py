@@ -156,10 +156,7 @@ def changed_topics(expected: Mapping[str, str], found: Mapping[str, str]) -> dic
 def require_same_topics(
     expected: Mapping[str, str], found: Mapping[str, str], *, advice: str
 ) -> None:
-    """Raise RecreatedTopicError, naming all, if a topic has another id; `advice` says what to do.
-
-    {topic: id}, as `topic_ids` returns them.
-    """
+    """Raise RecreatedTopicError, naming all, if topics have other ids; `advice` says what to do."""
     changed = changed_topics(expected, found)
     if changed:
         raise RecreatedTopicError(

@@ -173,17 +173,10 @@ class Transactions:
         return found
 
     def _produce(self, record: Outgoing) -> None:
-        topic, key, value, headers, partition, timestamp = record
+        arguments = record._asdict()
         while True:
             try:
-                self._producer.produce(
-                    topic,
-                    key=key,
-                    value=value,
-                    headers=headers,
-                    partition=partition,
-                    timestamp=timestamp,
-                )
+                self._producer.produce(**arguments)
             except BufferError:
                 self._producer.poll(FULL_QUEUE_SECONDS)
             else:
@@ -236,12 +229,7 @@ def produce(settings: Settings, record: Outgoing) -> Coordinates:
     delivered: list[tuple[KafkaError | None, Message]] = []
     client = producer(settings)
     client.produce(
-        record.topic,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-        partition=record.partition,
-        timestamp=record.timestamp,
+        **record._asdict(),
         on_delivery=lambda error, message: delivered.append((error, message)),
     )
     client.flush(settings.kafka_timeout)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -85,10 +85,7 @@ class AirflowApi:
         return f"DAG {dag} is paused in Airflow" if state["is_paused"] else None
 
     def wait(self, dag: str, run_id: str, seconds: float, say: Callable[[str], None]) -> None:
-        """Wait for a run's success; AirflowRunError if it fails or takes longer.
-
-        Reports the end of each task.
-        """
+        """Wait for a run's success, reporting its tasks; AirflowRunError if it fails or is late."""
         deadline = time.monotonic() + seconds
         reported: set[str] = set()
         while (state := self._json("GET", _run_path(dag, run_id))["state"]) not in ENDED:
@@ -189,16 +186,6 @@ log = logging.getLogger(__name__)
 MAX_NOTE_CHARACTERS = 1000  # of Airflow
 
 
-class Api(Protocol):
-    """What a dispatch needs of Airflow's API."""
-
-    def run(self, dag: str, run_id: str) -> AirflowRun | None:
-        """Return a run; None if Airflow has none of that id."""
-
-    def start(self, dag: str, run_id: str, conf: dict[str, Any], note: str) -> str | None:
-        """Start a run, once; return why it is rejected, or None."""
-
-
 class NoAnswerError(ShardpostError):
     """Airflow gave no usable answer; this command is left to the next dispatch."""
 
@@ -211,7 +198,7 @@ class AirflowRuns:
     since they are quick, and Airflow's SQLite takes one writer.
     """
 
-    def __init__(self, api: Api | None, unreachable: str | None = None) -> None:
+    def __init__(self, api: AirflowApi | None, unreachable: str | None = None) -> None:
         self._api, self._lock = api, threading.Lock()
         self.unreachable = unreachable
         self.errors: list[str] = []
@@ -236,7 +223,7 @@ class AirflowRuns:
                 lambda api: api.start(command.dag, command.run_id, command.conf, short)
             )
 
-    def _call(self, call: Callable[[Api], T]) -> T:
+    def _call(self, call: Callable[[AirflowApi], T]) -> T:
         if self._api is None or self.unreachable is not None:
             raise NoAnswerError(self.unreachable or "no Airflow is configured")
         try:

@@ -1,8 +1,7 @@
 """A dispatch: every partition of run requests once, several at a time; and a key freed by hand."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from datetime import datetime, timedelta
 
 from shardpost.decisions import Decision, Kind, decisions_topic
@@ -30,7 +29,9 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     with all else done, where a partition cannot be dispatched or Airflow does not answer.
     """
     with dispatch_lock(settings):
-        rules = _rules(settings, request_topics.partitions(settings), now)
+        partitions, max_age = request_topics.partitions(settings), timedelta(settings.request_days)
+        dags, max_bytes = settings.requestable_dags, settings.request_bytes
+        rules = RequestRules(dags, max_bytes, max_age, partitions, now)
         require_stores(settings, "run-commands")
         with connected(settings) as runs:
             counts = _dispatch_partitions(settings, runs, rules)
@@ -46,17 +47,9 @@ def dispatch(settings: Settings, now: datetime) -> DispatchCounts:
     return counts
 
 
-@contextmanager
-def dispatch_lock(settings: Settings) -> Iterator[None]:
-    """Hold the lock under which run commands are written on this machine."""
-    what = "the dispatch of run requests"
-    with exclusive(settings, LOCK, what, wait=settings.lock_wait):
-        yield
-
-
-def _rules(settings: Settings, partitions: int, now: datetime) -> RequestRules:
-    dags, max_age = settings.requestable_dags, timedelta(days=settings.request_days)
-    return RequestRules(dags, settings.request_bytes, max_age, partitions, now)
+def dispatch_lock(settings: Settings) -> AbstractContextManager[None]:
+    """Return the lock under which run commands are written on this machine."""
+    return exclusive(settings, LOCK, "the dispatch of run requests", wait=settings.lock_wait)
 
 
 def _dispatch_partitions(

@@ -11,6 +11,7 @@ from itertools import islice
 
 from shardpost.decisions import SHARDPOST, Decision, Kind, decisions_topic
 from shardpost.errors import ShardpostError
+from shardpost.instants import instant_of
 from shardpost.kafka.coordinates import Coordinates, TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.logs import step
@@ -135,7 +136,8 @@ class PartitionDispatch:
             case Forward(partition):
                 log.info("%s: %s: forwarded to its partition, %d", where, key, partition)
                 self._counts.forwarded += 1
-                yield request_topics.forwarded_record(record, partition)
+                at_ms = int(instant_of(record.timestamp).timestamp() * 1000)
+                yield Outgoing(record.topic, record.key, record.value, [], partition, at_ms)
 
     def _issue(self, command: Command) -> Iterator[Outgoing]:
         """Put a command in force, in the place of one whose run has ended."""
@@ -208,7 +210,8 @@ class PartitionDispatch:
         return self._command_record(self._commands.mark_started(command))
 
     def _command_record(self, command: Command) -> Outgoing:
-        return request_topics.command_record(self._settings, self._requests.partition, command)
+        topic, partition = self._settings.topic("run-commands"), self._requests.partition
+        return Outgoing(topic, command.key.encode(), command.value(), [], partition)
 
     def _release_record(self, key: str, reason: str) -> Outgoing:
         self._commands.remove(key)

@@ -48,14 +48,16 @@ def send_request(settings: Settings, key: str, value: dict[str, Any]) -> SentReq
 def request_status(settings: Settings, sent: SentRequest) -> RequestStatus | None:
     """Return the status of a request; None if it is not processed yet."""
     # In this order: what was committed before the group's offset moved on is read after it.
-    is_processed = _committed_offset(settings, sent.coordinates) > sent.coordinates.offset
+    with closing(consumer(settings, GROUP)) as reader:
+        committed = committed_offset(settings, reader, sent.coordinates.topic_partition) or 0
     entries = [
         entry
         for entry in request_topics.command_entries(settings, sent.coordinates.partition)
         if entry.key == sent.key
     ]
     decisions = list(_decisions_on(settings, sent))
-    return status_of(sent.coordinates.offset, entries, decisions, is_processed=is_processed)
+    offset = sent.coordinates.offset
+    return status_of(offset, entries, decisions, is_processed=committed > offset)
 
 
 def _encoded(settings: Settings, key: str, value: dict[str, Any]) -> bytes:
@@ -91,11 +93,6 @@ def _decisions_on(settings: Settings, sent: SentRequest) -> Iterator[Decision]:
         is_of_it = headers.get("request-offset") == str(sent.coordinates.offset).encode()
         if decision.about == sent.key.encode() and is_of_it:
             yield decision
-
-
-def _committed_offset(settings: Settings, request: Coordinates) -> int:
-    with closing(consumer(settings, GROUP)) as reader:
-        return committed_offset(settings, reader, request.topic_partition) or 0
 
 
 class RunRow(TypedDict):

@@ -16,7 +16,7 @@ from shardpost.kafka.reading import read_to_end, record_of
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.kafka.transactions import Consumed, Transactions
-from shardpost.run_requests.model.commands import Command, CommandEntry, decode
+from shardpost.run_requests.model.commands import CommandEntry, decode
 from shardpost.settings import Settings
 
 
@@ -54,22 +54,10 @@ def request_bounds(settings: Settings, partition: int) -> tuple[int, int]:
     return watermarks_of(settings, source, committed=False)
 
 
-def command_record(settings: Settings, partition: int, command: Command) -> Outgoing:
-    """Return the record of a command."""
-    topic = settings.topic("run-commands")
-    return Outgoing(topic, command.key.encode(), command.value(), [], partition)
-
-
 def release_record(settings: Settings, partition: int, key: str, reason: str) -> Outgoing:
     """Return the tombstone that frees a key."""
     topic = settings.topic("run-commands")
     return Outgoing(topic, key.encode(), None, [("reason", reason.encode())], partition)
-
-
-def forwarded_record(record: Record, partition: int) -> Outgoing:
-    """Return a request as it is written to another partition of its topic."""
-    timestamp_ms = int(instant_of(record.timestamp).timestamp() * 1000)
-    return Outgoing(record.topic, record.key or b"", record.value, [], partition, timestamp_ms)
 
 
 GROUP = "shardpost-dispatch"
@@ -136,18 +124,15 @@ class RequestWatch:
         What is reported once and not dispatched is left to the schedule. KafkaUnreachableError if
         Kafka does not answer.
         """
-        ends = self._stable_ends()
+        listed = endings(self._settings, self._partitions, committed=True)
+        stable = listed.require_all(self._settings).offsets
+        ends = {source.partition: offset for source, offset in stable.items()}
         if ends == self._reported:
             return None
         known = offsets.committed_offsets(self._settings, self._group, self._partitions)
         committed = {source.partition: offset for source, (offset, _) in known.items()}
         self._reported = ends
         return ends if any(end > committed.get(n, 0) for n, end in ends.items()) else None
-
-    def _stable_ends(self) -> dict[int, int]:
-        ends = endings(self._settings, self._partitions, committed=True)
-        stable = ends.require_all(self._settings).offsets
-        return {source.partition: offset for source, offset in stable.items()}
 
     def close(self) -> None:
         """Close the connection to Kafka."""

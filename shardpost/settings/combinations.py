@@ -9,7 +9,7 @@ from shardpost.settings.variables import PREFIX
 from shardpost.topic_names import TopicName
 
 # {port: what is set if that service is not the embedded one}; Airflow's is always used.
-_PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}
+PORTS = {"kafka_port": "bootstrap_servers", "smtp_port": "smtp_host", "airflow_port": None}
 # {a setting: what it requires}; in the order of the fields, each after what it requires.
 _NEEDED = {
     "import_jdbc_password": "import_jdbc_user",
@@ -26,21 +26,20 @@ _WHY = {
 }
 
 
-def require_other_port(port: object, field: ValidationInfo) -> None:
-    """Refuse a port that another service of the embedded stack has."""
-    if not _is_embedded(str(field.field_name), field):
-        return
-    for name in _PORTS:
+def require_other_port(port: int, field: ValidationInfo) -> int:
+    """Return a port; refuse one that another service of the embedded stack has."""
+    for name in PORTS if _is_embedded(str(field.field_name), field) else ():
         if name in field.data and _is_embedded(name, field) and field.data[name] == port:
             raise ValueError(f"expected another port than that of {_variable(name)}")
+    return port
 
 
-def require_what_it_needs(value: object, field: ValidationInfo) -> None:
-    """Refuse a setting without the one that it requires."""
+def require_what_it_needs(value: object, field: ValidationInfo) -> object:
+    """Return the value of a setting; refuse one without the setting that it requires."""
     name = str(field.field_name)
     needed = _NEEDED.get(name)
     if needed is None or needed not in field.data:
-        return
+        return value
     is_given = value not in {None, "none"}
     if is_given and field.data[needed] is None:
         why = f": {_WHY[name]}" if name in _WHY else ""
@@ -49,17 +48,19 @@ def require_what_it_needs(value: object, field: ValidationInfo) -> None:
         raise ValueError(
             f"expected a password for the user of {_variable(_PAIRS[name])}, found none"
         )
+    return value
 
 
-def require_longer_cap(cap: float, field: ValidationInfo) -> None:
-    """Refuse a longest delay that is shorter than the first one."""
+def require_longer_cap(cap: float, field: ValidationInfo) -> float:
+    """Return a longest delay; refuse one that is shorter than the first one."""
     first = field.data.get("retry_first_delay", 0)
     if cap < first:
         raise ValueError(f"expected at least {_variable('retry_first_delay')}, which is {first:g}")
+    return cap
 
 
 def _is_embedded(port: str, field: ValidationInfo) -> bool:
-    other = _PORTS[port]
+    other = PORTS[port]
     return other is None or field.data.get(other) is None
 
 
@@ -80,6 +81,12 @@ RETRY_TARGETS = frozenset({"topic_positions", "topic_clients", "topic_exchanges"
 def topics_before(field: ValidationInfo, *, but: frozenset[str] = frozenset()) -> dict[str, object]:
     """Return {field: topic} of our own topics that were validated before that field."""
     return {name: field.data[name] for name in TOPIC_FIELDS - but if name in field.data}
+
+
+def require_own_topic(topic: str, field: ValidationInfo) -> str:
+    """Return one of our topics; refuse one that another setting names."""
+    require_other_topic(topic, topics_before(field))
+    return topic
 
 
 def require_other_topic(topic: object, topics: Mapping[str, object]) -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    Field,
-)
+from pydantic import AfterValidator, Field
 
+DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
 LEAST_HEAP_BYTES = 512 << 20
 MOST_LIST_ID = 64
 PLACEHOLDERS = ("client", "week")
@@ -93,6 +91,8 @@ def web_url(text: str) -> str:
 
 def sender(text: str) -> str:
     """Check whom e-mails are from: `name <address>` or an address, in ASCII."""
+    if text == DEFAULT_SENDER:  # the library that knows addresses takes a while to import
+        return text
     from shardpost.addresses import UnusableAddress, check_address
 
     address = check_address(parseaddr(text)[1])
@@ -159,14 +159,6 @@ def dag_ids(text: str) -> str:
     return text
 
 
-def no_file(path: Path) -> Path:
-    """Check that a path is a folder, or that one can be made there."""
-    for part in (path, *path.parents):
-        if _is_no_folder(part):
-            raise ValueError(f"expected a folder, found {part}, which is not one")
-    return path
-
-
 def trimmed(text: str) -> str:
     """Check that a text has no spaces around it: it is compared as it is."""
     if not text or text != text.strip():
@@ -215,18 +207,13 @@ Located = Annotated[
 File = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Absolute = Annotated[Path, AfterValidator(lambda path: _absolute(path))]
 
-DEFAULT_SENDER = "Shardpost <weekly@shardpost.example>"
-
-
-def sender_or_default(text: str) -> str:
-    """Check whom e-mails are from, unless it is the default, which is right."""
-    # The library that knows addresses takes a while to import.
-    return text if text == DEFAULT_SENDER else sender(text)
-
 
 def _absolute(path: Path) -> Path:
+    """Return the absolute path of a folder that is there, or that can be made there."""
     absolute = path.expanduser().absolute()
     if "%" in str(absolute):  # deltalake decodes it as an escape, as in a URL
         raise ValueError(f"expected a path without '%', found {absolute}")
-    no_file(absolute)
+    for part in (absolute, *absolute.parents):
+        if _is_no_folder(part):
+            raise ValueError(f"expected a folder, found {part}, which is not one")
     return absolute

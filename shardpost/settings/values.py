@@ -25,13 +25,6 @@ from shardpost.retry_settings import (
     split_names,
 )
 from shardpost.settings import combinations, forms
-from shardpost.settings.combinations import (
-    RETRY_TARGETS,
-    TOPIC_FIELDS,
-    require_other_topic,
-    topic_field,
-    topics_before,
-)
 from shardpost.settings.forms import (
     DEFAULT_SENDER,
     Absolute,
@@ -46,7 +39,6 @@ from shardpost.settings.forms import (
     Topic,
     Url,
     Week,
-    sender_or_default,
 )
 from shardpost.settings.variables import PREFIX, client_variable
 from shardpost.shares import share
@@ -131,7 +123,7 @@ class Settings(BaseModel):
     smtp_data_timeout: Seconds = 120
     smtp_block_timeout: Seconds = 180
     smtp_end_timeout: Seconds = 600
-    mail_from: Annotated[str, AfterValidator(lambda text: sender_or_default(text))] = DEFAULT_SENDER
+    mail_from: Annotated[str, AfterValidator(forms.sender)] = DEFAULT_SENDER
     unsubscribe_url: Annotated[str, AfterValidator(forms.unsubscribe_url)] = (
         "https://shardpost.example/unsubscribe?client={client}"
     )
@@ -188,34 +180,19 @@ class Settings(BaseModel):
         """Host name of the mail server."""
         return self.smtp_host or "127.0.0.1"
 
-    @field_validator("*")
-    @classmethod
-    def _check_topic(cls, value: object, field: ValidationInfo) -> object:
-        if field.field_name in TOPIC_FIELDS:
-            require_other_topic(value, topics_before(field))
-        combinations.require_what_it_needs(value, field)
-        return value
-
-    @field_validator("kafka_port", "airflow_port", "smtp_port")
-    @classmethod
-    def _check_port(cls, port: int, field: ValidationInfo) -> int:
-        combinations.require_other_port(port, field)
-        return port
-
-    @field_validator("retry_cap")
-    @classmethod
-    def _check_retry_cap(cls, cap: float, field: ValidationInfo) -> float:
-        combinations.require_longer_cap(cap, field)
-        return cap
+    _check_needs = field_validator("*")(combinations.require_what_it_needs)
+    _check_topics = field_validator(*combinations.TOPIC_FIELDS)(combinations.require_own_topic)
+    _check_ports = field_validator(*combinations.PORTS)(combinations.require_other_port)
+    _check_retry_cap = field_validator("retry_cap")(combinations.require_longer_cap)
 
     @field_validator("retry_origins")
     @classmethod
     def _check_retry_origins(cls, text: str | None, field: ValidationInfo) -> str | None:
-        ours = topics_before(field, but=RETRY_TARGETS)
+        ours = combinations.topics_before(field, but=combinations.RETRY_TARGETS)
         origins = parse_origins(text or "", RetrySettings())
         for retries in origins.values():
             if retries.topic is not None:
-                require_other_topic(forms.topic(retries.topic), ours)
+                combinations.require_other_topic(forms.topic(retries.topic), ours)
         if cycle := find_cycle(origins):
             raise ValueError(f"expected retries that end, found a cycle: {' to '.join(cycle)}")
         return text
@@ -223,12 +200,12 @@ class Settings(BaseModel):
     @field_validator("foreign_dead_letters")
     @classmethod
     def _check_foreign_dead_letters(cls, text: str | None, field: ValidationInfo) -> str | None:
-        ours = topics_before(field)
+        ours = combinations.topics_before(field)
         of_origins = parse_origins(field.data.get("retry_origins") or "", RetrySettings()).values()
         for topic in split_names(text or ""):
-            require_other_topic(forms.topic(topic), ours)
+            combinations.require_other_topic(forms.topic(topic), ours)
             for retries in of_origins:
-                require_other_topic(topic, {"retry_origins": retries.topic})
+                combinations.require_other_topic(topic, {"retry_origins": retries.topic})
         return text
 
     @property
@@ -257,7 +234,7 @@ class Settings(BaseModel):
 
     def topic(self, name: TopicName) -> str:
         """Return a topic's name in this installation for its name in the contract."""
-        return str(getattr(self, topic_field(name)))
+        return str(getattr(self, combinations.topic_field(name)))
 
     def environ(self) -> dict[str, str]:
         """Return the variables from which another process loads the same settings."""

@@ -7,10 +7,6 @@ it knows them. A client that is made without an address connects to nothing.
 import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
 
 PREFIX = "SHARDPOST_"
 # Before a client setting of librdkafka: SHARDPOST_KAFKA__SECURITY_PROTOCOL.
@@ -89,12 +85,9 @@ def _refused(given: Mapping[str, str]) -> str | None:
         Consumer({**base, "group.id": "none"}).close()
         Producer({**base, "enable.idempotence": True})
     except KafkaException as error:
-        return _reason(error.args[0])
+        reason: str = error.args[0].str()
+        return re.sub(r"^Failed to create (consumer|producer): ", "", reason.strip())
     return None
-
-
-def _reason(error: "KafkaError") -> str:
-    return re.sub(r"^Failed to create (consumer|producer): ", "", error.str().strip())
 
 
 def _name_in(error: str, given: Mapping[str, str]) -> str | None:

@@ -1,7 +1,4 @@
-"""The examination of `shardpost doctor`: all checks side by side, each bounded.
-
-None is able to stop the others.
-"""
+"""The examination of `shardpost doctor`: bounded checks side by side; none can stop another."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

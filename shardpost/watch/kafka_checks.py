@@ -68,7 +68,6 @@ def _check_store(settings: Settings, name: TopicName, week: IsoWeek) -> DoctorFi
     return ok(check_name, "compacted, no known losses")
 
 
-UNREACHABLE = "not checked: Kafka does not answer"
 DEPENDENT = ("kafka version", "topics", "stores", "inputs")
 
 
@@ -76,7 +75,7 @@ def check_kafka(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Check the broker; if it answers, all that is in it."""
     if not is_reachable(settings, settings.kafka_timeout):
         yield _kafka_unreachable(settings)
-        yield from (unknown(name, UNREACHABLE) for name in DEPENDENT)
+        yield from (unknown(name, "not checked: Kafka does not answer") for name in DEPENDENT)
         return
     yield ok("kafka", f"{settings.bootstrap} answers")
     yield check_version(settings)

@@ -4,13 +4,12 @@ The clock is compared with timestamps of files and of Kafka: one that is ahead i
 one that is behind while nothing is written. A lock of a dead process is free.
 """
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +23,7 @@ from shardpost.embedded.stack import FREE_BYTES
 from shardpost.errors import ShardpostError
 from shardpost.kafka.offsets import newest_time
 from shardpost.kafka.topic_metadata import is_reachable
-from shardpost.locks import holders
+from shardpost.locks import holder_in, holders
 from shardpost.settings import Settings
 from shardpost.spark.jars import jars_of
 from shardpost.watch.model.conditions import GIB, LEAST_FREE
@@ -106,12 +105,11 @@ def check_disks(settings: Settings, _now: datetime) -> Iterator[DoctorFinding]:
     """
     home = _existing_folder(settings.home)
     yield check_folder("home", settings.home, shutil.disk_usage(home).free)
-    if "://" in settings.tables_root:
-        yield unknown(
-            "tables", f"{settings.tables_root}: the space of an object store is not known"
-        )
+    root = settings.tables_root
+    if "://" in root:
+        yield unknown("tables", f"{root}: the space of an object store is not known")
         return
-    tables = Path(settings.tables_root)
+    tables = Path(root)
     if settings.tables is not None:
         yield check_folder("tables", tables, shutil.disk_usage(_existing_folder(tables)).free)
 
@@ -144,9 +142,8 @@ WRITTEN_FOLDERS = ("locks", "logs", "run", "stores")
 
 def check_clock(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
     """Compare with the newest file of the home, and with the newest letter that a broker took."""
-    yield check_newest(
-        "clock of the disk", f"files in {settings.home}", _newest_file(settings.home), now
-    )
+    newest = _newest_file(settings.home)
+    yield check_newest("clock of the disk", f"files in {settings.home}", newest, now)
     yield _check_broker_clock(settings)
 
 
@@ -195,8 +192,8 @@ def check_locks(settings: Settings, now: datetime) -> Iterator[DoctorFinding]:
 
 def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
     """Check one lock that a process holds."""
-    name = f"lock {path.name}"
-    since = _held_since(path)
+    name, known = f"lock {path.name}", holder_in(path)
+    since = known and known.since
     found = f"held by pid {pid}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else "")
     stat = stat_of(pid)
     if stat and stat.status in STOPPED:
@@ -206,11 +203,3 @@ def check_lock(path: Path, pid: int, now: datetime) -> DoctorFinding:
         cure = f"see what it does (ps -p {pid} -o args), and if it is stuck: kill {pid}"
         return warning(name, found, f"at most {duration_text(HELD_FOR_LONG)}", cure)
     return ok(name, found)
-
-
-def _held_since(path: Path) -> datetime | None:
-    try:
-        form: Mapping[str, str] = json.loads(path.read_text())
-        return datetime.fromisoformat(form["since"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

@@ -193,7 +193,7 @@ MOST_NAMED = 5
 def look_at_emails(settings: Settings, _now: datetime) -> Found:
     """Measure the weeks that were frozen last and have their audience."""
     found = Found()
-    frozen = [one for one in FrozenWeeks(settings).list_all() if one.audience_erased_at is None]
+    frozen = FrozenWeeks(settings).with_audience()
     if not frozen:
         return found
     topic = settings.topic("weekly-emails")
@@ -205,9 +205,8 @@ def look_at_emails(settings: Settings, _now: datetime) -> Found:
 
 def _look_at_week(found: Found, settings: Settings, frozen: FrozenWeek, partitions: int) -> None:
     week = IsoWeek.parse(frozen.week)
-    is_sent = LedgerGuard(
-        settings, week
-    ).is_being_sent()  # asked first: who is `sending` then is not unknown
+    # Asked first: who is `sending` then is not unknown.
+    is_sent = LedgerGuard(settings, week).is_being_sent()
     document = status_document(week, WeekStatus(settings, week, frozen, partitions).by_shard())
     for state, clients in totals(document["shards"]).items():
         found.measure("emails", clients, week=str(week), state=state)
@@ -233,9 +232,8 @@ def look_at_runs(settings: Settings, now: datetime) -> Found:
         found.age("run_age_seconds", min(entry.at for entry in entries), now)
     for entry in entries:
         if now - entry.at > timedelta(seconds=settings.watch_run_age):
-            found.conditions.append(
-                conditions.RUN_AGE.broken(entry.key, _run_text(entry, settings))
-            )
+            text = _run_text(entry, settings)
+            found.conditions.append(conditions.RUN_AGE.broken(entry.key, text))
     return found
 
 

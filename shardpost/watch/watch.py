@@ -6,7 +6,7 @@ recorded afterwards: a run that is killed in between sends it once more, and non
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -26,47 +26,47 @@ from shardpost.logs import step
 from shardpost.settings import Settings
 from shardpost.watch import sources
 from shardpost.watch.model import conditions
-from shardpost.watch.model.conditions import Found, Source, disk_full
+from shardpost.watch.model.conditions import Found, disk_full
 
-SOURCES: tuple[Source[Settings], ...] = (
-    Source("kafka", sources.look_at_kafka),
-    Source(sources.LAG, sources.look_at_lag),
-    Source("snapshot", sources.look_at_snapshot),
-    Source("letters", sources.look_at_letters),
-    Source("emails", sources.look_at_emails),
-    Source("runs", sources.look_at_runs),
-    Source("sizes", sources.look_at_sizes),
-)
+Look = Callable[[Settings, datetime], Found]
+Sources = Mapping[str, Look]  # by name
+SOURCES: Sources = {
+    "kafka": sources.look_at_kafka,
+    sources.LAG: sources.look_at_lag,
+    "snapshot": sources.look_at_snapshot,
+    "letters": sources.look_at_letters,
+    "emails": sources.look_at_emails,
+    "runs": sources.look_at_runs,
+    "sizes": sources.look_at_sizes,
+}
 
 log = logging.getLogger(__name__)
 
 
-def look(
-    settings: Settings, now: datetime, sources: tuple[Source[Settings], ...] = SOURCES
-) -> Found:
+def look(settings: Settings, now: datetime, sources: Sources = SOURCES) -> Found:
     """Return all that is found; a source that fails is a condition of its own."""
     found = Found()
     with ThreadPoolExecutor(len(sources)) as pool:
-        for one in pool.map(lambda source: _look_at(source, settings, now), sources):
+        for one in pool.map(lambda name: _look_at(name, sources[name], settings, now), sources):
             found.add(one)
     return found
 
 
-def _look_at(source: Source[Settings], settings: Settings, now: datetime) -> Found:
+def _look_at(name: str, look_at: Look, settings: Settings, now: datetime) -> Found:
     try:
-        found = source.look(settings, now)
+        found = look_at(settings, now)
     except (ShardpostError, OSError) as error:
         text = str(error)
     except Exception as error:
-        log.exception("%s cannot be measured", source.name)
+        log.exception("%s cannot be measured", name)
         text = f"{type(error).__name__}: {error}"
     else:
-        found.measure("source_up", 1, source=source.name)
-        found.conditions = [replace(one, source=source.name) for one in found.conditions]
+        found.measure("source_up", 1, source=name)
+        found.conditions = [replace(one, source=name) for one in found.conditions]
         return found
-    failed = Found(unmeasured={source.name})
-    failed.measure("source_up", 0, source=source.name)
-    failed.conditions.append(conditions.NOT_MEASURED.broken(source.name, text))
+    failed = Found(unmeasured={name})
+    failed.measure("source_up", 0, source=name)
+    failed.conditions.append(conditions.NOT_MEASURED.broken(name, text))
     return failed
 
 
@@ -112,9 +112,7 @@ class Watched:
         return not self.deliveries or any(one.problem is None for one in self.deliveries)
 
 
-def watch_once(
-    settings: Settings, now: datetime, sources: tuple[Source[Settings], ...] = SOURCES
-) -> Watched:
+def watch_once(settings: Settings, now: datetime, sources: Sources = SOURCES) -> Watched:
     """Look once, add to the history, and tell people what changed.
 
     LockedError beside another watch; ShardpostError if the tables of the watch cannot be written.

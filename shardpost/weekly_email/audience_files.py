@@ -60,15 +60,12 @@ class AudienceFiles:
         """Return the newest version."""
         return DeltaTable(path_of(self._settings, AUDIENCES)).version()
 
-    def names(self, version: int) -> list[str]:
-        """Return the files that a version names, by their paths within the table."""
+    def names(self, version: int | None = None) -> list[str]:
+        """Return the files that a version names, by their paths within the table; None: newest."""
         return list(table_log.sizes(self._settings, AUDIENCES, version))
 
     def replace(self, is_removed: Callable[[str], bool], added: Sequence[AddAction] = ()) -> int:
-        """Write a version with these files in place of those; return the newest version.
-
-        Nothing is written where nothing changes.
-        """
+        """Write a version with these files in place of those, if any; return the newest version."""
         version = self.version()
         names = table_log.sizes(self._settings, AUDIENCES, version)
         removed = [name for name in names if is_removed(name)]

@@ -3,7 +3,6 @@
 Settings, shards, the week, its snapshot and its ledger are looked at in that order.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shardpost.delta import snapshots
@@ -20,16 +19,8 @@ from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.smtp_server import sender_of
 
 
-@dataclass(frozen=True)
-class CheckedWeek:
-    """A week that may be mailed, as far as it is prepared already, and its ledger's topic."""
-
-    week: PreparedWeek
-    ledger: StoreTopic
-
-
-def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
-    """Return the week that a request is about, with its audience if that is frozen.
+def check(request: EmailRequest, settings: Settings) -> tuple[PreparedWeek, StoreTopic]:
+    """Return the week that a request is about, with its audience if that is frozen; its ledger.
 
     UsageError for settings that no mail can be written with, and for shards that do not exist;
     ShardpostError for a week that has not ended, that the newest snapshot does not cover, or that
@@ -54,7 +45,7 @@ def check(request: EmailRequest, settings: Settings) -> CheckedWeek:
     week = PreparedWeek(request.week, as_of, sender, snapshot, partitions, chosen, frozen)
     if request.is_real:
         _require_recent(snapshot, request.now, settings.mail_snapshot_age)
-    return CheckedWeek(week, ledger)
+    return week, ledger
 
 
 def _require_covered(snapshot: Snapshot, request: EmailRequest) -> None:

@@ -13,7 +13,7 @@ from shardpost.delta.query import select
 from shardpost.kafka.topic_metadata import partition_counts
 from shardpost.settings import Settings
 from shardpost.settings.values import LEAST_LEDGER_DAYS
-from shardpost.weekly_email.ledger_topic import ClosedShard, ShardLedger
+from shardpost.weekly_email.ledger_topic import SHARDS_READ_AT_ONCE, ShardLedger
 from shardpost.weekly_email.model.ledger import CLOSED_STATES, DeliveryState, WeekClosedError
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import CLOSED_WEEKS, ClosedWeek
@@ -25,10 +25,6 @@ def closed_week(week: object, at: datetime, shards: list[dict[DeliveryState, int
         tuple(counts[state] for counts in shards) for state in CLOSED_STATES
     )
     return ClosedWeek(str(week), at, sent, failed, unknown, suppressed)
-
-
-# Shards that are read in parallel.
-MAX_CONCURRENT = 8
 
 
 def list_all(settings: Settings) -> dict[str, ClosedWeek]:
@@ -64,12 +60,9 @@ def _by_ledger(settings: Settings, week: IsoWeek) -> ClosedWeek | None:
     """Return the week as the ledger says it; also if one partition alone does."""
     topic = settings.topic("weekly-emails")
     shards = range(partition_counts(settings, [topic])[topic])
-
-    def read(shard: int) -> ClosedShard | None:
-        return ShardLedger(settings, week, shard).closed()
-
-    with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
-        found = list(pool.map(read, shards))
+    ledgers = [ShardLedger(settings, week, shard) for shard in shards]
+    with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
+        found = list(pool.map(ShardLedger.closed, ledgers))
     closed = [one.at for one in found if one]
     if not closed:
         return None

@@ -16,7 +16,12 @@ from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_guard
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
-from shardpost.weekly_email.ledger_topic import LedgerReasons, ShardLedger, State
+from shardpost.weekly_email.ledger_topic import (
+    SHARDS_READ_AT_ONCE,
+    LedgerReasons,
+    ShardLedger,
+    State,
+)
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ledger_id
 from shardpost.weekly_email.model.ledger_index import WHY_UNKNOWN, LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.member import why_no_mail_can_be_written
@@ -92,10 +97,6 @@ def audience_of(settings: Settings, week: IsoWeek, now: datetime) -> WeekAudienc
     return EarlyAudience(snapshot, week.held_at(now, snapshot.looked_at))
 
 
-# Shards that are read in parallel.
-MAX_CONCURRENT = 8
-
-
 @dataclass(frozen=True)
 class ListedClient:
     """A client that is in a state, and why."""
@@ -128,7 +129,7 @@ class WeekStatus:
         def status(shard: int) -> ShardStatus:
             return shard_status(shard, self._ledger(shard).entries(wait=wait), audience(shard))
 
-        with ThreadPoolExecutor(MAX_CONCURRENT) as pool:
+        with ThreadPoolExecutor(SHARDS_READ_AT_ONCE) as pool:
             return list(pool.map(status, range(self.partitions) if chosen is None else chosen))
 
     def in_state(self, state: str) -> Iterator[ListedClient]:

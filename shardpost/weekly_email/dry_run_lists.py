@@ -31,10 +31,7 @@ class DryRunList(StrEnum):
     LEFT = "left"  # the reverse
 
 
-Forecast = tuple[DryRunList, str | None]
-
-
-def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
+def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[tuple[DryRunList, str | None]]:
     """Yield the list of each row of a batch, and why: None for one that would get an e-mail."""
     steps = {_client(step): step for step in plan.steps([batch])}
     clients = batch.column("client").to_pylist()
@@ -49,11 +46,6 @@ def forecasts(plan: SendPlan, batch: pa.RecordBatch) -> Iterator[Forecast]:
             case None:
                 why = why_unchanged(state, plan.ledger_index.resent(client))
                 yield DryRunList.UNCHANGED, why
-
-
-def has_got_one(state: DeliveryState | None) -> bool:
-    """Tell whether a client got the e-mail of a week, or may have."""
-    return state in (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
 
 
 def why_unchanged(state: DeliveryState | None, resends: int) -> str:
@@ -74,8 +66,9 @@ def _client(step: Step) -> str:
     return step.mail.client if isinstance(step, MailToSend) else step.entry.client
 
 
-# States of the week before in which a client has not got its e-mail.
+# States in which a client has not got the e-mail of a week, and in which it has, or may have.
 GOT_NONE = (DeliveryState.FAILED, DeliveryState.SUPPRESSED)
+GOT_ONE = (DeliveryState.SENT, DeliveryState.SENDING, DeliveryState.UNKNOWN)
 
 
 class ListedLine(NamedTuple):
@@ -108,7 +101,7 @@ class ShardLines:
             if row["is_member"]:
                 yield ListedLine(kind, json.dumps(_member(row, kind, reason, state)))
             is_left_alone = kind is DryRunList.UNCHANGED
-            gets = has_got_one(state) if is_left_alone else kind is DryRunList.RECIPIENTS
+            gets = state in GOT_ONE if is_left_alone else kind is DryRunList.RECIPIENTS
             if self.before is not None and gets != had:
                 changed = DryRunList.NEW if gets else DryRunList.LEFT
                 yield ListedLine(changed, json.dumps(row["client"]))

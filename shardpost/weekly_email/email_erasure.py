@@ -72,7 +72,7 @@ def find_in_audiences(settings: Settings, client: str) -> list[AudienceOfClient]
     if not exists(settings, AUDIENCES):
         return []
     files = AudienceFiles(settings)
-    newest, on_disk = files.names(files.version()), _on_disk(files)
+    newest, on_disk = files.names(), _on_disk(files)
     weeks = FrozenWeeks(settings).with_audience()
     audiences = (_find(files, client, frozen, newest, on_disk) for frozen in weeks)
     return [audience for audience in audiences if not audience.is_done]
@@ -151,7 +151,6 @@ def _on_disk(files: AudienceFiles) -> list[str]:
 
 
 REASON = "erased"
-Entries = dict[str, dict[IsoWeek, LedgerEntry]]
 _KEY = re.compile(rb"([0-9]{4}-W[0-9]{2})/")
 
 
@@ -174,7 +173,7 @@ def find_in_ledger(settings: Settings, client: str) -> ClientLedger:
     topic = settings.topic("weekly-emails")
     shard = partition_of(client, partition_counts(settings, [topic])[topic])
     _, end = watermarks_of(settings, TopicPartition(topic, shard), committed=False)
-    entries: Entries = {client: {}, erased_id(client): {}}
+    entries: dict[str, dict[IsoWeek, LedgerEntry]] = {client: {}, erased_id(client): {}}
     for own, week, entry in _entries(settings, client, shard, None):
         entries[own][week] = entry
     erased = frozenset(week for week, entry in entries[erased_id(client)].items() if entry.state)

@@ -21,11 +21,7 @@ from shardpost.weekly_email.delivery_status import EarlyAudience, WeekStatus
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.limits import too_many
-from shardpost.weekly_email.model.email_request import (
-    EmailRequest,
-    Mode,
-    PreparedWeek,
-)
+from shardpost.weekly_email.model.email_request import EmailRequest, Mode, PreparedWeek
 from shardpost.weekly_email.model.week_report import ShardReport, ShardStatus, status_document
 from shardpost.weekly_email.send_plan import Unsubscribed
 from shardpost.weekly_email.send_shard import SendOptions
@@ -74,15 +70,11 @@ def why_skip(request: EmailRequest, settings: Settings) -> str | None:
 
 
 def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
-    """Return the week with its audience, frozen by this run if the request says so.
-
-    Raises what `check` refuses.
-    """
-    checked = check(request, settings)
-    week = checked.week
+    """Return the week with its audience, frozen by this run if the request says so."""
+    week, ledger = check(request, settings)
     if not request.is_real:
         return week
-    LedgerGuard(settings, request.week).mark_start(checked.ledger, request.now)
+    LedgerGuard(settings, request.week).mark_start(ledger, request.now)
     if request.early or week.frozen:
         return week
     frozen = freeze(settings, week, request.now)
@@ -90,10 +82,7 @@ def prepare(request: EmailRequest, settings: Settings) -> PreparedWeek:
 
 
 def send(week: PreparedWeek, options: SendOptions, groups: int) -> JobResult:
-    """Send; return the exit code and the counts of each shard. LockedError beside another run.
-
-    `groups`: how many jobs share the rate limit.
-    """
+    """Send; return the exit code and the counts of each shard. LockedError beside another run."""
     settings = options.settings
     unsubscribed = Unsubscribed(settings, week.snapshot.number)
     options = replace(options, has_unsubscribed=unsubscribed)

@@ -4,7 +4,6 @@ The row of a week is its commit point. It stays when the audience is erased, and
 is not frozen again.
 """
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,15 +11,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import exists, query, rows
+from shardpost.delta.arrow_schema import arrow_rows
+from shardpost.delta.query import query, rows, select
 from shardpost.delta.table import text_literal
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES, FROZEN_WEEKS
-
-SCHEMA = arrow_schema(FROZEN_WEEKS)
 
 
 class FrozenWeeks:
@@ -31,11 +28,12 @@ class FrozenWeeks:
 
     def list_all(self) -> list[FrozenWeek]:
         """Return all frozen weeks, the newest week first."""
-        return self._select("ORDER BY week DESC")
+        return select(self._settings, FROZEN_WEEKS, FrozenWeek, "ORDER BY week DESC")
 
     def find(self, week: IsoWeek) -> FrozenWeek | None:
         """Return the week as it was frozen, or None if it is not frozen."""
-        return next(iter(self._select(f"WHERE week = '{week}'")), None)
+        found = select(self._settings, FROZEN_WEEKS, FrozenWeek, f"WHERE week = '{week}'")
+        return next(iter(found), None)
 
     def newest_before(self, week: IsoWeek) -> FrozenWeek | None:
         """Return the last week before a week that has its audience, or None if there is none."""
@@ -72,7 +70,7 @@ class FrozenWeeks:
 
     def commit(self, frozen: FrozenWeek) -> None:
         """Insert the week's row; ShardpostError if the week is frozen already."""
-        source = pa.Table.from_pylist([asdict(frozen)], SCHEMA)
+        source = arrow_rows(FROZEN_WEEKS, [frozen])
         try:
             done = (
                 self._writable()
@@ -111,12 +109,6 @@ class FrozenWeeks:
         """Return a client's row of the audience, or None if it is not in it."""
         members = self._audience(frozen, "*", f"client = {text_literal(client)}").to_pylist()
         return members[0] if members else None
-
-    def _select(self, clauses: str) -> list[FrozenWeek]:
-        if not exists(self._settings, FROZEN_WEEKS):
-            return []
-        sql = f"SELECT * FROM frozen_weeks {clauses}"  # noqa: S608 - of weeks only
-        return [FrozenWeek(**row) for row in rows(self._settings, sql, {FROZEN_WEEKS: None})]
 
     def _audience(self, frozen: FrozenWeek, columns: str, condition: str) -> pa.Table:
         sql = f"SELECT {columns} FROM audiences WHERE week = '{frozen.week}' AND {condition}"  # noqa: S608

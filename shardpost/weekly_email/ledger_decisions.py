@@ -5,7 +5,7 @@ refuse, and one that was thought to be dead has no further effect.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,8 +23,6 @@ from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.resolution import Resolution
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import LedgerMark
-
-Shards = Mapping[int, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def resolve(settings: Settings, resolution: Resolution) -> dict[str, int]:
     return {client: shard for shard, clients in shards.items() for client in clients}
 
 
-def _by_shard(clients: Iterable[str], partitions: int) -> Shards:
+def _by_shard(clients: Iterable[str], partitions: int) -> dict[int, list[str]]:
     shards: dict[int, list[str]] = defaultdict(list)
     for client in clients:
         shards[partition_of(client, partitions)].append(client)

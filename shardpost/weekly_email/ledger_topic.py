@@ -35,6 +35,7 @@ from shardpost.weekly_email.model.ledger import (
 from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
 
+SHARDS_READ_AT_ONCE = 8
 State = DeliveryState | None
 
 
@@ -237,10 +238,7 @@ class FreshCommit:
     """The commit of `sending` for one group of mails; several threads may ask for it."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        entries: Sequence[LedgerEntry],
-        clock: Callable[[], float],
+        self, ledger: Ledger, entries: Sequence[LedgerEntry], clock: Callable[[], float]
     ) -> None:
         self._ledger, self._entries, self._clock = ledger, entries, clock
         self._lock = Lock()

@@ -24,11 +24,7 @@ from shardpost.weekly_email.model.email_request import EmailContext
 from shardpost.weekly_email.model.ledger import LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.retry import RateLimit
-from shardpost.weekly_email.model.server_health import (
-    Refusal,
-    Refusals,
-    open_clients_error,
-)
+from shardpost.weekly_email.model.server_health import Refusal, Refusals, open_clients_error
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.outcomes import Progress
@@ -111,11 +107,6 @@ class SendOptions:
     started: float
     has_unsubscribed: Callable[[str], bool] = nobody_unsubscribed
 
-    @property
-    def week(self) -> IsoWeek:
-        """The week."""
-        return self.context.week
-
     def plan(self, ledger_index: LedgerIndex) -> SendPlan:
         """Return the plan of a shard whose ledger says that."""
         return SendPlan(ledger_index, self.resend, self.context, self.clock, self.has_unsubscribed)
@@ -143,7 +134,7 @@ def send_shard(
     """Send a shard's e-mails; never raises: what stopped it is in the report."""
     batches = iter(batches)
     try:
-        with closing(Ledger(options.settings, options.week, shard.number)) as ledger:
+        with closing(Ledger(options.settings, options.context.week, shard.number)) as ledger:
             return _send(options, shard, ledger, batches)
     except ShardpostError as error:
         return ShardReport(shard.number, open=shard.audience_size, error=str(error))
@@ -158,14 +149,15 @@ def _send(
     ledger_index = ledger.open()
     unknown = sending_to_unknown(ledger_index)
     plan = options.plan(ledger_index)
-    progress = Progress.of(options.week, shard.number, shard.audience_size, ledger_index)
+    week, size = options.context.week, shard.audience_size
+    progress = Progress.of(week, shard.number, size, ledger_index)
     rate_limit = RateLimit(shard.rate, time.monotonic())
     with stop_reason_by_signal() as stop_reason:
         sender = ShardSender(options.settings, ledger, progress, rate_limit, stop_reason)
         error = _run(sender, plan, unknown, batches)
     plan.count_rest(batches)
     progress.log_last()
-    return _with_refusals(progress.report(plan.open_clients, error), sender.refusals)
+    return _with_refusals(progress.report(plan.open_clients, error), sender.outcomes.refusals)
 
 
 def _with_refusals(report: ShardReport, refusals: Refusals) -> ShardReport:
@@ -189,15 +181,15 @@ def _run(
     try:
         for entry in unknown:
             log.warning("%s: delivery unknown: %s", one_line(entry.client), entry.reason)
-            sender.write(entry)
-        sender.flush()
+            sender.records.write(entry)
+        sender.records.flush()
         sender.run(plan.steps(batches))
     except ShardpostError as error:
         return str(error)
     except Exception as error:
         log.exception("internal error: the shard stops")
         try:
-            sender.flush()
+            sender.records.flush()
         except TransactionError as worse:
             return f"{_internal(error)}; and {worse}"
         return _internal(error)

@@ -16,10 +16,10 @@ from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
+from shardpost.weekly_email.model.ledger import DeliveryState
 from shardpost.weekly_email.model.message import Mail
 from shardpost.weekly_email.model.retry import NoReply, NotSent, RateLimit, SmtpOutcome
-from shardpost.weekly_email.model.server_health import CircuitBreaker, Refusals
+from shardpost.weekly_email.model.server_health import CircuitBreaker
 from shardpost.weekly_email.outcomes import Attempt, DeliveryRecords, Outcomes, Progress, RetryQueue
 from shardpost.weekly_email.send_plan import MailToSend, NoMail, Step
 from shardpost.weekly_email.smtp import MailServerError, SmtpSession
@@ -48,8 +48,8 @@ class ShardSender:
         self._ledger, self._progress, self._rate_limit = ledger, progress, rate_limit
         self._stop_reason = stop_reason
         self._connections, self._retry_queue = SmtpConnections(settings), RetryQueue()
-        self._records = DeliveryRecords(ledger, progress)
-        self._outcomes = Outcomes(settings, self._records, self._retry_queue)
+        self.records = DeliveryRecords(ledger, progress)
+        self.outcomes = Outcomes(settings, self.records, self._retry_queue)
         self._breaker = CircuitBreaker(
             most_silent=settings.mail_breaker,
             most_lost=settings.mail_attempts * settings.mail_connections,
@@ -57,31 +57,18 @@ class ShardSender:
         )
         self._started = 0
 
-    @property
-    def refusals(self) -> Refusals:
-        """The refusals of this run."""
-        return self._outcomes.refusals
-
     def run(self, steps: Iterator[Step]) -> None:
         """Do all steps; raises what stopped the shard, with the outcomes so far in the ledger."""
         try:
             while group := self._next_group(steps):
                 self._send(group)
         except (StoppedError, MailServerError):
-            self.flush()
+            self.records.flush()
             raise
-        self._outcomes.finish()
-        self.flush()
-        if left_open := self._outcomes.left_open:
+        self.outcomes.finish()
+        self.records.flush()
+        if left_open := self.outcomes.left_open:
             raise StoppedError(f"{len(left_open)} clients remain open: {'; '.join(left_open[:3])}")
-
-    def write(self, entry: LedgerEntry) -> None:
-        """Add an entry to the next transaction."""
-        self._records.write(entry)
-
-    def flush(self) -> None:
-        """Write the pending entries now."""
-        self._records.flush()
 
     def close(self) -> None:
         """Close the connections."""
@@ -107,7 +94,7 @@ class ShardSender:
                     self._started += 1
                     group.append(Attempt(0, self._started, step))
                 case NoMail(entry, before):
-                    self._records.finish(entry, before)
+                    self.records.finish(entry, before)
 
     def _wait_for_rate_limit(self) -> int:
         """Wait until at least one mail may be sent; return how many may be sent at once."""
@@ -119,7 +106,7 @@ class ShardSender:
 
     def _wait(self, seconds: float) -> None:
         if seconds > LONGEST_HELD:
-            self.flush()
+            self.records.flush()
         self._raise_if_stopped()
         self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
         time.sleep(max(0.0, min(seconds, WAIT_SECONDS)))
@@ -139,7 +126,7 @@ class ShardSender:
         outcomes = self._send_committed([attempt.task for attempt in group])
         for attempt, outcome in zip(group, outcomes, strict=True):
             self._breaker.record(outcome)
-            self._outcomes.apply(attempt, outcome)
+            self.outcomes.apply(attempt, outcome)
         self._progress.log_every_few_seconds(len(self._retry_queue), time.monotonic())
         self._raise_if_server_fails(outcomes)
 
@@ -148,15 +135,15 @@ class ShardSender:
         entries = [task.entry(DeliveryState.SENDING) for task in tasks]
         commit = ledger_topic.FreshCommit(self._ledger, entries, ledger_topic.seconds_since_boot)
         for entry in entries:
-            self.write(entry)
-        self.flush()
+            self.records.write(entry)
+        self.records.flush()
         return self._connections.send([task.mail for task in tasks], commit.require)
 
     def _raise_if_server_fails(self, outcomes: list[SmtpOutcome]) -> None:
         if not self._connections:
             last = next(outcome for outcome in outcomes if isinstance(outcome, NotSent))
             raise StoppedError(last.reason)
-        if reason := self._breaker.stop_reason or self.refusals.stop_reason:
+        if reason := self._breaker.stop_reason or self.outcomes.refusals.stop_reason:
             raise StoppedError(reason)
 
 

@@ -31,10 +31,7 @@ from shardpost.errors import ShardpostError
 from shardpost.locks import LockedError, exclusive, postponing
 from shardpost.logs import step
 from shardpost.settings import Settings
-from shardpost.weekly_email import (
-    closed_weeks,
-    ledger_guard,
-)
+from shardpost.weekly_email import closed_weeks, ledger_guard
 from shardpost.weekly_email.audience_files import AudienceFiles
 from shardpost.weekly_email.closed_weeks import closed_week
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
@@ -116,9 +113,8 @@ def erase_old_audiences(
         erased = [week for week in gone if week.audience_erased_at is None]
         result.weeks = sorted(week.week for week in erased)
         result.clients = sum(week.recipients for week in erased)
-        _remove(
-            settings, {week.week for week in gone} | _never_frozen(settings, clock, weeks), result
-        )
+        left = _never_frozen(settings, clock, weeks)
+        _remove(settings, {week.week for week in gone} | left, result)
     return result
 
 

@@ -15,7 +15,7 @@ from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import ledger_topic
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.week_report import ShardReport
 from tests.broker.test_sending import (
     CLIENTS,
@@ -32,6 +32,7 @@ from tests.support.how_far import some
 from tests.support.mail_server import DROP, TAKE_AND_DROP, Script, mail_server
 from tests.support.members import WEEK, member
 from tests.support.memory_kafka import memory_kafka
+from tests.support.plain_ledger import fold
 
 MANY = [f"client{n}" for n in range(300)]
 RESEND = ResendPolicy(resend_unknown=True)

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import admin, producer
-from shardpost.run_requests.model.commands import DispatchCounts
+from shardpost.run_requests.model.commands import CommandState, DispatchCounts
 from shardpost.run_requests.request_client import commands_in_force, list_runs
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
@@ -37,7 +38,7 @@ def test_the_first_request_wins_and_the_same_again_changes_nothing(
         "RequestOffset": 0,
         "RunId": airflow.started[0],
     }
-    assert started.command == issued.command.started
+    assert started.command == replace(issued.command, state=CommandState.STARTED)
     assert run(askable) == DispatchCounts()
     assert len(airflow.started) == 1
 

@@ -19,7 +19,7 @@ from shardpost.topics.creation import apply_topics
 from shardpost.topics.declared import WEEKLY_EMAILS
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
 from shardpost.weekly_email.model.email_request import EmailContext, Sender
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy, fold
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, ResendPolicy
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import SendOptions, Shard, send_shard, settle_refusals
 from tests.support.how_far import some
@@ -37,6 +37,7 @@ from tests.support.mail_server import (
 )
 from tests.support.members import MEMBERS, NOW, WEEK, member
 from tests.support.memory_kafka import memory_kafka
+from tests.support.plain_ledger import fold
 
 SHARD = 2
 HOLD = ResendPolicy()

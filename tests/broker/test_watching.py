@@ -46,7 +46,7 @@ def ready(settings: Settings) -> Settings:
 
 def look(settings: Settings, now: datetime) -> Found:
     """Look at all that is this test's own."""
-    return watch.look(settings, now, tuple(one for one in SOURCES if one.name not in SHARED))
+    return watch.look(settings, now, {name: SOURCES[name] for name in SOURCES.keys() - SHARED})
 
 
 def values(found: Found, name: str) -> dict[str, float]:
@@ -154,8 +154,7 @@ def test_the_command_prints_open_metrics(ready: Settings, shardpost: CommandLine
 
 def of_group(settings: Settings, group: str, now: datetime) -> list[tuple[str, str]]:
     """Return the rules and subjects of what is found of a group."""
-    sources = tuple(one for one in SOURCES if one.name == "lag")
-    found = watch.look(settings, now, sources)
+    found = watch.look(settings, now, {"lag": SOURCES["lag"]})
     return [
         (one.rule, one.subject) for one in found.conditions if one.subject.startswith(f"{group} ")
     ]

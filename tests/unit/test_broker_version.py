@@ -34,6 +34,15 @@ def test_what_is_no_answer_of_kafka_is_an_error(other: bytes) -> None:
         metadata_level(other)
 
 
+def test_an_answer_that_is_cut_off_is_an_error() -> None:
+    whole = answer((1, b"\0" * 8))
+    for size in range(6, len(whole)):
+        with pytest.raises(OSError, match="one that is cut off"):
+            metadata_level(whole[:size])
+    with pytest.raises(OSError, match="one that is cut off"):
+        metadata_level(whole[:6] + b"\xff" * 10_000)
+
+
 def test_a_level_belongs_to_a_release() -> None:
     assert [release(level) for level in (7, 25, 27, 29, 30, 40)] == [
         "3.9 or older",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ from shardpost.decisions import decode as decode_decision
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.run_requests import partition_dispatch as partition_module
 from shardpost.run_requests import request_topics
-from shardpost.run_requests.airflow_api import AirflowRuns, AirflowUnreachableError
+from shardpost.run_requests.airflow_api import AirflowApi, AirflowRuns, AirflowUnreachableError
 from shardpost.run_requests.model.commands import AirflowRun, CommandEntry, decode, fold
 from shardpost.run_requests.model.requests import RequestRules
 from shardpost.run_requests.partition_dispatch import PartitionDispatch
@@ -125,7 +125,7 @@ class World:
     def dispatch(self) -> None:
         rules = RequestRules(frozenset({"dag", "paused"}), 1000, timedelta(days=6), 1, self.now)
         with self.plugged_in():
-            PartitionDispatch(SETTINGS, 0, AirflowRuns(self), rules).run()
+            PartitionDispatch(SETTINGS, 0, AirflowRuns(cast(AirflowApi, self)), rules).run()
 
 
 @dataclass

@@ -21,7 +21,6 @@ from shardpost.weekly_email.model.ledger import (
     DeliveryState,
     ResendPolicy,
     erased_id,
-    fold,
 )
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.send_shard import SendOptions
@@ -29,6 +28,7 @@ from tests.support import decisions
 from tests.support.at_step import at_step
 from tests.support.contact_tables import AT, WHO, write
 from tests.support.memory_kafka import memory_kafka
+from tests.support.plain_ledger import fold
 from tests.support.written_weeks import record
 
 WEEK = IsoWeek(2026, 47)

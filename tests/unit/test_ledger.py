@@ -12,12 +12,12 @@ from shardpost.weekly_email.model.ledger import (
     LedgerEntry,
     ResendPolicy,
     decode,
-    fold,
     ledger_id,
     message_id,
 )
 from shardpost.weekly_email.model.ledger_index import LedgerIndex, sending_to_unknown
 from shardpost.weekly_email.model.week import IsoWeek
+from tests.support.plain_ledger import fold
 
 WEEK = IsoWeek(2026, 47)
 

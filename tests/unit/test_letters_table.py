@@ -191,7 +191,7 @@ def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:
 def test_the_list_is_refused_while_a_store_is_not_what_it_was(
     letters: Letters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("shardpost.settings.load", lambda: letters.settings)
+    monkeypatch.setattr("shardpost.commands.letters.load", lambda: letters.settings)
     letters.fail(0)
     assert listed(capsys) == [name(0)]
     known = letters.settings.home / "stores" / f"{STORE}.json"

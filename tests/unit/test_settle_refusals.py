@@ -2,11 +2,12 @@
 
 from shardpost.settings import Settings
 from shardpost.weekly_email.ledger_topic import Ledger, ShardLedger
-from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, fold
+from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry
 from shardpost.weekly_email.model.server_health import Refusal
 from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_report import ShardReport
 from shardpost.weekly_email.send_shard import settle_refusals
+from tests.support.plain_ledger import fold
 
 WEEK = IsoWeek(2026, 47)
 UNKNOWN = DeliveryState.UNKNOWN

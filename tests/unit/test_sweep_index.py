@@ -13,7 +13,7 @@ from shardpost.dead_letters.model.letter_format import Letter, LetterState
 from shardpost.dead_letters.model.letters import letter_headers
 from shardpost.dead_letters.model.retry_policy import LEFT_IN_STORE, Outcome, fingerprint
 from shardpost.dead_letters.model.transition_records import tombstone
-from shardpost.dead_letters.record_batches import batches, itself
+from shardpost.dead_letters.record_batches import batches, size_of
 from shardpost.dead_letters.sweep_index import NONE, KeyFold, SweepIndex
 from shardpost.dead_letters.sweep_partition import in_origin_order
 from shardpost.errors import ShardpostError
@@ -187,7 +187,11 @@ def filled(records: list[Record], *, is_guarded: bool) -> SweepIndex:
 
 def test_a_batch_ends_also_with_many_bytes_of_headers() -> None:
     large = Record(b"k", b"v", [("h", bytes(1 << 20))], 0, "dead-letters", 0, 0)
-    assert [len(batch) for batch in batches([large] * 40, 1_000, itself)] == [16, 16, 8]
+    assert [len(batch) for batch in batches([large] * 40, 1_000, size_of)] == [
+        16,
+        16,
+        8,
+    ]
 
 
 def test_where_no_temporary_file_can_be_written_it_says_what_to_do(

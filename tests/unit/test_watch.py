@@ -20,10 +20,9 @@ from shardpost.watch.model.conditions import (
     NOT_MEASURED,
     SNAPSHOT_AGE,
     Found,
-    Source,
     disk_full,
 )
-from shardpost.watch.watch import look, open_metrics, watch_once
+from shardpost.watch.watch import Sources, look, open_metrics, watch_once
 from tests.support.open_metrics import metric_families
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -45,11 +44,8 @@ class World:
         self.is_up = True
 
     @property
-    def sources(self) -> tuple[Source[Settings], ...]:
-        return (
-            Source("snapshot", self._snapshot),
-            Source("letters", self._letters),
-        )
+    def sources(self) -> Sources:
+        return {"snapshot": self._snapshot, "letters": self._letters}
 
     def _snapshot(self, _settings: Settings, _now: datetime) -> Found:
         found = Found()
@@ -112,7 +108,7 @@ def test_a_source_with_a_bug_stops_no_other(settings: Settings, world: World) ->
     def broken(_settings: Settings, _now: datetime) -> Found:
         raise KeyError("x")
 
-    found = look(settings, T0, (Source("bug", broken), *world.sources))
+    found = look(settings, T0, {"bug": broken, **world.sources})
     assert [one.text for one in found.conditions] == ["KeyError: 'x'"]
     assert found.conditions[0].rule == NOT_MEASURED.name
     assert found.unmeasured == {"bug"}

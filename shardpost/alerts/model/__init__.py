@@ -1,4 +1,1 @@
-"""Conditions, alerts and metrics, as values, and the tables that keep them.
-
-Pure.
-"""
+"""Conditions, alerts and metrics, as pure values, and the tables that keep them."""

@@ -1,7 +1,6 @@
 """Every metric, declared once: its name, unit, labels and meaning; and the table of the values.
 
-Names and units by the conventions of OpenMetrics; all are gauges, and have the prefix
-`shardpost_`.
+Names and units by the conventions of OpenMetrics; all are gauges.
 """
 
 from collections.abc import Mapping
@@ -11,22 +10,24 @@ from shardpost.delta.table import Table, columns
 from shardpost.delta.typed_rows import Json
 
 PREFIX = "shardpost_"
+UNITS = ("seconds", "bytes")
 GROUP_TOPIC = ("group", "topic")
 GROUP_PARTITION = (*GROUP_TOPIC, "partition")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric; `unit` is the last word of its name, "" where it counts things.
-
-    The history has those that are kept.
-    """
+    """One metric; the history has those that are kept."""
 
     name: str
     meaning: str
     labels: tuple[str, ...] = ()
-    unit: str = ""
     is_kept: bool = True
+
+    @property
+    def unit(self) -> str:
+        """The last word of its name, "" where it counts things."""
+        return next((unit for unit in UNITS if self.name.endswith(f"_{unit}")), "")
 
 
 METRICS: dict[str, Metric] = {
@@ -36,21 +37,18 @@ METRICS: dict[str, Metric] = {
             "time_to_loss_seconds",
             "Until the next unread record can be deleted; nothing where none can be",
             GROUP_PARTITION,
-            unit="seconds",
             is_kept=False,
         ),
         Metric(
             "least_time_to_loss_seconds",
             "The least time to loss of all partitions of a topic",
             GROUP_TOPIC,
-            unit="seconds",
         ),
         Metric("records_behind", "Records that a group has not read", GROUP_TOPIC),
         Metric(
             "behind_seconds",
             "Age of the oldest record that a group has not read",
             GROUP_TOPIC,
-            unit="seconds",
         ),
         Metric(
             "read_until_offset",
@@ -61,23 +59,16 @@ METRICS: dict[str, Metric] = {
         Metric(
             "snapshot_age_seconds",
             "Since the inputs were last found to hold no more than the newest snapshot has",
-            unit="seconds",
         ),
         Metric("snapshot_number", "Number of the newest snapshot"),
         Metric("positions", "Open positions in the newest snapshot"),
         Metric("holders", "Clients that hold stock that counts, in the newest snapshot"),
         Metric("rejected_records", "Records rejected in all, up to the newest snapshot"),
         Metric("letters", "Dead letters that are waiting for a retry, or parked", ("state",)),
-        Metric(
-            "letter_age_seconds",
-            "Since the oldest letter of a state is in it",
-            ("state",),
-            unit="seconds",
-        ),
+        Metric("letter_age_seconds", "Since the oldest letter of a state is in it", ("state",)),
         Metric(
             "letter_overdue_seconds",
             "Since the retry of a waiting letter has been due, of the one due for longest",
-            unit="seconds",
         ),
         Metric("letters_held", "Due letters that are held, since too many have the same error"),
         Metric(
@@ -86,15 +77,11 @@ METRICS: dict[str, Metric] = {
             ("week", "state"),
         ),
         Metric("runs", "Run commands in force", ("state",)),
-        Metric(
-            "run_age_seconds",
-            "Since the oldest run command that is in force was written",
-            unit="seconds",
-        ),
+        Metric("run_age_seconds", "Since the oldest run command that is in force was written"),
         Metric("table_rows", "Rows of a table", ("table",)),
         Metric("table_files", "Files of a table, of all versions that are kept", ("table",)),
-        Metric("table_bytes", "Size of a table, with its log", ("table",), unit="bytes"),
-        Metric("disk_free_bytes", "Free space where the tables are", unit="bytes"),
+        Metric("table_bytes", "Size of a table, with its log", ("table",)),
+        Metric("disk_free_bytes", "Free space where the tables are"),
         Metric("source_up", "1 if this could be measured, else 0", ("source",)),
     )
 }

@@ -24,7 +24,6 @@ from shardpost.dead_letters.model.letters import parking_key
 from shardpost.dead_letters.model.retry_policy import due, fingerprint
 from shardpost.dead_letters.model.transition_records import NAME, STATE
 from shardpost.instants import instant_of
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Record
 from shardpost.retry_settings import RetryRules
 
@@ -81,24 +80,15 @@ class Step:
         """Whether it is a tombstone that Shardpost has not written."""
         return self.attempt is None
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition that its record is in."""
-        return TopicPartition(self.topic, self.partition)
-
     def removes(self, other: "Step") -> bool:
         """Tell whether this tombstone removes the other step's record from its topic."""
-        place, others_place = ((step.topic_partition, step.generation) for step in (self, other))
-        return other.is_in_topic and place == others_place and self.offset > other.offset
+        place, others = ((s.topic, s.partition, s.generation) for s in (self, other))
+        return other.is_in_topic and place == others and self.offset > other.offset
 
     @property
     def is_in_topic(self) -> bool:
         """Whether the letter is in the step's topic: waiting there, or parked."""
         return self.state in OPEN
-
-    def is_past(self, generations: Generations) -> bool:
-        """Tell whether its topic was deleted: another one has that name now."""
-        return self.generation < generations.get(self.topic, 0)
 
     def with_facts_of(self, earlier: "Step") -> "Step":
         """Return this step, with facts that only an earlier one has."""
@@ -134,7 +124,7 @@ def newest_steps(steps: Iterable[Step], generations: Generations = _FIRST) -> di
         if step.is_by_hand:
             by_hand.append(step)
         else:
-            is_past = step.is_past(generations)
+            is_past = step.generation < generations.get(step.topic, 0)  # its topic was deleted
             _add(past if is_past else current, step, by_generation=is_past)
     _remove_by_hand(current, by_hand)
     _remove_by_hand(past, by_hand)

@@ -89,10 +89,7 @@ def letter_id(origin: Coordinates, timestamp: int) -> str:
 
 
 def failure(
-    record: Record,
-    error: BaseException | str,
-    failed_at: datetime,
-    retry_topics: Collection[str],
+    record: Record, error: BaseException | str, failed_at: datetime, retry_topics: Collection[str]
 ) -> Letter:
     """Return the letter of a failed record; only a record of a retry topic counts as a retry."""
     again = failed_again(record, error, failed_at) if record.topic in retry_topics else None
@@ -219,7 +216,8 @@ def parking_key(letter: Letter | Malformed, record: Record, partitions: int) -> 
     if isinstance(letter, Malformed):
         return letter_id(record.coordinates, record.timestamp).encode()
     raw_id = letter.id.encode()
-    if not is_misplaced(letter, record, partitions) and not looks_named(letter.id, record.topic):
+    looks_named = _form_of_names(record.topic).fullmatch(letter.id) is not None
+    if not looks_named and not is_misplaced(letter, record, partitions):
         return raw_id
     key = b"%s~%d" % (raw_id, record.partition)
     return key if len(key) <= MAX_KEY_BYTES else name_of(key).encode()
@@ -231,11 +229,7 @@ def is_misplaced(letter: Letter, record: Record, partitions: int) -> bool:
     return record.partition != partition_of(placing_key, partitions)
 
 
-def looks_named(letter_id: str, store: str) -> bool:
-    """Tell whether an id has the form of one of the other names, and so cannot be one itself."""
-    return _named(store).fullmatch(letter_id) is not None
-
-
 @cache
-def _named(store: str) -> re.Pattern[str]:
+def _form_of_names(store: str) -> re.Pattern[str]:
+    """Return the form of the names that are no ids: an id of that form cannot be a name itself."""
     return re.compile(rf"(?s)(?:.*~[0-9]+|{re.escape(store)}-[0-9]+-[0-9]+(?:@[0-9]+)?)")

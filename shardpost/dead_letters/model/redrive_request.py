@@ -52,14 +52,6 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class RedriveLimits:
-    """At most `canary` letters, and `rate` of them a second."""
-
-    canary: int | None = None
-    rate: float | None = None
-
-
-@dataclass(frozen=True)
 class RedriveRequest:
     """Redrive or discard; `value` replaces that of the letter.
 

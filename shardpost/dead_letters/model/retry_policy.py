@@ -3,9 +3,7 @@
 Exhausted, fatal and malformed letters, and those of unknown origin, are parked; the others are
 retried once their backoff is over. It begins when the store took the letter, by the broker's clock,
 since a consumer's clock may be slow; where the broker does not stamp records, at the failure as the
-consumer reports it. It grows exponentially up to a cap. To each delay comes up to `jitter` of
-itself, always the same for a letter and attempt, so that letters that failed together do not come
-back together.
+consumer reports it.
 
 A fingerprint is the same for errors that differ only in values: numbers, ids, what is quoted, and
 what comes after `, found`.
@@ -67,11 +65,8 @@ def delay(retries: RetrySettings, letter_id: str, attempt: int) -> float:
         delay_without_jitter = min(retries.cap, retries.first_delay * retries.factor**attempt)
     except OverflowError:
         delay_without_jitter = retries.cap
-    return delay_without_jitter * (1 + retries.jitter * _fraction(letter_id, attempt))
-
-
-def _fraction(letter_id: str, attempt: int) -> float:
-    return crc32(f"{letter_id}/{attempt}".encode()) / 2**32
+    fraction = crc32(f"{letter_id}/{attempt}".encode()) / 2**32
+    return delay_without_jitter * (1 + retries.jitter * fraction)
 
 
 class Outcome(IntEnum):

@@ -97,7 +97,7 @@ class ParkedGroup(NamedTuple):
     error: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Intake:
     """What was taken in from foreign topics: how many, what is missing, what could not be read."""
 

@@ -47,11 +47,6 @@ class Command:
     def _request_form(self) -> dict[str, Any]:
         return {"Dag": self.dag, "Conf": self.conf, "RequestedBy": self.requested_by}
 
-    @property
-    def started(self) -> "Command":
-        """The same command after Airflow has started its run."""
-        return replace(self, state=CommandState.STARTED)
-
 
 def _encoded(form: dict[str, Any]) -> bytes:
     return json.dumps(form, ensure_ascii=False, separators=(",", ":")).encode()
@@ -183,9 +178,10 @@ class ActiveCommands:
 
     def mark_started(self, command: Command) -> Command:
         """Put the started command in the place of the issued one, and return it."""
-        self._commands[command.key] = command.started
+        started = replace(command, state=CommandState.STARTED)
+        self._commands[command.key] = started
         del self._actions[command.key]
-        return command.started
+        return started
 
     def remove(self, key: str) -> None:
         """Free a key."""

@@ -85,17 +85,14 @@ def _request(key: str, form: object, record: Record) -> Request | Refused:
     dag, conf = form.get("Dag"), form.get("Conf", {})
     requested_by = form.get("RequestedBy", NOT_SAID)
     if not isinstance(dag, str) or not dag:
-        return Refused(f"expected the name of a DAG as Dag, found {_field(form, 'Dag')}")
+        found = shown(dag) if "Dag" in form else "none"
+        return Refused(f"expected the name of a DAG as Dag, found {found}")
     if not isinstance(conf, dict):
         return Refused(f"expected an object as Conf, found {shown(conf)}")
     if not isinstance(requested_by, str):
         return Refused(f"expected a text as RequestedBy, found {shown(requested_by)}")
     at = instant_of(record.timestamp)
     return Request(key, dag, conf, requested_by or NOT_SAID, record.offset, at)
-
-
-def _field(form: dict[str, Any], field: str) -> str:
-    return shown(form[field]) if field in form else "none"
 
 
 def shown(value: object) -> str:

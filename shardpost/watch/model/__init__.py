@@ -1,4 +1,1 @@
-"""What one look finds, and what follows from it.
-
-Pure.
-"""
+"""What one look finds, and what follows from it, as pure values."""

@@ -1,15 +1,12 @@
 """What a look found: values of metrics, and conditions by rules, which have runbook pages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
 
 from shardpost.alerts.model.alert import Condition
 from shardpost.alerts.model.metrics import Measure
 from shardpost.topics.model.finding import Severity
-
-Context = TypeVar("Context")
 
 
 @dataclass
@@ -38,14 +35,6 @@ class Found:
         self.measures += other.measures
         self.conditions += other.conditions
         self.unmeasured |= other.unmeasured
-
-
-@dataclass(frozen=True)
-class Source(Generic[Context]):
-    """A thing that is looked at: its name, and how it is looked at."""
-
-    name: str
-    look: Callable[[Context, datetime], Found]
 
 
 @dataclass(frozen=True)
@@ -105,19 +94,15 @@ WARN_BEFORE = timedelta(days=7)
 # A rate over a shorter time says nothing: a rewritten table is space that comes back.
 LEAST_TIME = timedelta(days=1)
 
-# When, and how many bytes were free.
-FreeSpace = tuple[datetime, float]
 
-
-def disk_full(history: Sequence[FreeSpace], now: datetime, free: float) -> Condition | None:
-    """Return that the disk is full soon, or None; `history` is oldest first."""
+def disk_full(
+    history: Sequence[tuple[datetime, float]], now: datetime, free: float
+) -> Condition | None:
+    """Return that it is full soon, or None; `history`: (when, bytes free), oldest first."""
     if free < LEAST_FREE:
         text = f"{free / GIB:.1f} GiB are free: expected at least {LEAST_FREE / GIB:g} GiB"
         return DISK_FULL.broken("", text)
-    earlier = [(at, was) for at, was in history if at <= now - LEAST_TIME]
-    if not earlier:
-        return None
-    at, was = earlier[0]
+    at, was = next((one for one in history if one[0] <= now - LEAST_TIME), (now, free))
     gone = was - free
     if gone <= 0:
         return None

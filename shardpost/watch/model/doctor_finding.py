@@ -58,9 +58,9 @@ def refused(check: str, problem: Exception, cure: str | None = None) -> DoctorFi
     return DoctorFinding(check, "error", str(problem), None, cure or (named[1] if named else None))
 
 
-def unknown(check: str, found: str, cure: str | None = None) -> DoctorFinding:
+def unknown(check: str, found: str) -> DoctorFinding:
     """Return why something could not be checked."""
-    return DoctorFinding(check, "unknown", found, None, cure)
+    return DoctorFinding(check, "unknown", found)
 
 
 def exit_code(findings: Iterable[DoctorFinding]) -> int:

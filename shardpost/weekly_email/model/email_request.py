@@ -213,20 +213,13 @@ class PreparedWeek:
         return self.frozen.snapshot if self.frozen else self.snapshot.number
 
     @property
-    def country(self) -> str:
-        """Whose stock counts."""
-        return (self.frozen or self.snapshot).country
-
-    @property
     def context(self) -> EmailContext:
         """What the week's e-mails have in common."""
-        return EmailContext(self.iso_week, self.as_of, self.country, self.sender)
+        country = (self.frozen or self.snapshot).country
+        return EmailContext(self.iso_week, self.as_of, country, self.sender)
 
     def as_frozen(self, shards_per_task: int) -> dict[str, Any]:
-        """Return the result of a freeze: number of clients (None if not frozen), groups of shards.
-
-        A group has at most `shards_per_task` shards.
-        """
+        """Return the result of a freeze: how many clients (None: not frozen), groups of shards."""
         groups = shard_groups(self.shards, shards_per_task)
         return {
             "week": str(self.iso_week),

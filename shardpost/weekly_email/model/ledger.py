@@ -9,7 +9,7 @@ alone, which is no client's; Kafka keeps it for as long as the topic is there.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -126,17 +126,6 @@ def _entry(client: str, document: dict[str, Any]) -> LedgerEntry:
     return LedgerEntry(client, state, message_id, reason, resends)
 
 
-def fold(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
-    """Return the last entry of each client, in any state but open."""
-    last: dict[str, LedgerEntry] = {}
-    for entry in entries:
-        if entry.state is None:
-            last.pop(entry.client, None)
-        else:
-            last[entry.client] = entry
-    return last
-
-
 @dataclass(frozen=True)
 class ResendPolicy:
     """Which clients a run mails besides the open ones: unknown, failed or suppressed ones."""
@@ -170,7 +159,6 @@ CLOSED_STATES = (
     DeliveryState.UNKNOWN,
     DeliveryState.SUPPRESSED,
 )
-ClosedCounts = Mapping[DeliveryState, int]
 
 
 class WeekClosedError(ShardpostError):
@@ -182,7 +170,7 @@ def closed_key(week: object) -> bytes:
     return str(week).encode()
 
 
-def closed_value(counts: ClosedCounts, at: datetime) -> bytes:
+def closed_value(counts: Mapping[DeliveryState, int], at: datetime) -> bytes:
     """Return its value: when, and how many clients of the shard were in which state."""
     known = {str(state): counts.get(state, 0) for state in CLOSED_STATES}
     return json.dumps({"State": "closed", "At": at.isoformat(), "Counts": known}).encode()

@@ -1,8 +1,4 @@
-"""What the ledger says of every client of a shard in one week, in a few bytes per client.
-
-The ledger says `sending` before SMTP speaks, and the outcome afterwards. A run that ends in between
-leaves the first without the second: whether the mail was delivered is unknown.
-"""
+"""What the ledger says of every client of a shard in one week, in a few bytes per client."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""A member of a week's audience: the recipient of its e-mail, or why it gets none.
-
-Its contact is that of the freeze, its subscription that of the sending.
-"""
+"""A member of a week's audience: the recipient of its e-mail, or why it gets none."""
 
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,4 @@
-"""The dry run on Spark: list what a run of now would do to each client, and change nothing.
-
-Each task lists the clients of its shard.
-"""
+"""The dry run on Spark: list, by shard, what a run would do to each client, and change nothing."""
 
 import json
 import logging
@@ -63,7 +60,7 @@ def _shard_lines(options: SendOptions, before: FrozenWeek | None, shard: int) ->
     def ledger_of(week: IsoWeek) -> LedgerIndex:
         return LedgerIndex.fold(ShardLedger(options.settings, week, shard).entries())
 
-    ledger = ledger_of(options.week)
+    ledger = ledger_of(options.context.week)
     sending_to_unknown(ledger)
     ledger_before = ledger_of(IsoWeek.parse(before.week)) if before else None
     return ShardLines(options.plan(ledger), ledger_before)

@@ -111,7 +111,8 @@ def send_shards(week: PreparedWeek, options: SendOptions, rate: float | None) ->
     audience = WeekFrames(options.settings, week)
     members = audience.members().persist(StorageLevel.DISK_ONLY)
     shard_rate = rate / _parallel_tasks(audience.spark, len(week.shards)) if rate else None
-    sizes, shards = _sizes(members), week.shards
+    counts, shards = members.groupBy("shard").count().collect(), week.shards
+    sizes = {row["shard"]: row["count"] for row in counts}  # without shards that have no clients
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = shard_of_this_task(shards)
@@ -133,11 +134,6 @@ def _parallel_tasks(spark: SparkSession, shards: int) -> int:
     context = spark.sparkContext
     is_local = str(context.master).startswith("local")
     return min(shards, context.defaultParallelism) if is_local else shards
-
-
-def _sizes(members: DataFrame) -> dict[int, int]:
-    """Return how many clients each shard has; shards without clients are left out."""
-    return {row["shard"]: row["count"] for row in members.groupBy("shard").count().collect()}
 
 
 def _report(row: Row) -> ShardReport:
