@@ -14,6 +14,7 @@ from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
+from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders.model.view_tables import CLIENT_EVENTS, CLIENTS, REJECTED_RECORDS, VIEW
 from shardpost.settings import Settings
 from tests.support.histories import arrow
@@ -112,11 +113,20 @@ def write(settings: Settings, *, folded: bool, older: bool = False) -> Snapshot:
     return commit(2, {})
 
 
+def erased(
+    settings: Settings, client: str = WHO, *, dry_run: bool = False, now: datetime | None = None
+) -> ErasedClient:
+    """Erase a client, as the command does."""
+    request = ErasureRequest(client, "anna", "it asked for it", now or datetime.now(UTC))
+    return erase(settings, request, dry_run=dry_run)
+
+
 def on_disk(settings: Settings, *tables: Table) -> str:
     """Return all values in the files of tables, whatever version they are of, and their logs."""
     found: list[Any] = []
     for table in tables:
         folder = Path(path_of(settings, table))
-        found += [parquet.read_table(file).to_pylist() for file in folder.rglob("*.parquet")]
+        files = map(parquet.ParquetFile, folder.rglob("*.parquet"))
+        found += [file.read().to_pylist() for file in files]
         found += [file.read_text() for file in folder.rglob("*.json")]
     return str(found)

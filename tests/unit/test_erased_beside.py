@@ -11,7 +11,6 @@ from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import Table
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.holders import table_commits
 from shardpost.holders.model.view_tables import (
     CLIENT_EVENTS,
@@ -31,7 +30,7 @@ from tests.support import decisions
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.at_step import Killed, at_step, killed
-from tests.support.contact_tables import NAME_OF_WHO, WHO, on_disk, write
+from tests.support.contact_tables import NAME_OF_WHO, erased, on_disk, write
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
 
@@ -60,10 +59,6 @@ def beside(at: Settings) -> AgedRebuilds:
     made = AgedRebuilds(AgedTables(at, Random(1)))  # noqa: S311
     made.begin(*NAMES)
     return made
-
-
-def erased(settings: Settings) -> ErasedClient:
-    return erase(settings, ErasureRequest(WHO, "anna", "it asked for it", datetime.now(UTC)))
 
 
 def contacts(settings: Settings, view: Snapshot) -> str:

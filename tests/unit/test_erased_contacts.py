@@ -1,6 +1,5 @@
 """The contact of an erased client leaves the tables of snapshots, and nothing else does."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,14 +8,11 @@ from typing import Any
 import pytest
 
 from shardpost import erasure
-from shardpost.cli import run as shardpost
-from shardpost.commands import tables as command
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import rewritten_files, snapshots, table_log
 from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot import GRACE
 from shardpost.delta.table import Table
-from shardpost.erasure import ErasedClient, ErasureRequest, erase
 from shardpost.errors import ShardpostError
 from shardpost.holders import queries, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
@@ -37,11 +33,13 @@ from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLine
 from tests.support.contact_tables import (
     AT,
     NAME_OF_WHO,
     OTHER,
     WHO,
+    erased,
     on_disk,
     rejected_rows,
     write,
@@ -84,11 +82,6 @@ def fail(settings: Settings) -> None:
     produce(settings, failed(settings, original(3, WHO.encode()), "ValueError: bob"))
     append(settings)
     produce(settings, failed(settings, original(4, WHO.encode(), topic=topic), told))
-
-
-def erased(settings: Settings, *, dry_run: bool = False) -> ErasedClient:
-    request = ErasureRequest(WHO, "anna", "it asked for it", datetime.now(UTC))
-    return erase(settings, request, dry_run=dry_run)
 
 
 def current(settings: Settings, *tables: Table) -> list[dict[str, Any]]:
@@ -267,12 +260,8 @@ def test_letters_of_what_was_rejected_are_sent_before_it_is_erased(at: Settings)
     assert sum(NAME_OF_WHO in str(value) for value in sent) == 2
 
 
-def test_the_command_ends_with_0_and_prints_what_went(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "load", lambda: at)
-    assert shardpost(["erase", WHO, "--why", "x", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_the_command_ends_with_0_and_prints_what_went(at: Settings, shardpost: CommandLine) -> None:
+    document = shardpost.json("erase", WHO, "--why", "x")
     assert document["erased"]["tables"]["client_events"] == 3
     assert (document["not_erased"], document["complete"]) == ({}, True)
     [(_, headers)] = list(decisions.list_all(at))
