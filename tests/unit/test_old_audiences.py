@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from shardpost.cli import run as shardpost
-from shardpost.commands import emails
 from shardpost.delta.query import path_of
 from shardpost.errors import ShardpostError
 from shardpost.settings import Settings
@@ -26,6 +24,7 @@ from shardpost.weekly_email.model.week import AgeClock, FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import erase_old_audiences
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
@@ -221,24 +220,20 @@ def test_an_erased_week_is_not_frozen_again_nor_compared_with(at: Settings) -> N
 
 
 def test_the_status_of_the_week_says_that_its_audience_was_erased(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    at: Settings, shardpost: CommandLine
 ) -> None:
     erase_old_audiences(at, NOW)
-    monkeypatch.setattr(emails, "load", lambda: at)
-    assert shardpost(["emails", "--week", str(OLD)]) == 0
-    said = capsys.readouterr().out
+    of_week = ["emails", "--week", str(OLD)]
+    said = shardpost(*of_week)
     assert "all    3     0" in said
     assert "the audience of 2024-W30, 4 clients, was erased on 2026-11-23" in said
-    assert shardpost(["emails", "--week", str(OLD), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = shardpost.json(*of_week)
     assert document["audience_erased"] == {"at": NOW.isoformat(), "clients": 4}
     assert document["has_run"] is True
-    assert shardpost(["emails", "--week", str(OLD), "--state", "open"]) == 0
-    assert "2024-W30: 0 open" in capsys.readouterr().out
-    assert shardpost(["emails", "--week", str(OLD), "--client", "c0"]) == 0
-    assert "c0 got the e-mail of 2024-W30" in capsys.readouterr().out
-    assert shardpost(["emails", "--week", str(OLD), "--client", "c2"]) == 0
-    assert "whether it was in that week's audience is no longer known" in capsys.readouterr().out
+    assert "2024-W30: 0 open" in shardpost(*of_week, "--state", "open")
+    assert "c0 got the e-mail of 2024-W30" in shardpost(*of_week, "--client", "c0")
+    said = "whether it was in that week's audience is no longer known"
+    assert said in shardpost(*of_week, "--client", "c2")
 
 
 def test_without_any_audience_there_is_nothing_to_erase(tmp_path: Path) -> None:
