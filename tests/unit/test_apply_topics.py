@@ -1,13 +1,10 @@
 """`topics apply` as a command, and where Kafka refuses a part of it."""
 
-import json
-
 import pytest
 
-from shardpost import cli
 from shardpost.errors import ShardpostError
-from shardpost.settings import loading
 from shardpost.topics.creation import AppliedTopic, apply_topics, create_topics
+from tests.support.command_line import CommandLine
 from tests.support.memory_kafka import MemoryKafka
 from tests.support.refusing_kafka import refuse
 
@@ -65,17 +62,14 @@ def test_topics_that_are_only_created_stay_as_they_are_once_they_exist(
 
 
 def test_a_refusal_ends_with_3_and_a_dry_run_changes_nothing(
-    kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kafka: MemoryKafka, shardpost: CommandLine
 ) -> None:
-    monkeypatch.setattr(loading, "_of_this_process", lambda: kafka.settings)
     damage(kafka, "retries")
-    assert cli.run(["topics", "apply", "--dry-run", "--json"]) == 0
-    document = {one["topic"]: one for one in json.loads(capsys.readouterr().out)}
+    document = {one["topic"]: one for one in shardpost.json("topics", "apply", "--dry-run")}
     assert document["retries"]["changed"] == [
         {"setting": "retention.ms", "found": "1", "to": "604800000"}
     ]
     assert kafka.broker.topics["retries"].config["retention.ms"] == "1"
     kafka.broker.topics["clients"].config = {"cleanup.policy": "delete"}
-    assert cli.run(["topics", "apply"]) == 3
-    assert "left alone: cleanup.policy is delete" in capsys.readouterr().out
+    assert "left alone: cleanup.policy is delete" in shardpost("topics", "apply", code=3)
     assert kafka.broker.topics["retries"].config["retention.ms"] == "604800000"

@@ -1,6 +1,7 @@
 import errno
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -8,6 +9,24 @@ import pytest
 
 from shardpost import cli
 from shardpost.settings import Settings
+from tests.support.command_line import CommandLineHere
+
+
+@pytest.fixture
+def fail(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], str]:
+    """Return what has a command fail by an error, and returns its one line."""
+
+    def fail(error: BaseException) -> str:
+        def failing() -> None:
+            raise error
+
+        monkeypatch.setattr(cli, "root", click.Command("fail", callback=failing))
+        code, out, err = CommandLineHere(settings.environ()).answer()
+        assert (code, out) == (1, "")
+        [line] = err.strip("\n").split("\n")  # click begins a new line after ^C
+        return line
+
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -20,58 +39,32 @@ from shardpost.settings import Settings
     ],
 )
 def test_an_error_of_a_command_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    failure: BaseException,
-    expected: str,
+    fail: Callable[[BaseException], str], failure: BaseException, expected: str
 ) -> None:
-    def fail() -> None:
-        raise failure
-
-    monkeypatch.setenv("SHARDPOST_HOME", str(tmp_path))
-    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
-    assert cli.run([]) == 1
-    out, said = capsys.readouterr()
-    assert out == ""
-    [line] = said.split("\n")[-2:-1]  # click begins a new line after ^C
-    assert line.startswith(f"shardpost: {expected}")
+    assert fail(failure).startswith(f"shardpost: {expected}")
 
 
 def test_an_internal_error_is_one_line_where_the_settings_are_wrong(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fail: Callable[[BaseException], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def no_settings() -> None:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "broken")
 
-    def fail() -> None:
-        raise RuntimeError("unexpected")
-
     monkeypatch.setattr("shardpost.settings.load", no_settings)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
-    assert cli.run([]) == 1
+    said = fail(RuntimeError("unexpected"))
     [file] = tmp_path.iterdir()
     assert "RuntimeError: unexpected" in file.read_text()
-    said = capsys.readouterr().err
-    assert said == f"shardpost: internal error: RuntimeError: unexpected; traceback in {file}\n"
+    assert said == f"shardpost: internal error: RuntimeError: unexpected; traceback in {file}"
 
 
 def test_an_internal_error_is_one_line_where_no_file_can_be_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fail: Callable[[BaseException], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def fail() -> None:
-        raise RuntimeError("unexpected")
-
     (tmp_path / "logs").touch()
-    monkeypatch.setattr("shardpost.settings.load", lambda: Settings(home=tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    monkeypatch.setattr(cli, "root", click.Command("fail", callback=fail))
-    assert cli.run([]) == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith(
-        "internal error: RuntimeError: unexpected; its traceback cannot be written"
-    )
+    said = "internal error: RuntimeError: unexpected; its traceback cannot be written"
+    assert fail(RuntimeError("unexpected")).endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +75,7 @@ def test_an_internal_error_is_one_line_where_no_file_can_be_written(
     ],
 )
 def test_the_command_that_may_have_been_meant_is_named(
-    capsys: pytest.CaptureFixture[str], word: str, said: str
+    settings: Settings, word: str, said: str
 ) -> None:
-    assert cli.run([word]) == 2
-    assert capsys.readouterr().err.endswith(said)
+    code, _, err = CommandLineHere(settings.environ()).answer(word)
+    assert (code, err.endswith(said)) == (2, True)

@@ -2,15 +2,11 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from shardpost.cli import run as shardpost
-from shardpost.commands import tables as command
 from shardpost.delta import snapshots
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
 from shardpost.locks import exclusive
@@ -21,23 +17,23 @@ from shardpost.rebuilds.order import Action, Order
 from shardpost.rebuilds.run import begun
 from shardpost.rebuilds.store import rebuilding
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from tests.support.appended_histories import AppendedHistories
+from tests.support.command_line import CommandLine
 from tests.support.histories import START, Batch, country_of, put
-from tests.support.memory_kafka import memory_kafka
+from tests.support.memory_kafka import MemoryKafka
+
+KAFKA = {"history_days": 1, "lock_wait": 0.1}
 
 
 @pytest.fixture
-def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+def at(kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Give a home of three days, of whose first day one record is superseded."""
     monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
-    with memory_kafka(home=tmp_path, history_days=1, lock_wait=0.1) as kafka:
-        apply_topics(kafka.settings)
-        world = AppendedHistories(kafka.settings)
-        world.compact(Batch([put("a", "c1", "NASDAQ", 1)], [country_of("NASDAQ", "US")]))
-        world.compact(Batch([put("a", "c2", "NASDAQ", 2)]))
-        world.compact(Batch([put("a", "c3", "NASDAQ", 60)]))
-        yield kafka.settings
+    world = AppendedHistories(kafka.settings)
+    world.compact(Batch([put("a", "c1", "NASDAQ", 1)], [country_of("NASDAQ", "US")]))
+    world.compact(Batch([put("a", "c2", "NASDAQ", 2)]))
+    world.compact(Batch([put("a", "c3", "NASDAQ", 60)]))
+    return kafka.settings
 
 
 NOW = START + timedelta(days=3, hours=1)
@@ -121,10 +117,6 @@ def test_unless_it_is_told_nothing_goes(at: Settings) -> None:
     assert snapshots.current(at).history_from is None
 
 
-def test_the_command_prints_it(
-    at: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "load", lambda: at)
-    assert shardpost(["tables", "maintain", "--dry-run", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_the_command_prints_it(shardpost: CommandLine) -> None:
+    document = shardpost.json("tables", "maintain", "--dry-run")
     assert set(document["records"]) == {"history_from", "rows", "bytes", "postponed"}

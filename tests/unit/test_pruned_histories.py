@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from shardpost import tables
-from shardpost.cli import run as shardpost
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
 from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot, latest_certain_time
@@ -28,6 +26,7 @@ from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from tests.support.appended_histories import AppendedHistories
 from tests.support.at_step import Killed, at_step, killed
+from tests.support.command_line import CommandLineHere
 from tests.support.histories import (
     START,
     Batch,
@@ -162,17 +161,15 @@ def test_a_time_before_the_horizon_is_refused(world: AppendedHistories) -> None:
 
 
 def test_the_commands_say_so_and_json_is_what_the_contract_names(
-    world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: AppendedHistories,
 ) -> None:
-    monkeypatch.setattr(tables, "load", lambda: world.settings)
-    assert shardpost(["explain", "c2"]) == 0
-    assert "pruned" not in capsys.readouterr().err
+    shardpost = CommandLineHere(world.settings.environ())
+    assert "pruned" not in shardpost.answer("explain", "c2")[2]
     pruned(world.settings, hour(5))
-    assert shardpost(["explain", "c2"]) == 0
-    assert "records before 2026-11-16 05:00 UTC that later ones" in capsys.readouterr().err
-    assert shardpost(["snapshots"]) == 0
+    code, _, said = shardpost.answer("explain", "c2")
+    assert (code, "records before 2026-11-16 05:00 UTC that later ones" in said) == (0, True)
     said = "the newest has the whole history from 2026-11-16 05:00 UTC on"
-    assert said in capsys.readouterr().out
+    assert said in shardpost("snapshots")
     assert "history_from" not in snapshots.current(world.settings).as_json()
 
 
