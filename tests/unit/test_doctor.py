@@ -17,7 +17,6 @@ from unittest.mock import create_autospec
 import psutil
 import pytest
 
-from shardpost import cli
 from shardpost.delta.snapshot import NEVER, Counts, Snapshot
 from shardpost.embedded.daemons import stat_of, wait_until
 from shardpost.errors import ShardpostError, UsageError
@@ -46,6 +45,7 @@ from shardpost.watch.model.doctor_finding import (
 )
 from shardpost.watch.stack_checks import check_dags, check_heartbeat
 from shardpost.watch.table_checks import check_freshness
+from tests.support.command_line import CommandLineHere
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
 GIB = 1024**3
@@ -112,25 +112,24 @@ def test_a_check_that_fails_or_hangs_stops_no_other() -> None:
     assert found[4].found == "[Errno 13] Permission denied: '/x'"
 
 
-def test_it_waits_two_seconds_for_each_answer(tmp_path: Path) -> None:
-    hasty = impatient(Settings(home=tmp_path))
+def test_it_waits_two_seconds_for_each_answer(settings: Settings) -> None:
+    hasty = impatient(settings)
     assert (hasty.kafka_timeout, hasty.smtp_connect_timeout, hasty.smtp_timeout) == (2, 2, 2)
 
 
 def test_the_command_prints_what_was_found_and_ends_with_3(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shardpost = CommandLineHere(settings.environ())
     found = [ok("java", "17"), warning("dag x", "paused\x1b[1m", "not paused", "unpause x")]
     monkeypatch.setattr(doctor, "examine", lambda *_: found)
-    assert cli.run(["doctor"]) == 3
-    assert capsys.readouterr().out.splitlines() == [
+    assert shardpost("doctor", code=3).splitlines() == [
         "ok       java   17",
         "warning  dag x  paused\ufffd[1m",
         "                expected: not paused",
         "                cure: unpause x",
     ]
-    assert cli.run(["doctor", "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)[0] == {
+    assert shardpost.json("doctor", code=3)[0] == {
         "check": "java",
         "state": "ok",
         "found": "17",
@@ -161,16 +160,14 @@ def test_a_disk_is_judged_by_its_free_space(tmp_path: Path, free: float, state: 
     assert check_folder("home", tmp_path / "not" / "yet", int(free)).state == state
 
 
-def test_no_lock_is_held_by_a_file_that_a_dead_process_left(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_no_lock_is_held_by_a_file_that_a_dead_process_left(settings: Settings) -> None:
     with exclusive(settings, "it", "the job"):
         pass
     assert path_of(settings, "it").exists()
     assert list(check_locks(settings, NOW)) == [ok("locks", "none held")]
 
 
-def test_a_lock_says_who_holds_it_since_when_and_is_not_touched(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_a_lock_says_who_holds_it_since_when_and_is_not_touched(settings: Settings) -> None:
     with exclusive(settings, "it", "the job"):
         [found] = check_locks(settings, datetime.now(UTC))
     assert (found.check, found.state) == ("lock it", "ok")

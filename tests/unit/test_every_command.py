@@ -33,8 +33,7 @@ def test_wrong_settings_stop_every_command_by_name(
     monkeypatch.setenv("SHARDPOST_UNSUBSCRIBE_URL", "https://bank.com/{clinet}")
     assert cli.run(call) == 2
     out, said = capsys.readouterr()
-    assert out == ""
-    assert said.count("\n") == 1
+    assert (out, said.count("\n")) == ("", 1)
     assert "SHARDPOST_KAFKA__FOO" in said
     assert "SHARDPOST_UNSUBSCRIBE_URL" in said
 

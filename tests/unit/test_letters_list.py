@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from shardpost import tables
-from shardpost.cli import run as shardpost
 from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.model.letter_format import LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.topics import stores
+from tests.support.command_line import CommandLine
 
 AT = datetime(2026, 11, 23, tzinfo=UTC)
 LETTER = Step("a-0-1", LetterState.PARKED, 1, AT, "parking-lot", 0, 0, "a", fingerprint="f00")
@@ -26,8 +26,8 @@ LETTER = Step("a-0-1", LetterState.PARKED, 1, AT, "parking-lot", 0, 0, "a", fing
     ],
 )
 def test_that_nothing_is_listed_is_said_with_its_reason(
+    shardpost: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     letters: list[Step],
     arguments: tuple[str, ...],
     said: str,
@@ -35,5 +35,4 @@ def test_that_nothing_is_listed_is_said_with_its_reason(
     monkeypatch.setattr(tables, "letters", lambda _, closed_since: letters)
     monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
     monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
-    assert shardpost(["letters", "list", *arguments]) == 0
-    assert capsys.readouterr().out.startswith(said)
+    assert shardpost("letters", "list", *arguments).startswith(said)

@@ -1,6 +1,5 @@
 """The table of letters and the list, where topics are deleted and recreated; Kafka in memory."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from shardpost import cli
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.letters_table import current_letters, life, open_table
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import query
-from shardpost.errors import ShardpostError
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics
+from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.letter_world import (
     START,
     append,
@@ -189,26 +187,22 @@ def test_a_table_that_is_up_to_date_gets_no_version(letters: Letters) -> None:
 
 
 def test_the_list_is_refused_while_a_store_is_not_what_it_was(
-    letters: Letters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    letters: Letters,
 ) -> None:
-    monkeypatch.setattr("shardpost.settings.load", lambda: letters.settings)
+    shardpost = CommandLineHere(letters.settings.environ())
     letters.fail(0)
-    assert listed(capsys) == [name(0)]
+    assert listed(shardpost) == [name(0)]
     known = letters.settings.home / "stores" / f"{STORE}.json"
     assert not known.exists()  # the list only looks
     stores.require_stores(letters.settings, "dead-letters", "parking-lot")
     letters.recreate(STORE)
     letters.fail(1, 2)
-    with pytest.raises(ShardpostError, match="it was deleted and created again") as refused:
-        listed(capsys)
-    assert f"remove {known}" in str(refused.value)
-    assert refused.value.exit_code == 1
-    assert capsys.readouterr().out == ""
+    refused = shardpost.refused("letters", "list", "--json", code=1)
+    assert "it was deleted and created again" in refused
+    assert f"remove {known}" in refused
     known.unlink()
-    assert listed(capsys) == [name(1), name(2)]
+    assert listed(shardpost) == [name(1), name(2)]
 
 
-def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    capsys.readouterr()
-    cli.root.main(["letters", "list", "--json"], standalone_mode=False)
-    return sorted(one["letter_id"] for one in json.loads(capsys.readouterr().out))
+def listed(shardpost: CommandLine) -> list[str]:
+    return sorted(one["letter_id"] for one in shardpost.json("letters", "list"))
