@@ -19,11 +19,6 @@ OF_THE_HOME = {
 }
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path)
-
-
 def test_every_path_of_airflow_is_set_in_its_home_or_in_the_checkout(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

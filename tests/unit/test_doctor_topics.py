@@ -7,10 +7,11 @@ import pytest
 
 from shardpost.delta import snapshots
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.settings import Settings
 from shardpost.topics.stores import require_stores
 from shardpost.watch import kafka_checks, table_checks
 from shardpost.watch.model.doctor_finding import DoctorFinding
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.refusing_kafka import refuse
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -124,19 +125,17 @@ def test_what_a_compaction_would_refuse_is_said_before(kafka: MemoryKafka) -> No
     assert "has no topic exchanges" in kafka_checks.check_inputs(kafka.settings, NOW).found
 
 
-def test_without_tables_the_cure_is_a_compaction(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path) as kafka:
-        assert snapshots.newest(kafka.settings) is None
-        [found] = table_checks.check_snapshot(kafka.settings, NOW)
+def test_without_tables_the_cure_is_a_compaction(settings: Settings) -> None:
+    assert snapshots.newest(settings) is None
+    [found] = table_checks.check_snapshot(settings, NOW)
     assert (found.state, found.cure) == ("warning", "shardpost compact")
 
 
-def test_tables_that_are_damaged_are_an_error_with_the_way_back(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path) as kafka:
-        log = tmp_path / "tables" / "snapshots" / "_delta_log"
-        log.mkdir(parents=True)
-        (log / f"{0:020d}.json").write_text("{")
-        [found] = table_checks.check_snapshot(kafka.settings, NOW)
+def test_tables_that_are_damaged_are_an_error_with_the_way_back(settings: Settings) -> None:
+    log = settings.home / "tables" / "snapshots" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("{")
+    [found] = table_checks.check_snapshot(settings, NOW)
     assert found.state == "error"
     assert found.cure
     assert "docs/what-next.md" in found.cure

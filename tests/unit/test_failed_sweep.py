@@ -1,8 +1,6 @@
 """A sweep that fails still says what it found: no later one finds it again."""
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -16,29 +14,23 @@ from shardpost.errors import COULD_NOT, NEEDS_ATTENTION, ShardpostError
 from shardpost.kafka import offsets
 from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.topics.creation import apply_topics
 from tests.support.letter_world import START
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 DLT = TopicPartition("orders.DLT", 0)
+KAFKA = {"partitions": 1, "kafka_timeout": 1, "foreign_dead_letters": f"{DLT.topic},torn.DLT"}
 GAP = f"{DLT}: offsets 1 to 2: {GONE}"
 
 
-@pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
-    """Give a Kafka with a foreign topic that has lost two records unread."""
-    foreign = f"{DLT.topic},torn.DLT"
-    with memory_kafka(
-        home=tmp_path, partitions=1, kafka_timeout=1.0, foreign_dead_letters=foreign
-    ) as found:
-        apply_topics(found.settings)
-        for topic in (DLT.topic, "torn.DLT"):
-            found.broker.create_topic(topic, 1, {})
-        for _ in range(4):
-            producer(found.settings).produce(DLT.topic, b"v", b"k", 0)
-        offsets.commit_offsets(found.settings, GROUP, {DLT.topic: {0: 1}})
-        found.broker.log(DLT).delete_before(3)
-        yield found
+@pytest.fixture(autouse=True)
+def _gap(kafka: MemoryKafka) -> None:
+    """Have a foreign topic that has lost two records unread."""
+    for topic in (DLT.topic, "torn.DLT"):
+        kafka.broker.create_topic(topic, 1, {})
+    for _ in range(4):
+        producer(kafka.settings).produce(DLT.topic, b"v", b"k", 0)
+    offsets.commit_offsets(kafka.settings, GROUP, {DLT.topic: {0: 1}})
+    kafka.broker.log(DLT).delete_before(3)
 
 
 def failed(kafka: MemoryKafka) -> ShardpostError:

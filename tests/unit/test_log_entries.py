@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -21,10 +20,9 @@ LATER = datetime.now(UTC) + timedelta(days=1)
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    made = Settings.model_validate({"home": tmp_path})
-    table_log.create(made, TABLE, 30)
-    return made
+def settings(settings: Settings) -> Settings:
+    table_log.create(settings, TABLE, 30)
+    return settings
 
 
 def grow(settings: Settings, versions: int) -> int:

@@ -1,6 +1,7 @@
 """Maintenance beside runs, freezes and readers, on a full disk; and what Kafka names."""
 
 import errno
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from shardpost import tables
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import path_of, rows
+from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
 from shardpost.holders import publishing, rejected_letters
 from shardpost.holders.model.view_tables import POSITION_EVENTS
@@ -22,15 +24,15 @@ from shardpost.holders.share_holders_topic import noted_snapshots
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email.frozen_weeks import FrozenWeeks
 from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from tests.support.aged_tables import START, AgedTables, data_files
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
 from tests.support.how_far import up_to
-from tests.support.memory_kafka import memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
+KAFKA = {"partitions": SHARDS}
 READERS = up_to(12, quick=4)
 
 
@@ -166,21 +168,14 @@ def test_a_disk_that_has_room_once_files_are_gone_is_thinned_at_once(
     assert maintain(aged.settings, aged.now).is_empty
 
 
-def test_what_was_published_and_sent_is_what_kafka_names(tmp_path: Path) -> None:
-    with memory_kafka(partitions=SHARDS, home=tmp_path) as kafka:
-        apply_topics(kafka.settings)
-        made = commit_snapshot(kafka, client1=["1"])
-        assert noted_snapshots(kafka.settings) == set()
-        publishing.publish(kafka.settings, made)
-        assert noted_snapshots(kafka.settings) == {1}
-
-
-def test_letters_that_were_sent_are_what_kafka_names(tmp_path: Path) -> None:
-    with memory_kafka(partitions=SHARDS, home=tmp_path) as kafka:
-        apply_topics(kafka.settings)
-        made = commit_snapshot(kafka, client1=["1"])
-        assert rejected_letters.send(kafka.settings, made) == 1
-        assert noted_snapshots(kafka.settings) == {1}
+@pytest.mark.parametrize("write", [publishing.publish, rejected_letters.send])
+def test_what_was_published_and_whose_letters_were_sent_is_what_kafka_names(
+    kafka: MemoryKafka, write: Callable[[Settings, Snapshot], object]
+) -> None:
+    made = commit_snapshot(kafka, client1=["1"])
+    assert noted_snapshots(kafka.settings) == set()
+    write(kafka.settings, made)
+    assert noted_snapshots(kafka.settings) == {1}
 
 
 def test_a_table_whose_kept_versions_cannot_be_read_is_left_alone(aged: AgedTables) -> None:

@@ -22,10 +22,9 @@ TABLE = Table("grown", columns("n BIGINT"))
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    made = Settings.model_validate({"home": tmp_path})
-    table_log.create(made, TABLE, 1)
-    return made
+def settings(settings: Settings) -> Settings:
+    table_log.create(settings, TABLE, 1)
+    return settings
 
 
 def grow(settings: Settings, random: Random, versions: int) -> None:

@@ -1,8 +1,7 @@
 """Letters of what only swapped tables reject; real Delta tables, Kafka in memory, no Spark."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -33,6 +32,7 @@ from tests.support.how_far import some, up_to
 from tests.support.letter_world import header
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
+KAFKA = {"partitions": 1}
 OWN = (SHARE_HOLDERS.name, REJECTED_RECORDS.name)
 Rejected = dict[int, int]  # offset: snapshot
 
@@ -147,11 +147,9 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(kafka: MemoryKafka) -> World:
     """Give a world without tables."""
-    with memory_kafka(partitions=1, home=tmp_path) as kafka:
-        apply_topics(kafka.settings)
-        yield World(kafka)
+    return World(kafka)
 
 
 NEW = "rejected_records.2"

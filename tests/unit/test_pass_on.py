@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,7 +25,7 @@ from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 KAFKA = {"partitions": SHARDS}
 
@@ -164,20 +165,13 @@ def test_tables_that_cannot_be_written_are_one_line(
 
 
 def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    at: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise ShardpostError("the group is not empty")
-
-    with memory_kafka() as kafka:
-        for topic in ("positions", "clients", "exchanges", "retries"):
-            kafka.broker.create_topic(topic, 2, {"cleanup.policy": "compact"})
-        settings = kafka.settings
-        topics = [*input_topics(settings), *retry_topics(settings)]
-        counts = topic_metadata.partition_counts(settings, topics)
-        found = Inputs(settings).unread(Look(datetime.now(UTC), None, counts))
-        monkeypatch.setattr(offsets, "commit_offsets", refuse)
-        results._commit_offsets(settings, found)
+    counts = topic_metadata.partition_counts(at, [*input_topics(at), *retry_topics(at)])
+    found = Inputs(at).unread(Look(datetime.now(UTC), None, counts))
+    refused = Mock(side_effect=ShardpostError("the group is not empty"))
+    monkeypatch.setattr(offsets, "commit_offsets", refused)
+    results._commit_offsets(at, found)
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text
 
 

@@ -1,8 +1,7 @@
 """A swap, a rollback and a drop that are repeated; real Delta tables, Kafka in memory, no Spark."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -20,14 +19,14 @@ from shardpost.rebuilds.model.rebuild import Rebuild, Standing, State
 from shardpost.rebuilds.order import Action, Order, tables_of
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from tests.support import decisions
 from tests.support.at_step import Killed, at_step, killed
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, published, records
 from tests.support.histories import overwrite
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 
 OWN = (SHARE_HOLDERS.name,)
+KAFKA = {"partitions": SHARDS}
 
 
 def needs_spark(*_: object) -> NoReturn:
@@ -44,17 +43,12 @@ WORK = run.SparkWork(needs_spark, without_new_records)
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
+def kafka(kafka: MemoryKafka) -> MemoryKafka:
     """Give a Kafka, and tables of a snapshot in which `client` holds."""
-    with memory_kafka(home=tmp_path, partitions=SHARDS) as found:
-        apply_topics(found.settings)
-        made = commit_snapshot(found, client=["1"])
-        more = {
-            table.name: overwrite(found.settings, table, []) for table in (POSITIONS, EXCHANGES)
-        }
-        with_all = replace(made, number=2, tables={**made.tables, **more})
-        snapshots.commit(found.settings, with_all)
-        yield found
+    made = commit_snapshot(kafka, client=["1"])
+    more = {table.name: overwrite(kafka.settings, table, []) for table in (POSITIONS, EXCHANGES)}
+    snapshots.commit(kafka.settings, replace(made, number=2, tables={**made.tables, **more}))
+    return kafka
 
 
 @pytest.fixture

@@ -4,11 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
-
-import pytest
 
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import Table
@@ -28,11 +25,6 @@ from tests.support.histories import START, overwrite, snapshot
 Form = tuple[str, str, str | None, str, bool]
 
 FOLDERS = {table.name: f"{table.name}.2" for table in (POSITIONS, SHARE_HOLDERS, EXCHANGES)}
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings.model_validate({"home": tmp_path})
 
 
 def view(forms: Mapping[str, Form]) -> dict[Table, Any]:

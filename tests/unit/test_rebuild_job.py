@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +17,6 @@ from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark import job_spec
 from tests.support.histories import Batch, put, snapshot, write
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    """Give the settings of a home without a snapshot."""
-    return Settings(home=tmp_path)
 
 
 def test_it_reads_all_records_of_the_histories_and_not_only_the_latest(

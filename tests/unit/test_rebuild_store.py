@@ -21,12 +21,11 @@ TABLES = ("positions", "share_holders")
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(settings: Settings) -> Settings:
     """Give settings with one snapshot of two tables."""
-    made = Settings.model_validate({"home": tmp_path})
-    versions = {table.name: overwrite(made, table, []) for table in (POSITIONS, SHARE_HOLDERS)}
-    snapshots.commit(made, snapshot(1, versions))
-    return made
+    versions = {table.name: overwrite(settings, table, []) for table in (POSITIONS, SHARE_HOLDERS)}
+    snapshots.commit(settings, snapshot(1, versions))
+    return settings
 
 
 def order(country: str | None = None) -> Order:

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -25,15 +24,13 @@ def snapshot(number: int, **more: object) -> Snapshot:
     )
 
 
-def test_ids_and_generations_of_topics_are_read_back(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_ids_and_generations_of_topics_are_read_back(settings: Settings) -> None:
     made = snapshot(1, topic_ids={"it's": 'an"id'}, generations={"positions": 2})
     snapshots.commit(settings, made)
     assert snapshots.list_all(settings) == [made]
 
 
-def test_up_to_where_tables_are_folded_is_read_back(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_up_to_where_tables_are_folded_is_read_back(settings: Settings) -> None:
     snapshots.commit(settings, snapshot(1))
     second = snapshot(2, folded={"positions": 1})
     snapshots.commit(settings, second)
@@ -43,8 +40,7 @@ def test_up_to_where_tables_are_folded_is_read_back(tmp_path: Path) -> None:
     assert new.folded_up_to("clients") == 2
 
 
-def test_what_was_erased_and_pruned_is_read_back(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_what_was_erased_and_pruned_is_read_back(settings: Settings) -> None:
     snapshots.commit(settings, snapshot(1))
     second = snapshot(2, erased_in=2, history_from=AT)
     snapshots.commit(settings, second)
@@ -54,8 +50,7 @@ def test_what_was_erased_and_pruned_is_read_back(tmp_path: Path) -> None:
     assert not snapshots.get(settings, 1, now=AT).has_contacts
 
 
-def test_a_run_with_nothing_new_adds_the_ids(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_a_run_with_nothing_new_adds_the_ids(settings: Settings) -> None:
     snapshots.commit(settings, snapshot(1))
     later = AT + timedelta(minutes=15)
     seen = snapshots.current(settings).with_looked_at(later, {"positions": "it's id"})
@@ -67,8 +62,7 @@ def test_a_run_with_nothing_new_adds_the_ids(tmp_path: Path) -> None:
     assert earlier.topic_ids == {"positions": "it's id", "clients": "another"}
 
 
-def test_an_incomplete_look_is_kept_until_a_complete_one(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_an_incomplete_look_is_kept_until_a_complete_one(settings: Settings) -> None:
     snapshots.commit(settings, snapshot(1))
     later = AT + timedelta(minutes=15)
     found = IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=later)
@@ -102,8 +96,7 @@ def version(settings: Settings) -> int:
     return DeltaTable(path_of(settings, snapshots.SNAPSHOTS)).version()
 
 
-def test_many_snapshots_are_in_few_files_and_all_are_there(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_many_snapshots_are_in_few_files_and_all_are_there(settings: Settings) -> None:
     numbers = range(1, up_to(101, quick=41))
     made = [snapshot(number, topic_ids={"t": str(number)}) for number in numbers]
     for one in made:
@@ -115,8 +108,7 @@ def test_many_snapshots_are_in_few_files_and_all_are_there(tmp_path: Path) -> No
     assert version(settings) == len(made)  # with what was merged, each is one version
 
 
-def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_a_snapshot_is_looked_at_where_it_shares_its_file(settings: Settings) -> None:
     both = arrow_rows(snapshots.SNAPSHOTS, [snapshot(1), snapshot(2)])
     made = table_log.opened(settings, snapshots.SNAPSHOTS)
     write_deltalake(made, both, mode="append")
@@ -126,8 +118,7 @@ def test_a_snapshot_is_looked_at_where_it_shares_its_file(tmp_path: Path) -> Non
     assert len(files(settings)) == 2
 
 
-def test_the_newest_is_found_where_statistics_are_missing(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_the_newest_is_found_where_statistics_are_missing(settings: Settings) -> None:
     made = table_log.opened(settings, snapshots.SNAPSHOTS)
     made.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "0"})
     for number in (1, 2):
@@ -140,8 +131,7 @@ def test_the_newest_is_found_where_statistics_are_missing(tmp_path: Path) -> Non
     assert snapshots.newest(settings) == snapshot(3)
 
 
-def test_of_two_runs_that_commit_one_number_one_wins(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_of_two_runs_that_commit_one_number_one_wins(settings: Settings) -> None:
 
     def commit(number: int) -> bool:
         try:
@@ -156,15 +146,13 @@ def test_of_two_runs_that_commit_one_number_one_wins(tmp_path: Path) -> None:
     assert snapshots.list_all(settings) == [*map(snapshot, range(1, 21))]
 
 
-def test_an_older_number_than_the_newest_is_refused(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_an_older_number_than_the_newest_is_refused(settings: Settings) -> None:
     snapshots.commit(settings, snapshot(5))
     with pytest.raises(snapshots.ConflictError, match="snapshot 4: there is snapshot 5 already"):
         snapshots.commit(settings, snapshot(4))
 
 
-def test_notes_and_looks_beside_each_other_are_all_stored(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+def test_notes_and_looks_beside_each_other_are_all_stored(settings: Settings) -> None:
     snapshots.commit(settings, snapshot(1))
 
     def look(hour: int) -> None:

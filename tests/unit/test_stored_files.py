@@ -17,13 +17,12 @@ LOG = ("_delta_log/00000000000000000000.json", "_delta_log/_last_checkpoint")
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    made = Settings(home=tmp_path)
+def settings(settings: Settings) -> Settings:
     for number, path in enumerate((*DATA, *LOG, "c.parquet")):
-        file = Path(path_of(made, TABLE), path)
+        file = Path(path_of(settings, TABLE), path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"x" * number)
-    return made
+    return settings
 
 
 def nothing(_path: str) -> bool:

@@ -25,10 +25,9 @@ YEAR_50000 = 1_515_722_400_000_000_000  # microseconds; more than Python's datet
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    made = Settings.model_validate({"home": tmp_path})
-    table_log.create(made, TABLE, 30)
-    return made
+def settings(settings: Settings) -> Settings:
+    table_log.create(settings, TABLE, 30)
+    return settings
 
 
 def write(settings: Settings, folder: str, columns: Mapping[str, object]) -> list[AddAction]:

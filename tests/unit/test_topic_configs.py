@@ -1,6 +1,5 @@
 """Asking for the configuration of topics while brokers restart, or without the right to."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from shardpost.errors import ShardpostError
 from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.topic_configs import topic_configs
-from shardpost.topics.creation import apply_topics
-from tests.support.memory_kafka import memory_kafka
+from shardpost.settings import Settings
 from tests.support.memory_kafka.admin import MemoryAdmin
 
 
@@ -28,23 +26,19 @@ def failing(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
 def test_while_brokers_restart_it_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    at: Settings, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    with memory_kafka(partitions=1, home=tmp_path) as kafka:
-        apply_topics(kafka.settings)
-        topic = kafka.settings.topic("positions")
-        failing(monkeypatch, code, 2)
-        assert topic_configs(kafka.settings, [topic])[topic]["cleanup.policy"] == "compact"
-        failing(monkeypatch, code, 1000)
-        brief = kafka.settings.model_copy(update={"kafka_timeout": 0.2})
-        with pytest.raises(KafkaUnreachableError):
-            topic_configs(brief, [topic])
+    topic = at.topic("positions")
+    failing(monkeypatch, code, 2)
+    assert topic_configs(at, [topic])[topic]["cleanup.policy"] == "compact"
+    failing(monkeypatch, code, 1000)
+    with pytest.raises(KafkaUnreachableError):
+        topic_configs(at.model_copy(update={"kafka_timeout": 0.2}), [topic])
 
 
 def test_without_the_right_the_error_says_what_to_allow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with memory_kafka(partitions=1, home=tmp_path) as kafka:
-        failing(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
-        with pytest.raises(ShardpostError, match=r"allow DescribeConfigs on topic\(s\) a, b for"):
-            topic_configs(kafka.settings, ["b", "a"])
+    failing(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
+    with pytest.raises(ShardpostError, match=r"allow DescribeConfigs on topic\(s\) a, b for"):
+        topic_configs(at, ["b", "a"])

@@ -1,7 +1,6 @@
 """The watch without its sources: real Delta tables, and what is told."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -29,11 +28,6 @@ from tests.support.open_metrics import metric_families
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
 QUARTER = timedelta(minutes=15)
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path)
 
 
 class World:
