@@ -1,7 +1,8 @@
-"""What holds for every DAG of ours, of today and of later."""
+"""What holds for every DAG of ours, of today and of later, and for the page of all."""
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -107,3 +108,8 @@ def test_parsing_imports_nothing_heavy_and_reads_no_settings() -> None:
     assert {file: HEAVY & set(modules) for file, modules in imported.items()} == {
         file.stem: set() for file in FILES
     }
+
+
+def test_the_page_of_all_dags_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = runpy.run_path(str(CHECKOUT / "docs" / "generate_dags.py"))
+    assert script["_page"]() == script["PAGE"].read_text()

@@ -93,3 +93,11 @@ def test_a_time_of_any_zone_is_the_same_instant() -> None:
 def test_a_time_that_the_engines_cannot_hold_is_refused() -> None:
     with pytest.raises(UsageError, match="expected a time from 1678 to 2261"):
         time_literal(datetime(2300, 1, 1, tzinfo=UTC))
+
+
+def test_all_digit_ids_come_first_by_number_then_the_rest_by_code_point() -> None:
+    ids = ["x", "10", "2", "1", "002", "0", "00", "Z", "9" * 40, "1a", "²", "é", "-1", ""]
+    assert sorted(ids, key=position_sort_key) == [
+        *("0", "00", "1", "002", "2", "10", "9" * 40),
+        *("", "-1", "1a", "Z", "x", "²", "é"),
+    ]

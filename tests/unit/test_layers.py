@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, given, settings
 
 from shardpost.delta import snapshots
@@ -19,6 +20,7 @@ from shardpost.holders.model.view_tables import (
     EXCHANGES,
     POSITIONS,
     SHARE_HOLDERS,
+    FoldingRule,
 )
 from shardpost.holders.queries import HoldersQuery, query_holders
 from shardpost.settings import Settings
@@ -141,3 +143,25 @@ def test_the_rows_of_some_keys_are_those_of_the_whole_table(tmp_path: Path) -> N
         assert len(whole) == 4
         some = replace(layered, keys=f"SELECT '{wanted}' AS {key}")
         assert rows(at, sql, {table: some}) == [row for row in whole if row[key] == wanted]
+
+
+RULE = FoldingRule(share=0.1, least_records=50, runs=500)
+
+
+@pytest.mark.parametrize(
+    ("records", "rows", "runs", "due"),
+    [
+        (49, 10, 1, False),
+        (50, 10, 1, True),
+        (50, 500, 1, True),
+        (50, 501, 1, False),
+        (1, 10**9, 499, False),
+        (1, 10**9, 500, True),
+        (0, 10, 10_000, False),
+        (50, 0, 1, True),
+    ],
+)
+def test_a_layer_is_folded_in_by_its_share_or_after_its_runs(
+    records: int, rows: int, runs: int, due: bool
+) -> None:
+    assert RULE.is_due(records=records, rows=rows, runs=runs) is due

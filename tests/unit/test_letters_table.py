@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shardpost import tables
+from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
 from shardpost.dead_letters.letters_table import current_letters, life, open_table
-from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
+from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
+from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import query
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
@@ -206,3 +209,30 @@ def test_the_list_is_refused_while_a_store_is_not_what_it_was(
 
 def listed(shardpost: CommandLine) -> list[str]:
     return sorted(one["letter_id"] for one in shardpost.json("letters", "list"))
+
+
+AT = datetime(2026, 11, 23, tzinfo=UTC)
+LETTER = Step("a-0-1", LetterState.PARKED, 1, AT, "parking-lot", 0, 0, "a", fingerprint="f00")
+
+
+@pytest.mark.parametrize(
+    ("letters", "arguments", "said"),
+    [
+        ([], ("--error", "nope"), "no letters\n"),
+        ([LETTER], ("--error", "nope"), "no letter has the error nope; "),
+        ([LETTER], ("--error", "f00", "--state", "waiting"), "none of 1 letters matches; "),
+        ([LETTER], ("--origin", "b"), "none of 1 letters matches; "),
+        ([LETTER], ("--error", "f00"), "state   origin  error"),
+    ],
+)
+def test_that_nothing_is_listed_is_said_with_its_reason(
+    shardpost: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    letters: list[Step],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setattr(tables, "letters", lambda _, closed_since: letters)
+    monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
+    monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
+    assert shardpost("letters", "list", *arguments).startswith(said)

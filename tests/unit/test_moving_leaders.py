@@ -1,20 +1,24 @@
-"""Asking and reading while a partition's leader moves; the broker's refusals are made up."""
+"""Asking and reading while brokers move or refuse; their refusals are made up."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, offsets, topic_metadata
+from shardpost.kafka.clients import KafkaUnreachableError
 from shardpost.kafka.coordinates import TopicPartition as Partition
 from shardpost.kafka.reading import read_to_end
 from shardpost.kafka.records import Outgoing
+from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.transactions import produce
 from shardpost.settings import Settings
 from tests.support.memory_kafka import memory_kafka
+from tests.support.memory_kafka.admin import MemoryAdmin
 from tests.support.memory_kafka.consumer import MemoryConsumer
 
 
@@ -105,3 +109,35 @@ def test_asking_for_a_topic_by_name_does_not_create_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(clients, "require_listening", lambda _: None)
     clients.admin(Settings())
     assert made[0]["allow.auto.create.topics"] is False
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, code: int, times: int) -> None:
+    """Let Kafka answer so many times with that error."""
+    answer, left = MemoryAdmin.describe_configs, [code] * times
+
+    def describe(*args: Any, **kwargs: Any) -> Any:
+        if left:
+            raise KafkaException(KafkaError(left.pop()))
+        return answer(*args, **kwargs)
+
+    monkeypatch.setattr(MemoryAdmin, "describe_configs", describe)
+
+
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_while_brokers_restart_it_is_asked_again(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    topic = at.topic("positions")
+    failing(monkeypatch, code, 2)
+    assert topic_configs(at, [topic])[topic]["cleanup.policy"] == "compact"
+    failing(monkeypatch, code, 1000)
+    with pytest.raises(KafkaUnreachableError):
+        topic_configs(at.model_copy(update={"kafka_timeout": 0.2}), [topic])
+
+
+def test_without_the_right_the_error_says_what_to_allow(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)
+    with pytest.raises(ShardpostError, match=r"allow DescribeConfigs on topic\(s\) a, b for"):
+        topic_configs(at, ["b", "a"])
