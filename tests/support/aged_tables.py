@@ -17,7 +17,7 @@ from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import OpenedTables, at_snapshot, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
-from shardpost.holders.model.as_of import RELATIONS, holders, position_sort_key
+from shardpost.holders.model.as_of import RELATIONS
 from shardpost.holders.model.view_tables import (
     EXCHANGE_EVENTS,
     EXCHANGES,
@@ -167,8 +167,7 @@ class AgedTables:
         history = History(self._known(snapshot), [EXCHANGE])
         tables = OpenedTables(self.settings, at_snapshot(snapshot, *RELATIONS))
         for as_of in instants:
-            found = tables.rows(holders(snapshot.country, as_of))
-            held = {r["client"]: sorted(r["positions"], key=position_sort_key) for r in found}
+            held = histories.held_by(tables, as_of, snapshot.country)
             assert held == histories.holders_of(history, as_of), (snapshot.number, as_of)
 
     def _restored(self, last: Snapshot | None) -> dict[str, int]:

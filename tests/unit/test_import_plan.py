@@ -8,7 +8,7 @@ from shardpost.errors import ShardpostError, UsageError
 from shardpost.position_import.model import import_ids
 from shardpost.position_import.model.import_ids import AppliedImport, Lookup
 from shardpost.position_import.model.plan import Change, Plan, notes, summary
-from shardpost.shares import share
+from shardpost.shares import parse_share, share
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -87,16 +87,19 @@ def test_an_id_that_cannot_be_printed_is_refused(given: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("5%", 0.05), ("0.05", 0.05), ("100 %", 1.0), ("0", 0.0), (1, 1.0)]
+    ("text", "value"),
+    [("5%", 0.05), ("0.05", 0.05), ("100 %", 1.0), ("0", 0.0), ("0.5%", 0.005), (1, 1.0)],
 )
 def test_a_share_is_given_in_two_forms(text: object, value: float) -> None:
-    assert share(text) == value
+    assert share(text) == parse_share(str(text)) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["20", "-1%", "101%", "nan", "5 percent", ""])
+@pytest.mark.parametrize("text", ["20", "-1%", "101%", "nan", "5 percent", "1 %%", ""])
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a percentage such as 5%, or a share"):
         share(text)
+    with pytest.raises(UsageError, match=f"^{text!r}: expected a percentage such as 5%"):
+        parse_share(text)
 
 
 def test_a_result_in_words() -> None:

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,7 @@ from shardpost.delta import snapshots
 from shardpost.delta.query import OpenedTables, at_snapshot, rows
 from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.table import LayeredVersion
-from shardpost.holders.model.as_of import RELATIONS, position_sort_key
-from shardpost.holders.model.as_of import holders as holders_sql
+from shardpost.holders.model.as_of import RELATIONS
 from shardpost.holders.model.view_tables import (
     EXCHANGES,
     POSITIONS,
@@ -31,6 +30,7 @@ from tests.support.histories import (
     Record,
     close,
     country_of,
+    held_by,
     holders_of,
     latest,
     put,
@@ -68,7 +68,7 @@ def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
             assert found(at, snapshot) == expected(read.positions)
             tables = OpenedTables(at, at_snapshot(snapshot, *RELATIONS))
             for time in TIMES:
-                assert held(tables, time) == holders_of(read, time)
+                assert held_by(tables, time) == holders_of(read, time)
             assert query_holders(at, snapshot, HoldersQuery()) == holders_of(read)
 
 
@@ -82,11 +82,6 @@ def expected(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
     return {
         key: tuple(record.row()[name] for name in STORED) for key, record in latest(records).items()
     }
-
-
-def held(tables: OpenedTables, time: datetime | None) -> dict[str, list[str]]:
-    some = tables.rows(holders_sql("US", time))
-    return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in some}
 
 
 def test_a_late_correction_loses_against_what_is_folded(tmp_path: Path) -> None:

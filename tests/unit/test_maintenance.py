@@ -4,14 +4,13 @@ import copy
 import itertools
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from shardpost.delta import parquet_files, snapshot, snapshots, stored_files, table_log
+from shardpost.delta import parquet_files, snapshot, snapshots, stored_files
 from shardpost.delta.query import path_of
 from shardpost.delta.snapshot import GRACE
 from shardpost.delta.table import Table
@@ -66,34 +65,6 @@ def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
     assert planned == before - data_files(aged.settings)
     assert said.dropped
     assert any(line.startswith("snapshots: ") for line in said.lines(30))
-
-
-@pytest.mark.parametrize("seed", some(range(3), 0))
-def test_random_histories_with_maintenance_between_any_two_runs(
-    aged: AgedTables, seed: int
-) -> None:
-    aged.random = random = Random(seed)  # noqa: S311
-    waits = ({"minutes": 15}, {"hours": 3}, {"days": 2}, {"days": 400}, {"days": -300})
-    for _ in range(20):
-        aged.compact(crash=random.choice([None, None, None, "files", "tables"]))
-        aged.wait(**random.choices(waits, [20, 10, 5, 1, 1])[0])
-        if random.random() < 0.4:
-            offered = _offered(aged)
-            maintain(aged.settings, aged.now)
-            assert offered <= aged.require_all_kept()
-    for table in VIEW:
-        assert table_log.newest_version(aged.settings, table) is not None
-    aged.compact()
-    aged.require_all_kept()
-
-
-def _offered(aged: AgedTables) -> set[int]:
-    """Return the snapshots that a reader is given now."""
-    found = set()
-    for number in aged.expected:
-        with suppress(ShardpostError):
-            found.add(snapshots.get(aged.settings, number, now=aged.now).number)
-    return found
 
 
 def test_a_clock_that_has_jumped_ahead_removes_nothing_of_today(aged: AgedTables) -> None:

@@ -2,11 +2,9 @@
 
 import errno
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -29,11 +27,9 @@ from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from tests.support.aged_tables import START, AgedTables, data_files
 from tests.support.committed_snapshot import SHARDS, commit_snapshot
-from tests.support.how_far import up_to
 from tests.support.memory_kafka import MemoryKafka
 
 KAFKA = {"partitions": SHARDS}
-READERS = up_to(12, quick=4)
 
 
 @pytest.fixture
@@ -41,42 +37,6 @@ def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
     monkeypatch.setattr(planning, "noted_snapshots", lambda _settings: set())
     settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 30})
     return AgedTables(settings, Random(7))  # noqa: S311
-
-
-def test_readers_never_see_a_hole(aged: AgedTables) -> None:
-    aged.age(6)
-    ended = Event()
-
-    def read(number: int) -> int:
-        count = 0
-        while not ended.is_set():
-            newest = snapshots.current(aged.settings)
-            chosen = newest
-            if number % 2 and count % 3:  # of all that may be asked for, the one that goes first
-                offered = [*aged.expected]
-                for one in offered:
-                    try:
-                        chosen = snapshots.get(aged.settings, one, now=aged.now)
-                        break
-                    except ShardpostError:
-                        continue
-            found = aged.view(chosen)
-            assert chosen.number not in aged.expected or found == aged.expected[chosen.number]
-            count += 1
-        return count
-
-    with ThreadPoolExecutor(READERS) as pool:
-        readers = [pool.submit(read, number) for number in range(READERS)]
-        try:
-            for _ in range(up_to(6, quick=3)):
-                aged.compact()
-                maintain(aged.settings, aged.now)
-                # Who is reading now was offered what he reads: his hour is not over.
-                aged.wait(minutes=55)
-                aged.compact()
-        finally:
-            ended.set()
-        assert all(reader.result() > 0 for reader in readers)
 
 
 def test_an_audience_that_is_being_frozen_stays(aged: AgedTables) -> None:
@@ -111,7 +71,9 @@ def _freeze(settings: Settings, week: str, version: int) -> None:
     FrozenWeeks(settings).commit(frozen)
 
 
-def test_the_snapshot_of_a_frozen_week_is_kept(aged: AgedTables) -> None:
+def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read_it(
+    aged: AgedTables,
+) -> None:
     aged.compact()
     _freeze(aged.settings, "2026-W01", 0)
     for _ in range(6):
@@ -122,18 +84,6 @@ def test_the_snapshot_of_a_frozen_week_is_kept(aged: AgedTables) -> None:
     assert found.pinned == {1: "the audience of 2026-W01 is of it"}
     assert 2 in found.dropped
     assert 1 in aged.require_all_kept()
-
-
-def test_the_snapshot_of_a_frozen_week_is_read_and_stays_while_somebody_may_read_it(
-    aged: AgedTables,
-) -> None:
-    aged.compact()
-    _freeze(aged.settings, "2026-W01", 0)
-    for _ in range(6):
-        aged.wait(hours=12)
-        aged.compact()
-    strict = aged.settings.model_copy(update={"snapshot_days": 1})
-    maintain(strict, aged.now)
     given = tables.snapshot(1, strict)
     assert aged.view(given) == aged.expected[1]
     with pytest.raises(ShardpostError, match=r"snapshot 2 .* that are: 1 and "):

@@ -13,7 +13,7 @@ import pytest
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.snapshot import Snapshot
 from shardpost.errors import ShardpostError
-from shardpost.holders.model.view_tables import POSITION_EVENTS
+from shardpost.holders.model.view_tables import POSITION_EVENTS, VIEW
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
 from shardpost.maintenance.table_sizes import table_sizes
@@ -44,9 +44,19 @@ def home(folder: Path, **given: Any) -> Iterator[AgedTables]:
         yield AgedTables(kafka.settings, Random(7), fold_share=0.5)  # noqa: S311
 
 
+def offered(aged: AgedTables) -> set[int]:
+    """Return the snapshots that a reader is given now."""
+    found = set()
+    for number in aged.expected:
+        with suppress(ShardpostError):
+            found.add(snapshots.get(aged.settings, number, now=aged.now).number)
+    return found
+
+
+@pytest.mark.parametrize("is_pruned", [True, False])
 @pytest.mark.parametrize("seed", some(range(3), 0))
 def test_random_histories_with_prunings_and_maintenance_between_any_two_runs(
-    aged: AgedTables, seed: int
+    aged: AgedTables, seed: int, is_pruned: bool
 ) -> None:
     aged.random = random = Random(seed)  # noqa: S311
     waits = ({"minutes": 15}, {"hours": 5}, {"days": 2}, {"days": 400}, {"days": -300})
@@ -54,14 +64,17 @@ def test_random_histories_with_prunings_and_maintenance_between_any_two_runs(
     for _ in range(20):
         aged.compact(crash=random.choice([None, None, None, "files", "tables"]))
         aged.wait(**random.choices(waits, [10, 20, 10, 1, 1])[0])
-        if random.random() < 0.6:
+        if is_pruned and random.random() < 0.6:
             pruned += aged.prune()
             newest = snapshots.current(aged.settings)
             aged.require_answers(newest, [None, newest.history_from])
         if random.random() < 0.4:
+            read = offered(aged)
             maintain(aged.settings, aged.now)
-            aged.require_all_kept()
-    assert pruned >= 2
+            assert read <= aged.require_all_kept()
+    assert pruned >= 2 or not is_pruned
+    for table in VIEW:
+        assert table_log.newest_version(aged.settings, table) is not None
     aged.compact()
     aged.require_all_kept()
     *kept, newest = snapshots.list_all(aged.settings)
@@ -75,7 +88,7 @@ def test_readers_beside_prunings_and_maintenance_never_see_a_hole(aged: AgedTabl
     aged.age(4)
     ended = Event()
 
-    def offered(number: int) -> Iterator[Snapshot]:
+    def chosen(number: int) -> Iterator[Snapshot]:
         """Yield the newest, or of all that may be asked for the one that goes first."""
         while not ended.is_set():
             yield snapshots.current(aged.settings)
@@ -86,11 +99,11 @@ def test_readers_beside_prunings_and_maintenance_never_see_a_hole(aged: AgedTabl
 
     def read(number: int) -> int:
         count = 0
-        for count, chosen in enumerate(offered(number), 1):
-            times = aged.instants(chosen)
-            aged.require_answers(chosen, [times[-count % len(times)]])
-            if expected := aged.expected.get(chosen.number):
-                assert aged.view(chosen) == expected
+        for count, snapshot in enumerate(chosen(number), 1):
+            times = aged.instants(snapshot)
+            aged.require_answers(snapshot, [times[-count % len(times)]])
+            if expected := aged.expected.get(snapshot.number):
+                assert aged.view(snapshot) == expected
         return count
 
     with ThreadPoolExecutor(READERS) as pool:

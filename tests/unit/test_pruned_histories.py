@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from shardpost.delta import parquet_files, rewritten_files, snapshots, table_log
-from shardpost.delta.query import OpenedTables
 from shardpost.delta.snapshot import Snapshot, latest_certain_time
 from shardpost.delta.table import Table
 from shardpost.errors import ShardpostError
 from shardpost.holders import pruned_histories, table_commits
 from shardpost.holders.compaction_job import COMPACT_POSITIONS
-from shardpost.holders.model.as_of import holders, position_sort_key
 from shardpost.holders.model.view_tables import POSITION_EVENTS
 from shardpost.holders.pruned_histories import find_superseded, prune
 from shardpost.holders.queries import HoldersQuery, query_holders
@@ -32,6 +30,7 @@ from tests.support.histories import (
     Batch,
     close,
     country_of,
+    held_by,
     holders_of,
     put,
     reject,
@@ -61,11 +60,6 @@ def pruned(at: Settings, horizon: datetime) -> Snapshot | None:
 
 def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str]]:
     return held_by(world.opened(), as_of)
-
-
-def held_by(tables: OpenedTables, as_of: datetime | None) -> dict[str, list[str]]:
-    found = tables.rows(holders("US", as_of))
-    return {row["client"]: sorted(row["positions"], key=position_sort_key) for row in found}
 
 
 @pytest.mark.parametrize(("at_once", "bytes_at_once"), [(3, 1), (1_000_000, 1_000_000)])

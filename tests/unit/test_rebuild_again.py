@@ -151,19 +151,19 @@ def test_a_swap_that_was_killed_after_its_commit_is_on_record_by_the_rollback(
     ]
 
 
-@pytest.mark.parametrize("step", ["leave tables", "commit snapshot"])
+@pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])
 @pytest.mark.parametrize("was_swapped", [False, True])
 def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
     kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str, was_swapped: bool
 ) -> None:
-    first, other = Action.SWAP, Action.ROLLBACK
+    first, other, compared = Action.SWAP, Action.ROLLBACK, {"compared": 2}
     if was_swapped:
         done(kafka.settings, Action.SWAP)
-        first, other = other, first
+        first, other, compared = other, first, {}
     recorded = on_record(kafka.settings)
     at(step, killed)
     with pytest.raises(Killed):
-        done(kafka.settings, first)
+        done(kafka.settings, first, **compared)
     newest = snapshots.current(kafka.settings)
     expected = Standing.IN_USE if was_swapped else Standing.READY
     assert store.require_current(kafka.settings).standing(newest) is expected
@@ -173,7 +173,7 @@ def test_killed_before_the_commit_a_rebuild_stands_where_it_was(
         with pytest.raises(ShardpostError, match="expected one that is in use, found one that is"):
             done(kafka.settings, other)
     assert on_record(kafka.settings) == recorded
-    assert done(kafka.settings, first)["committed"] == newest.number + 1
+    assert done(kafka.settings, first, **compared)["committed"] == newest.number + 1
 
 
 def test_only_lists_that_differ_are_published_where_the_last_snapshots_changed_none(
@@ -234,16 +234,6 @@ def test_a_rebuild_that_other_code_has_decoded_is_not_gone_on_with(kafka: Memory
         store.update(settings, replace(other, state=state))
         with pytest.raises(ShardpostError, match=f"decoded by other code.*: {advice}"):
             begun(settings, order)
-
-
-@pytest.mark.parametrize("step", ["holders that differ", "leave tables", "commit snapshot"])
-def test_a_swap_that_was_killed_before_its_commit_may_be_repeated(
-    kafka: MemoryKafka, rebuild: Rebuild, at: Any, step: str
-) -> None:
-    at(step, killed)
-    with pytest.raises(Killed):
-        done(kafka.settings, Action.SWAP, compared=2)
-    assert done(kafka.settings, Action.SWAP, compared=2)["committed"] == 3
 
 
 def test_a_drop_of_what_is_not_in_use_spares_what_is(kafka: MemoryKafka, rebuild: Rebuild) -> None:

@@ -28,7 +28,6 @@ from shardpost.rebuilds.model.rebuild import (
     with_dependents,
 )
 from shardpost.rebuilds.order import Action, Order, tables_of
-from shardpost.shares import parse_share
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
 ALL = tuple(table.name for table in VIEW)
@@ -136,19 +135,6 @@ def test_a_view_is_the_same_after_it_was_written_as_text() -> None:
     for former in (view, snapshot(), None):
         stored = replace(rebuild(), candidate=view, former=former)
         assert from_row(Rebuild, to_row(stored)) == stored
-
-
-@pytest.mark.parametrize(
-    ("text", "share"), [("1%", 0.01), ("0.01", 0.01), ("0", 0), ("100%", 1), ("0.5%", 0.005)]
-)
-def test_a_share_is_a_number_or_in_percent(text: str, share: float) -> None:
-    assert parse_share(text) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1%", "101%", "2", "nan", "1 %%"])
-def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a percentage such as 5%"):
-        parse_share(text)
 
 
 def test_the_share_that_differs_is_the_larger_of_positions_and_holders() -> None:
