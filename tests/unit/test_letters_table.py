@@ -1,4 +1,4 @@
-"""The table of letters and the list, where topics are deleted and recreated; Kafka in memory."""
+"""The table of letters, and their commands, where topics are recreated; Kafka in memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shardpost import tables
+from shardpost.commands.parked_letters import AGAIN_IN_VAIN
 from shardpost.dead_letters import letter_topics
 from shardpost.dead_letters.letter_details import describe
 from shardpost.dead_letters.letter_topics import current_progress
@@ -16,11 +17,13 @@ from shardpost.dead_letters.letters_table import current_letters, life, open_tab
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS, LetterState
 from shardpost.dead_letters.model.letter_history import Step
 from shardpost.delta import query
+from shardpost.kafka.clients import producer
 from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.records import Outgoing, Record
 from shardpost.settings import Settings
 from shardpost.topics import stores
 from shardpost.topics.creation import apply_topics
+from tests.support import decisions
 from tests.support.command_line import CommandLine, CommandLineHere
 from tests.support.letter_world import (
     START,
@@ -236,3 +239,45 @@ def test_that_nothing_is_listed_is_said_with_its_reason(
     monkeypatch.setattr(stores, "inspect_stores", lambda *_: None)
     monkeypatch.setattr(letter_topics, "not_visible", lambda _: [])
     assert shardpost("letters", "list", *arguments).startswith(said)
+
+
+KAFKA = {"partitions": 1}
+ORIGIN: list[tuple[str, str | bytes | None]] = [
+    ("origin-topic", b"positions"),
+    ("origin-partition", b"0"),
+    ("origin-offset", b"0"),
+]
+
+
+def park(kafka: MemoryKafka, letter_id: str, times: int) -> None:
+    """Put a letter into the parking lot that one error has parked so often."""
+    counted: list[tuple[str, str | bytes | None]] = [
+        ("parked-error", b"ValueError-0"),
+        ("parked-count", str(times).encode()),
+    ]
+    headers = [*ORIGIN, *counted, ("letter-id", letter_id.encode()), ("attempt", b"1")]
+    headers += [("origin-key", b"k"), ("error", b"ValueError: x")]
+    headers.append(("failed-at", b"2026-11-21T12:00:00Z"))
+    producer(kafka.settings).produce("parking-lot", b"v", letter_id.encode(), 0, headers=headers)
+
+
+@pytest.mark.parametrize(("times", "said"), [(1, f"{AGAIN_IN_VAIN}\n"), (2, "")])
+def test_again_says_so_where_it_changes_nothing(
+    kafka: MemoryKafka, shardpost: CommandLine, times: int, said: str
+) -> None:
+    park(kafka, "one", times)
+    if times > 1:
+        refused = "parked 2 times by the same error: fix its cause first, or add --again"
+        assert refused in shardpost("letters", "redrive", code=3)
+    code, out, err = shardpost.answer("letters", "redrive", "--again")
+    assert (code, err, "1 would be redriven" in out) == (0, said, True)
+
+
+@pytest.mark.parametrize("doing", ["redrive", "discard"])
+def test_who_decided_is_recorded(doing: str, kafka: MemoryKafka, shardpost: CommandLine) -> None:
+    park(kafka, "one", 1)
+    shardpost("letters", doing, "--apply", "--why", "x", "--by", " ", code=2)
+    out = shardpost("letters", doing, "--apply", "--why", "mended", "--by", "anna")
+    assert out.splitlines()[-1][0] == "1"
+    [(decision, _)] = decisions.list_all(kafka.settings)
+    assert (decision.who, decision.why) == ("anna", "mended")
