@@ -176,28 +176,14 @@ def test_every_path_of_airflow_is_set_in_its_home_or_in_the_checkout(
     assert found["AIRFLOW__CORE__PLUGINS_FOLDER"] == str(CHECKOUT / "plugins")
 
 
-@pytest.mark.parametrize("left", [None, b""], ids=["no file", "an empty file"])
+@pytest.mark.parametrize(
+    ("left", "after"),
+    [(None, "db migrate\n"), (b"", "db migrate\n"), (b"of before", "of before")],
+    ids=["no file", "an empty file", "of this version"],
+)
 def test_a_database_that_is_gone_is_made_again_whatever_was_noted(
-    left: bytes | None, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    left: bytes | None, after: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = _noted_as_migrated(settings, monkeypatch)
-    if left is not None:
-        (home / "airflow.db").write_bytes(left)
-    airflow.prepare(settings)
-    assert (home / "airflow.db").read_text() == "db migrate\n"
-
-
-def test_a_database_of_this_version_is_left_alone(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = _noted_as_migrated(settings, monkeypatch)
-    (home / "airflow.db").write_text("of before")
-    airflow.prepare(settings)
-    assert (home / "airflow.db").read_text() == "of before"
-
-
-def _noted_as_migrated(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return Airflow's home; its command line is one that writes what it was asked for."""
     programs = settings.home / "bin"
     programs.mkdir()
     (programs / "airflow").write_text('#!/bin/sh\necho "$@" > "$AIRFLOW_HOME/airflow.db"\n')
@@ -206,4 +192,7 @@ def _noted_as_migrated(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> P
     home = settings.home / "airflow"
     home.mkdir()
     (home / "migrated-to").write_text(metadata.version("apache-airflow"))
-    return home
+    if left is not None:
+        (home / "airflow.db").write_bytes(left)
+    airflow.prepare(settings)
+    assert (home / "airflow.db").read_text() == after

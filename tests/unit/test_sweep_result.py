@@ -110,15 +110,16 @@ KAFKA = {"partitions": 1, "kafka_timeout": 1, "foreign_dead_letters": f"{DLT.top
 GAP = f"{DLT}: offsets 1 to 2: {GONE}"
 
 
-@pytest.fixture(autouse=True)
-def _gap(kafka: MemoryKafka) -> None:
-    """Have a foreign topic that has lost two records unread."""
+@pytest.fixture
+def kafka(kafka: MemoryKafka) -> MemoryKafka:
+    """Give a Kafka with a foreign topic that has lost two records unread."""
     for topic in (DLT.topic, "torn.DLT"):
         kafka.broker.create_topic(topic, 1, {})
     for _ in range(4):
         producer(kafka.settings).produce(DLT.topic, b"v", b"k", 0)
     offsets.commit_offsets(kafka.settings, GROUP, {DLT.topic: {0: 1}})
     kafka.broker.log(DLT).delete_before(3)
+    return kafka
 
 
 def failed(kafka: MemoryKafka) -> ShardpostError:
