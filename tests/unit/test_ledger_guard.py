@@ -28,6 +28,7 @@ from shardpost.weekly_email.model.week_tables import LedgerMark
 from tests.support import decisions
 from tests.support.command_line import CommandLine
 from tests.support.memory_kafka import MemoryKafka
+from tests.support.written_weeks import begin
 
 WEEK = IsoWeek(2026, 47)
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -37,7 +38,7 @@ LEDGER = "weekly-emails"
 
 def run(settings: Settings, week: IsoWeek = WEEK, mails: int = 3) -> None:
     """Do with the ledger what a run of the week does."""
-    LedgerGuard(settings, week).mark_start(LedgerGuard(settings, week).require_ledger(), NOW)
+    begin(settings, week, NOW)
     ledger = Ledger(settings, week, 0)
     ledger.open()
     for number in range(mails):
@@ -132,9 +133,7 @@ def test_a_ledger_that_was_recreated_is_refused_for_the_weeks_that_it_held(
 def test_a_run_that_was_killed_before_its_end_leaves_the_mark_of_its_start(
     kafka: MemoryKafka,
 ) -> None:
-    LedgerGuard(kafka.settings, WEEK).mark_start(
-        LedgerGuard(kafka.settings, WEEK).require_ledger(), NOW
-    )
+    begin(kafka.settings, WEEK, NOW)
     recreate(kafka)
     assert "deleted and created again" in refused(kafka.settings)
 

@@ -30,8 +30,8 @@ from tests.support.memory_kafka import MemoryKafka
 KAFKA = {"partitions": SHARDS}
 
 
-@pytest.fixture
-def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail if a job is submitted."""
 
     def refuse(*command: object, **_: object) -> None:
@@ -40,7 +40,6 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", refuse)
 
 
-@pytest.mark.usefixtures("without_java")
 def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> None:
     before = commit_snapshot(kafka)
     code, result = submit(kafka.settings, COMPACT_POSITIONS)
@@ -54,7 +53,6 @@ def test_with_nothing_new_a_compaction_starts_no_spark(kafka: MemoryKafka) -> No
     assert published(kafka) == {"client": {"Positions": ["1"]}}
 
 
-@pytest.mark.usefixtures("without_java")
 def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -82,7 +80,6 @@ def test_with_an_open_transaction_nothing_new_is_not_all_that_there_is(
     )  # there is more to read
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,7 +95,6 @@ def test_a_look_by_a_clock_that_was_ahead_is_set_back_with_a_warning(
     assert "by a clock that was ahead" not in caplog.text
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_retry_topic_that_was_read_and_is_gone_is_said_once(
     kafka: MemoryKafka, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,27 +118,17 @@ def test_with_a_new_record_a_compaction_needs_spark_and_nothing_is_changed(
     assert published(kafka) == {}
 
 
-def test_a_first_compaction_needs_spark(kafka: MemoryKafka) -> None:
-    assert COMPACT_POSITIONS.without_spark(kafka.settings, BY_DEFAULT) is None
-
-
-def test_for_another_country_a_compaction_needs_spark(kafka: MemoryKafka) -> None:
-    commit_snapshot(kafka)
-    settings = kafka.settings.model_copy(update={"country": "GB"})
+def test_a_first_compaction_one_of_another_country_and_a_reconciliation_need_spark(
+    kafka: MemoryKafka,
+) -> None:
+    settings, reconcile = kafka.settings, document_of(CompactionRequest(reconcile=True))
     assert COMPACT_POSITIONS.without_spark(settings, BY_DEFAULT) is None
-
-
-def test_a_reconciliation_needs_spark(kafka: MemoryKafka) -> None:
     commit_snapshot(kafka)
-    assert (
-        RECONCILE_POSITIONS.without_spark(
-            kafka.settings, document_of(CompactionRequest(reconcile=True))
-        )
-        is None
-    )
+    british = settings.model_copy(update={"country": "GB"})
+    assert COMPACT_POSITIONS.without_spark(british, BY_DEFAULT) is None
+    assert RECONCILE_POSITIONS.without_spark(settings, reconcile) is None
 
 
-@pytest.mark.usefixtures("without_java")
 def test_beside_a_running_compaction_one_that_may_not_wait_ends(kafka: MemoryKafka) -> None:
     commit_snapshot(kafka)
     settings = kafka.settings.model_copy(update={"lock_wait": 0.0})
@@ -151,7 +137,6 @@ def test_beside_a_running_compaction_one_that_may_not_wait_ends(kafka: MemoryKaf
         submit(settings, COMPACT_POSITIONS)
 
 
-@pytest.mark.usefixtures("without_java")
 def test_tables_that_cannot_be_written_are_one_line(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +171,6 @@ def renamed(settings: Settings, *topics: str) -> Settings:
     return settings.model_copy(update={f"topic_{topic}": f"no-{topic}" for topic in topics})
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
     kafka: MemoryKafka,
 ) -> None:
@@ -198,7 +182,6 @@ def test_a_list_that_is_too_large_ends_with_3_until_nothing_new_is_published(
     assert (code, result["too_large"], result["published"]) == (0, 0, 0)
 
 
-@pytest.mark.usefixtures("without_java")
 def test_a_topic_whose_records_kafka_deletes_ends_with_3_until_its_policy_is_right(
     kafka: MemoryKafka,
 ) -> None:

@@ -13,6 +13,7 @@ from shardpost.dead_letters.model.sweep_result import ParkedGroup
 from shardpost.kafka.records import Outgoing
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
+from tests.support.at_step import dying
 from tests.support.letter_world import (
     START,
     apply_topics_with_given_times,
@@ -175,12 +176,7 @@ def test_a_sweep_that_is_fenced_amid_its_batches_leaves_the_rest_to_the_newer_on
 @pytest.mark.parametrize("step", ["fence", "read", "publish", "committed"])
 def test_a_sweep_that_dies_is_finished_by_the_next(ready: Settings, step: str) -> None:
     produce(ready, *(failed(ready, original(n, key=b"%d" % n)) for n in range(5)))
-
-    def die(name: str) -> None:
-        if name == step:
-            raise KeyboardInterrupt
-
-    with mock.patch.object(module, "step", die), pytest.raises(KeyboardInterrupt):
+    with dying(module, step), pytest.raises(KeyboardInterrupt):
         sweep(ready, at(60))
     assert total(sweep(ready, at(60)))["retried"] == (3 if step == "committed" else 5)
     assert sorted(seen(ready).values()) == [1] * 5
