@@ -1,15 +1,16 @@
 """A Spark job as a task: what its exit code means, where its result goes, what a failure says."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from airflow.dag_processing.dagbag import DagBag
+
+from tests.dags.conftest import StandIn
 
 FOLDER = Path(__file__).parent
 
 
 def test_the_exit_code_says_whether_a_job_is_tried_again(
-    submitted_stand_in: Callable[[dict[str, list[object]]], Path], task_environment: Path
+    submitted_stand_in: StandIn, task_environment: Path
 ) -> None:
     calls = submitted_stand_in(
         {

@@ -1,7 +1,7 @@
 """What a person sees at once in the log of a task that failed: why, as its last line."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ import structlog
 from airflow.dag_processing.dagbag import DagBag
 
 from shardpost.orchestration.task_log import JobLog
+from tests.dags.conftest import StandIn
 from tests.support.task_log import visible
 
 FOLDER = Path(__file__).parent
 TRACEBACK = "▶ Traceback (the reason stands below it)"
 ATTEMPT = "[DAG TEST] running task"
-StandIn = Callable[[dict[str, list[object]]], Path]
 
 
 class Recorder(logging.Handler):
