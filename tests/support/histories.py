@@ -196,6 +196,13 @@ def _countries(records: list[Record], as_of: datetime | None) -> Mapping[str, st
     return first | {key: record.country for key, record in before.items()}
 
 
+def rejected_row(topic: str, offset: int, number: int = 1, **more: Any) -> dict[str, Any]:
+    """Return a row of `rejected_records`, of partition 0."""
+    row = {"topic": topic, "partition": 0, "offset": offset, "timestamp": START, "key": b"k"}
+    row |= {"value": b"{", "headers": [], "reason": "bad", "snapshot": number}
+    return row | more
+
+
 def held_by(
     tables: OpenedTables, as_of: datetime | None, country: str = "US"
 ) -> dict[str, list[str]]:

@@ -3,11 +3,10 @@
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from shardpost.errors import ShardpostError
 from shardpost.kafka import clients, offsets, topic_metadata
@@ -18,66 +17,54 @@ from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_configs import topic_configs
 from shardpost.kafka.transactions import produce
 from shardpost.settings import Settings
-from tests.support.memory_kafka import memory_kafka
 from tests.support.memory_kafka.admin import MemoryAdmin
 from tests.support.memory_kafka.consumer import MemoryConsumer
 
 
-class Answer(NamedTuple):
-    offset: int
-    timestamp: int = -1
+def refuse_first(monkeypatch: pytest.MonkeyPatch, *codes: int) -> None:
+    """Let a broker refuse with these codes, one after the other, to list offsets; then answer."""
+    own, left = MemoryAdmin.list_offsets, [*codes]
 
+    def listed(admin: MemoryAdmin, specs: Any, **more: Any) -> dict[TopicPartition, "Future[Any]"]:
+        found: dict[TopicPartition, Future[Any]] = own(admin, specs, **more)
+        for place in found:
+            if left:
+                found[place] = Future()
+                found[place].set_exception(KafkaException(KafkaError(left.pop(0))))
+        return found
 
-class Client:
-    """An admin client whose broker refuses with these codes, one after the other, then answers."""
-
-    def __init__(self, *refusals: int) -> None:
-        self._refusals = list(refusals)
-
-    def list_topics(self, timeout: float) -> None:
-        """Know the leaders."""
-
-    def list_offsets(
-        self, specs: dict[TopicPartition, object], **_: object
-    ) -> dict[TopicPartition, "Future[Answer]"]:
-        return {place: self._answer(place, spec) for place, spec in specs.items()}
-
-    def _answer(self, place: TopicPartition, spec: object) -> "Future[Answer]":
-        future: Future[Answer] = Future()
-        if self._refusals:
-            future.set_exception(KafkaException(KafkaError(self._refusals.pop(0))))
-        else:
-            is_low = isinstance(spec, type(OffsetSpec.earliest()))  # type: ignore[no-untyped-call]
-            future.set_result(Answer(place.partition if is_low else 10))
-        return future
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, client: Client, wait: float) -> object:
-    monkeypatch.setattr(offsets, "admin", lambda _: client)
+    monkeypatch.setattr(MemoryAdmin, "list_offsets", listed)
     monkeypatch.setattr(topic_metadata, "LEADER_RETRY_SECONDS", 0)
-    settings = Settings(kafka_timeout=wait)
-    return offsets.watermarks(settings, {"positions": 2}, committed=True)
 
 
-def test_a_partition_whose_leader_moves_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(
+def test_a_partition_whose_leader_moves_is_asked_again(
+    at: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(at, Outgoing("positions", b"1", None, [], 1))
+    refuse_first(
+        monkeypatch,
         *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._TRANSPORT),
         *(KafkaError._DESTROY_BROKER, KafkaError._NOENT),
         *(KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH),
     )
-    assert asked(monkeypatch, client, 30) == {"positions": {0: (0, 10), 1: (1, 10)}}
+    found = offsets.watermarks(at, {"positions": 2}, committed=False)
+    assert found == {"positions": {0: (0, 0), 1: (0, 1)}}
 
 
-def test_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
-    with pytest.raises(clients.KafkaUnreachableError, match="cannot be reached"):
-        asked(monkeypatch, client, 0.05)
-
-
-def test_any_other_refusal_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    with pytest.raises(clients.KafkaUnreachableError, match="uthoriz"):
-        asked(monkeypatch, client, 30)
+@pytest.mark.parametrize(
+    ("code", "seconds", "said"),
+    [
+        (KafkaError.NOT_LEADER_FOR_PARTITION, 0.05, "cannot be reached"),  # not for ever
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, 30, "uthoriz"),  # which is final
+    ],
+)
+def test_what_is_refused_for_ever_or_for_good_is_an_error(
+    at: Settings, monkeypatch: pytest.MonkeyPatch, code: int, seconds: float, said: str
+) -> None:
+    refuse_first(monkeypatch, *[code] * 1_000_000)
+    waiting = at.model_copy(update={"kafka_timeout": seconds})
+    with pytest.raises(KafkaUnreachableError, match=said):
+        offsets.watermarks(waiting, {"positions": 2}, committed=True)
 
 
 READ = Partition("positions", 0)
@@ -87,7 +74,7 @@ READ = Partition("positions", 0)
     "code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError._TRANSPORT]
 )
 def test_a_reader_waits_for_the_leader_of_its_partition(
-    monkeypatch: pytest.MonkeyPatch, code: int
+    at: Settings, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     consume, refusals = MemoryConsumer.consume, [code]
 
@@ -97,10 +84,8 @@ def test_a_reader_waits_for_the_leader_of_its_partition(
         return consume(reader, most, timeout)
 
     monkeypatch.setattr(MemoryConsumer, "consume", refused_first)
-    with memory_kafka(kafka_timeout=5) as kafka:
-        kafka.broker.create_topic(READ.topic, 1, {})
-        produce(kafka.settings, Outgoing(READ.topic, b"1", None, []))
-        assert [message.key() for message in read_to_end(kafka.settings, READ)] == [b"1"]
+    produce(at, Outgoing(READ.topic, b"1", None, [], READ.partition))
+    assert [message.key() for message in read_to_end(at, READ)] == [b"1"]
     assert refusals == []
 
 

@@ -27,7 +27,7 @@ from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.topics.creation import apply_topics
 from tests.support.at_step import Killed, at_step, killed
-from tests.support.histories import START, arrow, overwrite, snapshot
+from tests.support.histories import arrow, overwrite, rejected_row, snapshot
 from tests.support.how_far import some, up_to
 from tests.support.letter_world import header
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
@@ -141,9 +141,7 @@ class World:
         return overwrite(self.settings, table, self._rows(offsets, 1))
 
     def _rows(self, offsets: set[int], number: int) -> list[dict[str, Any]]:
-        row = {"topic": self.settings.topic("positions"), "partition": 0, "timestamp": START}
-        row |= {"key": b"k", "value": b"{", "headers": [], "reason": "bad", "snapshot": number}
-        return [row | {"offset": offset} for offset in sorted(offsets)]
+        return [rejected_row("positions", offset, number) for offset in sorted(offsets)]
 
 
 @pytest.fixture

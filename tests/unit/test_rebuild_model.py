@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardpost.delta.snapshot import Counts, Snapshot
+from shardpost.delta.snapshot import Snapshot
 from shardpost.delta.typed_rows import from_row, to_row
 from shardpost.errors import UsageError
 from shardpost.holders.model.view_tables import POSITION_EVENTS, POSITIONS, VIEW
@@ -28,17 +28,14 @@ from shardpost.rebuilds.model.rebuild import (
     with_dependents,
 )
 from shardpost.rebuilds.order import Action, Order, tables_of
+from tests.support import histories
 
 AT = datetime(2026, 11, 16, tzinfo=UTC)
 ALL = tuple(table.name for table in VIEW)
 
 
-def snapshot(number: int = 3, **more: object) -> Snapshot:
-    return Snapshot(
-        *(number, AT, AT, {"positions": {0: 5}}, {"positions": 1}, Counts(1, 1, 1)),
-        *("US", 8, "0.1", "run"),
-        **more,  # type: ignore[arg-type]
-    )
+def snapshot(number: int = 3, **more: Any) -> Snapshot:
+    return replace(histories.snapshot(number, {"positions": 1}), **more)
 
 
 def rebuild(**more: object) -> Rebuild:

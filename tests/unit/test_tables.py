@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,16 @@ from shardpost.delta import snapshots
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.holders.model.view_tables import REJECTED_RECORDS
 from shardpost.settings import Settings
-from tests.support.histories import START, Batch, close, country_of, overwrite, put, snapshot, write
+from tests.support.histories import (
+    Batch,
+    close,
+    country_of,
+    overwrite,
+    put,
+    rejected_row,
+    snapshot,
+    write,
+)
 
 COUNTRIES = [country_of("NASDAQ", "US"), country_of("LON", "GB")]
 BATCHES = [
@@ -37,8 +46,7 @@ def at(tmp_path: Path) -> Settings:
 
 
 def rejected(topic: str, offset: int) -> dict[str, object]:
-    row = {"topic": topic, "partition": 0, "offset": offset, "timestamp": START}
-    return row | {"key": b"1", "value": b"{}", "headers": [], "reason": REASON, "snapshot": 3}
+    return rejected_row(topic, offset, 3, value=b"{}", reason=REASON)
 
 
 def test_a_snapshot_is_the_newest_or_the_one_asked_for(at: Settings) -> None:
@@ -47,15 +55,6 @@ def test_a_snapshot_is_the_newest_or_the_one_asked_for(at: Settings) -> None:
     assert tables.snapshot(1, at) == tables.snapshots(at)[0]
     with pytest.raises(ShardpostError, match="no snapshot 4: there are 1 to 3"):
         tables.snapshot(4, at)
-
-
-def test_holders_are_a_dict_of_any_snapshot_client_shard_and_time(at: Settings) -> None:
-    first = {"client1": ["1"], "client2": ["2"]}
-    assert tables.holders(settings=at) == {"client2": ["2", "3"]}
-    assert tables.holders(snapshot=1, settings=at) == first
-    assert tables.holders("client1", snapshot=1, settings=at) == {"client1": ["1"]}
-    assert tables.holders(shard=7, settings=at) == {}
-    assert tables.holders(as_of=datetime(2026, 11, 17, tzinfo=UTC), settings=at) == first
 
 
 def test_a_time_without_a_zone_is_refused(at: Settings) -> None:
@@ -74,22 +73,11 @@ def test_rejected_records_are_an_arrow_table_in_the_order_of_their_coordinates(
     assert found["value"].to_pylist() == [b"{}"] * 3
 
 
-def test_an_explanation_is_a_list_of_what_put_and_took(at: Settings) -> None:
-    found = tables.explain("client1", settings=at)
-    assert [(one.change, str(one.coordinates)) for one in found] == [
-        ("put", "positions[0]@0"),
-        ("took", "positions[2]@2"),
-    ]
-    assert [one.change for one in tables.explain("client1", "1", 1, at)] == ["put"]
-    assert tables.explain("nobody", settings=at) == []
-
-
-def test_before_the_first_snapshot_it_says_to_compact(tmp_path: Path) -> None:
-    empty = Settings.model_validate({"home": tmp_path})
-    assert tables.snapshots(empty) == []
+def test_before_the_first_snapshot_it_says_to_compact_of_python_too(settings: Settings) -> None:
+    assert tables.snapshots(settings) == []
     for read in (tables.snapshot, tables.holders, tables.rejected):
         with pytest.raises(ShardpostError, match="yet: run `shardpost compact`"):
-            read(settings=empty)
+            read(settings=settings)
 
 
 def test_the_snippet_of_the_documentation_prints_the_rejected_records(at: Settings) -> None:

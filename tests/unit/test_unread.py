@@ -8,7 +8,6 @@ import pytest
 from shardpost.delta.snapshot import NEVER, Counts, IncompleteLook, Snapshot
 from shardpost.errors import NEEDS_ATTENTION, ShardpostError
 from shardpost.holders.model.compacted_topics import (
-    Compaction,
     LastLook,
     ReadTopic,
     TombstonesLostError,
@@ -17,7 +16,6 @@ from shardpost.holders.model.compacted_topics import (
     compaction_of,
     require_certain,
     require_no_gaps,
-    require_only_compacted,
     require_tombstones_kept,
 )
 from shardpost.holders.model.unread import Look, Unread, gaps, ranges_to_read, retries_to_read
@@ -181,13 +179,6 @@ def test_each_topic_is_held_against_its_own_retention() -> None:
     assert "clients has records at 8 of the 9 offsets" in str(refused.value)
     assert "keeps tombstones for 1 s" in str(refused.value)
     assert "positions" not in str(refused.value).split("Positions that")[0]
-
-
-def test_a_topic_that_is_also_deleted_by_age_cannot_be_reconciled() -> None:
-    compactions: dict[str, Compaction] = {"clients": COMPACTED, "positions": BOTH}
-    with pytest.raises(ShardpostError, match=r"positions has cleanup.policy=compact,delete, so"):
-        require_only_compacted(compactions)
-    require_only_compacted({"clients": COMPACTED})
 
 
 def test_gaps_name_the_way_out_that_the_topics_allow() -> None:
