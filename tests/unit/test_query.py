@@ -1,22 +1,36 @@
-"""holders, explain and snapshots: real Delta tables, the command line, no JVM."""
+"""The public module `shardpost.tables`, and holders, explain and snapshots; real Delta tables."""
 
 import json
 import os
+import re
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from shardpost import tables
+from shardpost.checkout import CHECKOUT
 from shardpost.delta import snapshots
 from shardpost.delta.query import path_of
-from shardpost.errors import ShardpostError
-from shardpost.holders.model.view_tables import SHARE_HOLDERS
+from shardpost.errors import ShardpostError, UsageError
+from shardpost.holders.model.view_tables import REJECTED_RECORDS, SHARE_HOLDERS
 from shardpost.kafka.partitioning import partition_of
 from shardpost.settings import Settings
 from tests.support.command_line import CommandLine, CommandLineHere
-from tests.support.histories import SHARDS, START, Batch, close, country_of, put, write
+from tests.support.histories import (
+    SHARDS,
+    START,
+    Batch,
+    close,
+    country_of,
+    overwrite,
+    put,
+    rejected_row,
+    snapshot,
+    write,
+)
 from tests.support.how_far import up_to
 
 STORY = [
@@ -241,3 +255,77 @@ def test_a_process_of_its_own_ends_well_and_starts_neither_spark_nor_airflow(
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert all(map(json.loads, done.stdout.split("\0")[:4]))
+
+
+COUNTRIES = [country_of("NASDAQ", "US"), country_of("LON", "GB")]
+BATCHES = [
+    Batch([put("1", "client1", "NASDAQ", 1), put("2", "client2", "NASDAQ", 2)], COUNTRIES),
+    Batch([close("1", 30), put("3", "client2", "NASDAQ", 31)]),
+]
+REASON = 'expected a number for Amount, found "1,5"'
+
+
+@pytest.fixture
+def with_rejected(tmp_path: Path) -> Settings:
+    """Give tables with two snapshots of holders, and a third with rejected records."""
+    settings = Settings.model_validate({"home": tmp_path, "snapshot_days": 36500})
+    write(settings, BATCHES)
+    rows = [rejected("positions", 9), rejected("clients", 1), rejected("positions", 2)]
+    versions = dict(tables.snapshot(settings=settings).tables)
+    versions[REJECTED_RECORDS.name] = overwrite(settings, REJECTED_RECORDS, rows)
+    snapshots.commit(settings, snapshot(3, versions))
+    return settings
+
+
+def rejected(topic: str, offset: int) -> dict[str, object]:
+    return rejected_row(topic, offset, 3, value=b"{}", reason=REASON)
+
+
+def test_a_snapshot_is_the_newest_or_the_one_asked_for(with_rejected: Settings) -> None:
+    assert [one.number for one in tables.snapshots(with_rejected)] == [1, 2, 3]
+    assert tables.snapshot(settings=with_rejected).number == 3
+    assert tables.snapshot(1, with_rejected) == tables.snapshots(with_rejected)[0]
+    with pytest.raises(ShardpostError, match="no snapshot 4: there are 1 to 3"):
+        tables.snapshot(4, with_rejected)
+
+
+def test_a_time_without_a_zone_is_refused(with_rejected: Settings) -> None:
+    naive = datetime(2026, 11, 17)  # noqa: DTZ001 - that is the test
+    with pytest.raises(UsageError, match="expected a time with its zone"):
+        tables.holders(as_of=naive, settings=with_rejected)
+
+
+def test_rejected_records_are_an_arrow_table_in_the_order_of_their_coordinates(
+    with_rejected: Settings,
+) -> None:
+    found = tables.rejected(settings=with_rejected)
+    assert found["topic"].to_pylist() == ["clients", "positions", "positions"]
+    assert found["offset"].to_pylist() == [1, 2, 9]
+    assert found["reason"].to_pylist() == [REASON] * 3
+    assert found["value"].to_pylist() == [b"{}"] * 3
+
+
+def test_before_the_first_snapshot_it_says_to_compact_of_python_too(settings: Settings) -> None:
+    assert tables.snapshots(settings) == []
+    for read in (tables.snapshot, tables.holders, tables.rejected):
+        with pytest.raises(ShardpostError, match="yet: run `shardpost compact`"):
+            read(settings=settings)
+
+
+def test_the_snippet_of_the_documentation_prints_the_rejected_records(
+    with_rejected: Settings,
+) -> None:
+    page = (CHECKOUT / "docs" / "compaction.md").read_text()
+    [snippet] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    ran = subprocess.run(
+        [sys.executable, "-c", snippet],
+        env={**with_rejected.environ(), "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == [
+        f"{coordinates} {REASON} b'{{}}'"
+        for coordinates in ("clients[0]@1", "positions[0]@2", "positions[0]@9")
+    ]

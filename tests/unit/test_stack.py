@@ -1,5 +1,6 @@
-"""The embedded stack: what `up`, `down` and a demo say and leave, and the home of its Airflow."""
+"""The embedded stack: locks, what `up`, `down` and a demo say and leave, the home of Airflow."""
 
+import logging
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from shardpost.embedded import airflow, daemons, demo, stack
 from shardpost.embedded.airflow_home import process_environment
 from shardpost.embedded.stack import NOTHING_UP, Part
 from shardpost.errors import ShardpostError
-from shardpost.locks import exclusive
+from shardpost.locks import LockedError, exclusive
 from shardpost.run_requests.airflow_api import AirflowApi
 from shardpost.settings import Settings
 
@@ -196,3 +197,22 @@ def test_a_database_that_is_gone_is_made_again_whatever_was_noted(
         (home / "airflow.db").write_bytes(left)
     airflow.prepare(settings)
     assert (home / "airflow.db").read_text() == after
+
+
+def test_a_second_holder_is_told_who_has_it_and_a_later_one_gets_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="shardpost.locks")
+    settings = Settings(home=tmp_path)
+    with exclusive(settings, "it", "the job"):
+        for wait in (0.0, 0.3):
+            with (
+                pytest.raises(LockedError, match=r"the job is already running \(pid \d+, since 20"),
+                exclusive(settings, "it", "the job", wait=wait),
+            ):
+                pass
+    with exclusive(settings, "it", "the job"):
+        pass
+    [said] = [one.getMessage() for one in caplog.records if one.name == "shardpost.locks"]
+    assert said.startswith("the job is already running (pid ")
+    assert said.endswith("): waiting for it, up to 0.3 s")

@@ -1,8 +1,12 @@
-"""The formats of `__consumer_offsets`, by literal records, and where groups are in it."""
+"""Formats of Kafka's own: offset commits, a broker's release, the Java client's settings."""
 
 import pytest
 
+from shardpost.errors import UsageError
+from shardpost.kafka.broker_version import metadata_level, request
 from shardpost.kafka.coordinates import TopicPartition
+from shardpost.kafka.java_settings import java_settings
+from shardpost.kafka.releases import release
 from shardpost.lag.model.offset_commits import OffsetCommits, UnknownFormatError
 from shardpost.lag.partition_sizes import sizes_in
 
@@ -80,3 +84,73 @@ def test_sizes_are_read_from_what_the_java_client_prints() -> None:
     )
     wanted = [TopicPartition("a-b", 7), TopicPartition("c", 0), TopicPartition("b", 7)]
     assert sizes_in(answer, wanted) == {TopicPartition("a-b", 7): 12}
+
+
+# Two APIs, one with a tag; then the throttle time, and the tagged fields: the supported features.
+APIS = b"\x03" + b"\x00\x00\x00\x00\x00\x0d\x00" + b"\x00\x01\x00\x04\x00\x12\x01\x05\x02ab"
+FEATURES = b"\x03" + b"\x06share\x00\x00\x00\x01\x00" + b"\x11metadata.version\x00\x07\x00\x1d\x00"
+# In force: the highest level comes first.
+IN_FORCE = b"\x02" + b"\x11metadata.version\x00\x1b\x00\x1b\x00"
+
+
+def answer(*tagged: tuple[int, bytes]) -> bytes:
+    fields = b"".join(bytes([tag, len(value)]) + value for tag, value in tagged)
+    return b"\0\0\0\x01" + b"\0\0" + APIS + b"\0\0\0\0" + bytes([len(tagged)]) + fields
+
+
+def test_the_level_is_read_out_of_the_supported_features() -> None:
+    assert metadata_level(answer((0, FEATURES))) == 29
+    assert metadata_level(answer((0, FEATURES), (1, b"\0" * 8), (2, IN_FORCE))) == 29
+    assert metadata_level(answer((1, b"\0" * 8))) is None
+    assert metadata_level(answer()) is None
+
+
+def test_a_broker_that_does_not_know_the_request_says_nothing() -> None:
+    assert metadata_level(b"\0\0\0\x01" + b"\0\x23" + APIS) is None
+
+
+@pytest.mark.parametrize("other", [b"", b"\0\0\0\x01\0", b"HTTP/1.1 400 Bad Request\r\n"])
+def test_what_is_no_answer_of_kafka_is_an_error(other: bytes) -> None:
+    with pytest.raises(OSError, match="expected an answer of Kafka"):
+        metadata_level(other)
+
+
+def test_a_level_belongs_to_a_release() -> None:
+    assert [release(level) for level in (7, 25, 27, 29, 30, 40)] == [
+        "3.9 or older",
+        "4.0",
+        "4.1",
+        "4.2",
+        "4.3 or newer",
+        "4.3 or newer",
+    ]
+
+
+def test_a_request_says_its_own_length() -> None:
+    found = request()
+    assert int.from_bytes(found[:4]) == len(found) - 4
+
+
+def test_a_login_becomes_a_jaas_line_with_its_quotes_escaped() -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "me",
+        "sasl.password": 'a"b\\c',
+        "ssl.ca.location": "/ca.pem",
+    }
+    assert java_settings(given) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            ' username="me" password="a\\"b\\\\c";'
+        ),
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.truststore.type": "PEM",
+    }
+
+
+def test_a_setting_that_java_does_not_have_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match="SHARDPOST_KAFKA__QUEUE_BUFFERING_MAX_MS"):
+        java_settings({"queue.buffering.max.ms": "5"})
