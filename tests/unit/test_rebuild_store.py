@@ -18,6 +18,7 @@ from shardpost.rebuilds.rebuild_job import REBUILD_TABLES
 from shardpost.rebuilds.run import begun
 from shardpost.settings import Settings
 from shardpost.spark import job_spec
+from tests.support.at_step import Killed, at_step, killed
 from tests.support.histories import Batch, overwrite, put, snapshot, write
 
 TABLES = ("positions", "share_holders")
@@ -97,14 +98,9 @@ def test_a_removal_that_was_broken_off_is_finished_by_the_next(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built(settings)
-    with monkeypatch.context() as patch:
-
-        def killed(_name: str) -> None:
-            raise KeyboardInterrupt
-
-        patch.setattr(drop, "step", killed)
-        with pytest.raises(KeyboardInterrupt):
-            drop.drop(settings)
+    at_step(monkeypatch, drop)("dropped", killed)
+    with pytest.raises(Killed):
+        drop.drop(settings)
     assert store.current(settings) is None
     assert {*drop.remove_unnamed(settings)} == {"positions.2", "share_holders.2"}
     assert drop.remove_unnamed(settings) == []

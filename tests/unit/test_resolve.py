@@ -26,12 +26,6 @@ NOW = datetime(2026, 11, 23, 9, tzinfo=UTC)
 HERE, ALSO_HERE, THERE = "client1", "client3", "client5"
 
 
-@pytest.fixture
-def ready(kafka: MemoryKafka) -> Settings:
-    assert shard(HERE) == shard(ALSO_HERE) != shard(THERE)
-    return kafka.settings
-
-
 def shard(client: str) -> int:
     return partition_of(client, 2)
 
@@ -57,46 +51,46 @@ def rows(settings: Settings, client: str) -> list[tuple[str, str | None, str | N
     return [(row["state"], row["message_id"], row["reason"]) for row in found]
 
 
-def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(ready: Settings) -> None:
-    wrote(ready, unknown(HERE))
-    assert ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
+def test_an_unknown_one_becomes_sent_with_its_message_id_and_who_said_so(at: Settings) -> None:
+    wrote(at, unknown(HERE))
+    assert ledger_decisions.resolve(at, as_(Outcome.SENT, HERE)) == {HERE: shard(HERE)}
     reason = "resolved as sent by anna: found in the log"
-    assert rows(ready, HERE)[-1] == ("sent", "<client1@x>", reason)
+    assert rows(at, HERE)[-1] == ("sent", "<client1@x>", reason)
 
 
-def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(ready: Settings) -> None:
-    wrote(ready, unknown(HERE), unknown(ALSO_HERE))
-    ledger_decisions.resolve(ready, as_(Outcome.OPEN, HERE))
-    assert rows(ready, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
-    index = Ledger(ready, WEEK, shard(HERE)).open()
+def test_an_unknown_one_becomes_open_so_that_the_next_run_mails_it(at: Settings) -> None:
+    wrote(at, unknown(HERE), unknown(ALSO_HERE))
+    ledger_decisions.resolve(at, as_(Outcome.OPEN, HERE))
+    assert rows(at, HERE)[-1] == ("open", None, "resolved as open by anna: found in the log")
+    index = Ledger(at, WEEK, shard(HERE)).open()
     assert index.states([HERE, ALSO_HERE]) == [None, DeliveryState.UNKNOWN]
 
 
-def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(ready: Settings) -> None:
-    wrote(ready, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
-    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
-    assert rows(ready, HERE)[-1][:2] == ("sent", "<1@x>")
+def test_what_a_killed_run_was_sending_is_unknown_and_can_be_decided(at: Settings) -> None:
+    wrote(at, LedgerEntry(HERE, DeliveryState.SENDING, "<1@x>"))
+    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
+    assert rows(at, HERE)[-1][:2] == ("sent", "<1@x>")
 
 
-def test_each_client_has_a_decision_on_record_under_its_week(ready: Settings) -> None:
-    wrote(ready, unknown(HERE))
-    wrote(ready, unknown(THERE))
-    ledger_decisions.resolve(ready, as_(Outcome.OPEN, HERE, THERE))
+def test_each_client_has_a_decision_on_record_under_its_week(at: Settings) -> None:
+    wrote(at, unknown(HERE))
+    wrote(at, unknown(THERE))
+    ledger_decisions.resolve(at, as_(Outcome.OPEN, HERE, THERE))
     found = [
         (one.about, one.kind, one.who, one.when, one.why, headers["as"])
-        for one, headers in decisions.list_all(ready)
+        for one, headers in decisions.list_all(at)
     ]
     expected = (Kind.RESOLVED, "anna", NOW, "found in the log", b"open")
     assert sorted(found) == [(f"{WEEK}/{name}".encode(), *expected) for name in (HERE, THERE)]
 
 
 def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka) -> None:
-    ready = kafka.settings
-    wrote(ready, unknown(HERE))
-    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
+    at = kafka.settings
+    wrote(at, unknown(HERE))
+    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
     about = f"{WEEK}/{HERE}".encode()
-    ledger = TopicPartition(ready.topic("weekly-emails"), shard(HERE))
-    decided = TopicPartition(ready.topic("decisions"), partition_of(about, 2))
+    ledger = TopicPartition(at.topic("weekly-emails"), shard(HERE))
+    decided = TopicPartition(at.topic("decisions"), partition_of(about, 2))
     written = [
         next(entry for entry in reversed(kafka.broker.log(place).entries) if entry.stored)
         for place in (ledger, decided)
@@ -109,53 +103,53 @@ def test_a_decision_and_its_ledger_record_are_one_transaction(kafka: MemoryKafka
     "state", [DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.SUPPRESSED, None]
 )
 def test_if_one_is_not_unknown_it_is_named_and_nothing_is_changed(
-    ready: Settings, state: DeliveryState | None
+    at: Settings, state: DeliveryState | None
 ) -> None:
-    wrote(ready, unknown(HERE))
-    wrote(ready, LedgerEntry(THERE, state))
+    wrote(at, unknown(HERE))
+    wrote(at, LedgerEntry(THERE, state))
     with pytest.raises(ShardpostError, match=f"client5 is {state or 'open'}; nothing was changed"):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE, THERE))
-    assert [row[0] for row in rows(ready, HERE)] == ["unknown"]
-    assert list(decisions.list_all(ready)) == []
+        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE, THERE))
+    assert [row[0] for row in rows(at, HERE)] == ["unknown"]
+    assert list(decisions.list_all(at)) == []
 
 
-def test_a_wrong_name_stops_no_run_of_another_machine(ready: Settings) -> None:
-    run = wrote(ready, unknown(HERE))
+def test_a_wrong_name_stops_no_run_of_another_machine(at: Settings) -> None:
+    run = wrote(at, unknown(HERE))
     with pytest.raises(ShardpostError, match="client3 is open"):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, ALSO_HERE))
+        ledger_decisions.resolve(at, as_(Outcome.SENT, ALSO_HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
-def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(ready: Settings) -> None:
-    run = wrote(ready, unknown(HERE))
-    ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
+def test_a_run_of_another_machine_that_is_not_dead_after_all_is_fenced(at: Settings) -> None:
+    run = wrote(at, unknown(HERE))
+    ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
     with pytest.raises(FencedError):
         run.write([LedgerEntry(HERE, None)])
 
 
-def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(ready: Settings) -> None:
-    run = wrote(ready, unknown(HERE))
+def test_beside_a_run_of_its_shard_it_refuses_and_leaves_the_run_alone(at: Settings) -> None:
+    run = wrote(at, unknown(HERE))
     with (
-        LedgerGuard(ready, WEEK).locked([shard(HERE)]),
+        LedgerGuard(at, WEEK).locked([shard(HERE)]),
         pytest.raises(LockedError, match=f"shard {shard(HERE)}, is already running"),
     ):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE))
+        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE))
     run.write([LedgerEntry(HERE, DeliveryState.SENT)])
 
 
 def test_what_was_resolved_before_a_shard_could_not_be_written_is_named(
-    ready: Settings, monkeypatch: pytest.MonkeyPatch
+    at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrote(ready, unknown(HERE))
-    wrote(ready, unknown(THERE))
+    wrote(at, unknown(HERE))
+    wrote(at, unknown(THERE))
     write = Ledger.write
 
     def taken_over(ledger: Ledger, *records: object) -> None:
         if ledger._shard == shard(THERE):
-            Ledger(ready, WEEK, shard(THERE)).open()
+            Ledger(at, WEEK, shard(THERE)).open()
         write(ledger, *records)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Ledger, "write", taken_over)
     with pytest.raises(ShardpostError, match=r"fenced: .*; resolved before that: client1"):
-        ledger_decisions.resolve(ready, as_(Outcome.SENT, HERE, THERE))
-    assert [rows(ready, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]
+        ledger_decisions.resolve(at, as_(Outcome.SENT, HERE, THERE))
+    assert [rows(at, name)[-1][0] for name in (HERE, THERE)] == ["sent", "unknown"]

@@ -38,30 +38,27 @@ def snapshot(number: int, **more: object) -> Snapshot:
     )
 
 
-def test_ids_and_generations_of_topics_are_read_back(settings: Settings) -> None:
-    made = snapshot(1, topic_ids={"it's": 'an"id'}, generations={"positions": 2})
-    snapshots.commit(settings, made)
-    assert snapshots.list_all(settings) == [made]
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"topic_ids": {"it's": 'an"id'}, "generations": {"positions": 2}},
+        {"folded": {"positions": 1}},
+        {"erased_in": 2, "history_from": AT},
+        {"incomplete": IncompleteLook(AT, {"positions": {0: 9, 1: 2}}, read_at=AT)},
+    ],
+)
+def test_all_of_a_snapshot_is_read_back(settings: Settings, more: dict[str, object]) -> None:
+    both = [snapshot(1), snapshot(2, **more)]
+    for one in both:
+        snapshots.commit(settings, one)
+    assert snapshots.list_all(settings) == both
+    assert snapshots.get(settings, 1, now=AT).has_contacts is ("erased_in" not in more)
 
 
-def test_up_to_where_tables_are_folded_is_read_back(settings: Settings) -> None:
-    snapshots.commit(settings, snapshot(1))
-    second = snapshot(2, folded={"positions": 1})
-    snapshots.commit(settings, second)
-    old, new = snapshots.list_all(settings)
-    assert new == second
-    assert (old.folded_up_to("positions"), new.folded_up_to("positions")) == (1, 1)
-    assert new.folded_up_to("clients") == 2
-
-
-def test_what_was_erased_and_pruned_is_read_back(settings: Settings) -> None:
-    snapshots.commit(settings, snapshot(1))
-    second = snapshot(2, erased_in=2, history_from=AT)
-    snapshots.commit(settings, second)
-    old, new = snapshots.list_all(settings)
-    assert new == second
-    assert (old.erased_in, old.history_from) == (None, None)
-    assert not snapshots.get(settings, 1, now=AT).has_contacts
+def test_a_snapshot_says_up_to_which_one_its_tables_are_folded() -> None:
+    found = snapshot(2, folded={"positions": 1})
+    assert [found.folded_up_to(table) for table in ("positions", "clients")] == [1, 2]
+    assert snapshot(1).folded_up_to("positions") == 1
 
 
 def test_a_run_with_nothing_new_adds_the_ids(settings: Settings) -> None:
@@ -88,9 +85,6 @@ def test_an_incomplete_look_is_kept_until_a_complete_one(settings: Settings) -> 
     snapshots.update_looked_at(settings, complete)
     assert snapshots.current(settings) == complete
     assert (complete.incomplete, complete.end_offsets) == (None, {})
-    second = snapshot(2, incomplete=found)
-    snapshots.commit(settings, second)
-    assert snapshots.current(settings) == second
 
 
 def test_a_time_that_is_ahead_by_more_than_clocks_differ_is_not_known() -> None:

@@ -96,27 +96,30 @@ def noted(at: datetime, end: int, read_at: datetime) -> IncompleteLook:
     return IncompleteLook(at, {"positions": {0: end}}, read_at)
 
 
-def test_what_could_be_read_to_its_end_was_looked_at_now() -> None:
-    assert times(last(BEFORE, noted(EARLIER, 7, BEFORE)), high=9, read=9) == (NOW, None)
-    assert times(None, high=9, read=9) == (NOW, None)
+HANGING = last(EARLIER, noted(BEFORE, 9, BEFORE))
 
 
-def test_with_an_open_transaction_looked_at_stays_what_it_was() -> None:
-    assert times(last(BEFORE), high=9, read=5) == (BEFORE, noted(NOW, 9, NOW))
-
-
-def test_before_the_first_snapshot_it_was_never() -> None:
-    assert times(None, high=9, read=5) == (NEVER, noted(NOW, 9, NOW))
-
-
-def test_a_hanging_transaction_keeps_the_first_look_that_is_to_be_reached() -> None:
-    before = last(EARLIER, noted(BEFORE, 9, BEFORE))
-    assert times(before, high=20, read=5) == (EARLIER, noted(BEFORE, 9, NOW))
-
-
-def test_transactions_one_after_the_other_let_it_follow_them() -> None:
-    before = last(EARLIER, noted(BEFORE, 9, BEFORE))
-    assert times(before, high=20, read=9) == (BEFORE, noted(NOW, 20, NOW))
+@pytest.mark.parametrize(
+    ("snapshot", "high", "read", "expected"),
+    [
+        # What could be read to its end was looked at now.
+        (last(BEFORE, noted(EARLIER, 7, BEFORE)), 9, 9, (NOW, None)),
+        (None, 9, 9, (NOW, None)),
+        # With an open transaction it stays what it was; before the first snapshot it was never.
+        (last(BEFORE), 9, 5, (BEFORE, noted(NOW, 9, NOW))),
+        (None, 9, 5, (NEVER, noted(NOW, 9, NOW))),
+        # A hanging transaction keeps the first look that is to be reached; later ones let it go on.
+        (HANGING, 20, 5, (EARLIER, noted(BEFORE, 9, NOW))),
+        (HANGING, 20, 9, (BEFORE, noted(NOW, 20, NOW))),
+    ],
+)
+def test_looked_at_follows_what_could_be_read(
+    snapshot: Snapshot | None,
+    high: int,
+    read: int,
+    expected: tuple[datetime, IncompleteLook | None],
+) -> None:
+    assert times(snapshot, high=high, read=read) == expected
 
 
 def test_a_topic_that_is_not_read_any_more_is_not_waited_for() -> None:
