@@ -22,6 +22,7 @@ from tests.support.histories import arrow
 WHO, OTHER = "c5", "c6"
 NAME_OF_WHO = "quine"
 AT = datetime(2026, 11, 16, tzinfo=UTC)
+ROWS_OF_WHO = {"client_events": 3, "clients": 1, "rejected_records": 2}
 Row = dict[str, Any]
 
 

@@ -116,53 +116,70 @@ def test_what_is_explained_of_a_past_snapshot_is_of_a_later_one_too(batches: lis
     assert [row for row in after if row in before] == before
 
 
-def test_a_record_on_an_exchange_of_the_country_puts_and_a_tombstone_takes() -> None:
-    assert explained("client1", Batch([put("1", "client1", "NASDAQ", 1), close("1", 2)], [US])) == [
-        ("1", "put", "positions@0", "exchange NASDAQ is in US"),
-        ("1", "took", "positions@1", "it is closed"),
-    ]
+OPENED = put("1", "client1", "NASDAQ", 1)
+IN_US = "exchange NASDAQ is in US"
+PUT = ("1", "put", "positions@0", IN_US)
+TOOK = ("1", "took", "positions@1", "it is closed")
+GONE = "the topic no longer held this record: compact --reconcile closed it"
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        # A record on an exchange of the country puts, and a tombstone takes, whatever their times.
+        ([Batch([OPENED, close("1", 2)], [US])], [PUT, TOOK]),
+        ([Batch([OPENED, close("1", 0)], [US])], [PUT, TOOK]),
+        # A change of the amount alone is no transition.
+        ([Batch([OPENED, put("1", "client1", "NASDAQ", 2)], [US])], [PUT]),
+        # The first record of an exchange stands before older positions that are read with it.
+        ([Batch([put("1", "client1", "NASDAQ", -500)], [US])], [PUT]),
+        # A country that arrives later puts by the record of the exchange.
+        (
+            [
+                Batch([put("1", "client1", "NEW", 1)], [country_of("NEW", None, 0)]),
+                Batch([], [country_of("NEW", "US", 2), country_of("NEW", "GB", 3)]),
+            ],
+            [
+                ("1", "put", "exchanges@1", "exchange NEW is in US"),
+                ("1", "took", "exchanges@2", "exchange NEW is in GB"),
+            ],
+        ),
+        # A position that never counted is explained by its latest record.
+        (
+            [Batch([put("10", "client1", "XX"), *[put("2", "client1", "LON")] * 2], [GB])],
+            [
+                ("2", "not counted", "positions@2", "exchange LON is in GB"),
+                ("10", "not counted", "positions@0", "the country of exchange XX is not known"),
+            ],
+        ),
+        # A correction of a rejected record puts, by its own coordinates; of two the later counts.
+        (
+            [Batch([reject("1", 1), retry(OPENED, 0)], [US])],
+            [("1", "put", "retries@1", IN_US)],
+        ),
+        (
+            [Batch([reject("1"), retry(OPENED, 0), retry(put("1", "client2", "NASDAQ"), 0)], [US])],
+            [("1", "put", "retries@1", IN_US), ("1", "took", "retries@2", "it is client2's")],
+        ),
+        # A correction of a good record changes nothing.
+        ([Batch([OPENED], [US]), Batch([retry(put("1", "client2", "NASDAQ", 7), 0)])], [PUT]),
+        # What a reconciliation closed is named as that, with the record that is gone.
+        (
+            [Batch([OPENED], [US]), Batch([reconcile("1", 5)])],
+            [PUT, ("1", "reconciled", "positions@0", GONE)],
+        ),
+    ],
+)
+def test_what_put_and_took_is_named_with_its_reason(
+    batches: list[Batch], expected: list[tuple[str, ...]]
+) -> None:
+    assert explained("client1", *batches) == expected
 
 
 def test_a_position_that_moves_is_taken_from_one_client_and_put_to_the_other() -> None:
     batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 2)], [US])
     assert explained("client1", batch)[1:] == [("1", "took", "positions@1", "it is client2's")]
     assert explained("client2", batch) == [("1", "put", "positions@1", "exchange NASDAQ is in US")]
-
-
-def test_a_change_of_amount_alone_is_no_transition() -> None:
-    batch = Batch([put("1", "client1", "NASDAQ", 1), put("1", "client1", "NASDAQ", 2)], [US])
-    assert [row[2] for row in explained("client1", batch)] == ["positions@0"]
-
-
-def test_a_country_that_arrives_later_puts_by_the_record_of_the_exchange() -> None:
-    first = Batch([put("1", "client1", "NEW", 1)], [country_of("NEW", None, 0)])
-    then = Batch([], [country_of("NEW", "US", 2), country_of("NEW", "GB", 3)])
-    assert explained("client1", first, then) == [
-        ("1", "put", "exchanges@1", "exchange NEW is in US"),
-        ("1", "took", "exchanges@2", "exchange NEW is in GB"),
-    ]
-
-
-def test_the_first_record_of_an_exchange_stands_before_older_positions_read_with_it() -> None:
-    backdated = put("1", "client1", "NASDAQ", hour=-500)
-    assert explained("client1", Batch([backdated], [US])) == [
-        ("1", "put", "positions@0", "exchange NASDAQ is in US")
-    ]
-
-
-def test_a_position_that_never_counted_is_explained_by_its_latest_record() -> None:
-    batch = Batch(
-        [put("10", "client1", "XX"), put("2", "client1", "LON"), put("2", "client1", "LON")], [GB]
-    )
-    assert explained("client1", batch) == [
-        ("2", "not counted", "positions@2", "exchange LON is in GB"),
-        ("10", "not counted", "positions@0", "the country of exchange XX is not known"),
-    ]
-
-
-def test_timestamps_that_run_backwards_do_not_change_the_order_of_a_key() -> None:
-    batch = Batch([put("1", "client1", "NASDAQ", 5), close("1", 2)], [US])
-    assert [row[1] for row in explained("client1", batch)] == ["put", "took"]
 
 
 def test_an_older_partition_read_later_changes_nothing() -> None:
@@ -172,13 +189,6 @@ def test_an_older_partition_read_later_changes_nothing() -> None:
     positions, exchanges = read(History([high, low], history.exchanges))
     found = transitions(positions, exchanges, "US")
     assert [(t.client, t.change) for t in found] == [("client2", "put")]
-
-
-def test_a_correction_of_a_rejected_record_puts_and_is_named_by_its_own_coordinates() -> None:
-    mended = retry(put("1", "client1", "NASDAQ", 7), origin=0)
-    assert explained("client1", Batch([reject("1", 1), mended], [US])) == [
-        ("1", "put", "retries@1", "exchange NASDAQ is in US")
-    ]
 
 
 def test_a_correction_that_comes_too_late_has_no_effect() -> None:
@@ -192,30 +202,6 @@ def test_a_correction_that_comes_too_late_has_no_effect() -> None:
     closed = Batch([reject("1", 1), close("1", 2), retry(late, origin=1)], [US])
     assert explained("client1", closed)[0] == ("1", "not counted", "positions@1", "it is closed")
     assert [row[1:3] for row in explained("client1", closed)[1:]] == [("no effect", "retries@2")]
-
-
-def test_a_correction_of_a_good_record_changes_nothing() -> None:
-    good, edited = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 7)
-    batches = Batch([good], [US]), Batch([retry(edited, origin=0)])
-    assert [row[1] for row in explained("client1", *batches)] == ["put"]
-
-
-def test_of_two_corrections_the_later_one_counts() -> None:
-    first, second = put("1", "client1", "NASDAQ", 7), put("1", "client2", "NASDAQ", 8)
-    both = [reject("1", 1), retry(first, origin=0), retry(second, origin=0)]
-    assert [row[1:3] for row in explained("client1", Batch(both, [US]))] == [
-        ("put", "retries@1"),
-        ("took", "retries@2"),
-    ]
-
-
-def test_what_a_reconciliation_closed_is_named_as_that_with_the_record_that_is_gone() -> None:
-    batches = Batch([put("1", "client1", "NASDAQ", 1)], [US]), Batch([reconcile("1", 5)])
-    why = "the topic no longer held this record: compact --reconcile closed it"
-    assert explained("client1", *batches) == [
-        ("1", "put", "positions@0", "exchange NASDAQ is in US"),
-        ("1", "reconciled", "positions@0", why),
-    ]
 
 
 def test_a_correction_of_what_a_reconciliation_closed_has_no_effect() -> None:

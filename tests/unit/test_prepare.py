@@ -39,6 +39,12 @@ def request(*arguments: str, now: datetime = NOW) -> EmailRequest:
     return email_request(WEEK, *arguments, now=now)
 
 
+def refused(settings: Settings, *arguments: str, now: datetime = NOW) -> str:
+    with pytest.raises(ShardpostError) as raised:
+        prepared(settings, *arguments, now=now)
+    return str(raised.value)
+
+
 def prepared(settings: Settings, *arguments: str, now: datetime = NOW) -> PreparedWeek:
     return prepare(request(*arguments, now=now), settings)
 
@@ -65,17 +71,15 @@ def test_a_cleared_job_of_an_early_run_is_checked_by_the_time_it_runs_at(at: Set
     look(at, EARLY)
     as_of = ("--early", "--as-of", EARLY.isoformat())
     late = EARLY + timedelta(seconds=at.mail_snapshot_age + 1)
-    with pytest.raises(ShardpostError, match="clients may have unsubscribed since"):
-        prepared(at, *as_of, now=late)
+    assert "clients may have unsubscribed since" in refused(at, *as_of, now=late)
     look(at, NOW)
-    with pytest.raises(ShardpostError, match="--early is for a week still running"):
-        prepared(at, *as_of)
+    assert "--early is for a week still running" in refused(at, *as_of)
 
 
 def test_early_needs_a_snapshot_of_the_week(at: Settings) -> None:
     look(at, WEEK.start - timedelta(seconds=1))
-    with pytest.raises(ShardpostError, match="run `shardpost compact` first"):
-        prepared(at, "--early", now=WEEK.start + timedelta(seconds=1))
+    said = refused(at, "--early", now=WEEK.start + timedelta(seconds=1))
+    assert "run `shardpost compact` first" in said
 
 
 @pytest.mark.parametrize("mode", REAL_MODES)
@@ -87,10 +91,8 @@ def test_a_snapshot_that_does_not_know_who_has_unsubscribed_lately_is_refused(
     if is_frozen:
         freeze(at)
     late = NOW + timedelta(seconds=at.mail_snapshot_age + 1)
-    with pytest.raises(
-        ShardpostError, match=r"clients may have unsubscribed since: run `shardpost compact` first"
-    ):
-        prepared(at, *mode, now=late)
+    said = "clients may have unsubscribed since: run `shardpost compact` first"
+    assert said in refused(at, *mode, now=late)
     assert (FrozenWeeks(at).find(WEEK) is not None) == is_frozen
     assert len(ledger_guard.list_marks(at)) == is_frozen
     assert prepared(at, "--dry-run", now=late)
@@ -117,10 +119,7 @@ def test_a_snapshot_of_the_future_covers_nothing(
 
 def test_a_snapshot_that_lacks_what_an_open_transaction_hides_says_so(at: Settings) -> None:
     look(at, NEVER)
-    with pytest.raises(
-        ShardpostError, match="was never confirmed to have all records of its inputs"
-    ):
-        prepared(at)
+    assert "was never confirmed to have all records of its inputs" in refused(at)
     before = WEEK.end - timedelta(hours=1)
     hidden = IncompleteLook(NOW, {}, read_at=NOW)
     snapshots.update_looked_at(at, snapshots.current(at).with_looked_at(before, incomplete=hidden))
@@ -146,8 +145,7 @@ def test_early_mails_mark_the_ledger_for_the_run_after_the_weeks_end(kafka: Memo
     kafka.broker.delete_topic("weekly-emails")
     apply_topics(kafka.settings)
     look(kafka.settings, NOW)
-    with pytest.raises(ShardpostError, match="week 2026-W47: topic weekly-emails"):
-        prepared(kafka.settings)
+    assert "week 2026-W47: topic weekly-emails" in refused(kafka.settings)
 
 
 @pytest.mark.parametrize("mode", EVERY_MODE)
@@ -159,8 +157,7 @@ def test_a_ledger_that_was_recreated_stops_every_mode_before_the_freeze(
     prepared(kafka.settings)
     kafka.broker.delete_topic("weekly-emails")
     apply_topics(kafka.settings)
-    with pytest.raises(ShardpostError, match="deleted and created again"):
-        prepared(kafka.settings, *mode)
+    assert "deleted and created again" in refused(kafka.settings, *mode)
 
 
 @pytest.mark.parametrize(

@@ -177,70 +177,58 @@ def test_a_secret_of_kafkas_client_is_not_shown() -> None:
     assert "hush" not in str(found.value)
 
 
-def dot_env(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    (folder / ".env").write_text(text)
-    monkeypatch.setattr(loading, "CHECKOUT", folder)
-    return str(folder / ".env")
+@pytest.fixture
+def dot_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the path of the file `.env`, which is not there yet."""
+    monkeypatch.setattr(loading, "CHECKOUT", tmp_path)
+    return tmp_path / ".env"
 
 
-def test_lines_of_the_file_that_are_wrong_are_named_with_their_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_of_the_file_that_are_wrong_are_named_with_their_numbers(dot_env: Path) -> None:
     text = "# mine\nSHARDPOST_KAFKA_PROT=1\n\nSHARDPOST_PARTITIONS=0\nAWS_REGION=x\nno line\nX\n"
-    file = dot_env(tmp_path, text, monkeypatch)
+    dot_env.write_text(text)
     with pytest.raises(UsageError) as found:
         load({})
     said = str(found.value)
-    assert f"did you mean SHARDPOST_KAFKA_PORT? (line 2 of {file})" in said
-    assert f"setting SHARDPOST_PARTITIONS='0' (line 4 of {file}): " in said
-    assert f"line 5 of {file}: expected a setting, which begins with SHARDPOST_, found AWS" in said
-    assert f"line 6 of {file}: expected NAME=value" in said
-    assert f"line 7 of {file}: expected NAME=value" in said
+    assert f"did you mean SHARDPOST_KAFKA_PORT? (line 2 of {dot_env})" in said
+    assert f"setting SHARDPOST_PARTITIONS='0' (line 4 of {dot_env}): " in said
+    assert f"line 5 of {dot_env}: expected a setting, which begins with SHARDPOST_, found A" in said
+    assert f"line 6 of {dot_env}: expected NAME=value" in said
+    assert f"line 7 of {dot_env}: expected NAME=value" in said
 
 
 def test_lines_of_the_file_that_are_wrong_are_not_logged_by_a_library_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    dot_env: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dot_env(tmp_path, "no line\nSHARDPOST_PARTITIONS=3\n", monkeypatch)
+    dot_env.write_text("no line\nSHARDPOST_PARTITIONS=3\n")
     with pytest.raises(UsageError, match="expected NAME=value"):
         load({})
     assert caplog.records == []
 
 
-def test_a_file_that_is_no_text_in_utf_8_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = dot_env(tmp_path, "", monkeypatch)
-    Path(file).write_text("SHARDPOST_PARTITIONS=3\n", encoding="utf-16")
-    with pytest.raises(UsageError, match=f"{file}: expected text in UTF-8"):
+def test_a_file_that_is_no_text_in_utf_8_or_a_folder_is_refused(dot_env: Path) -> None:
+    dot_env.write_text("SHARDPOST_PARTITIONS=3\n", encoding="utf-16")
+    with pytest.raises(UsageError, match=f"{dot_env}: expected text in UTF-8"):
         load({})
-    Path(file).write_text("SHARDPOST_PARTITIONS=3\n", encoding="utf-8-sig")
+    dot_env.write_text("SHARDPOST_PARTITIONS=3\n", encoding="utf-8-sig")
     assert load({}).partitions == 3
-
-
-def test_a_folder_in_place_of_the_file_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".env").mkdir()
-    monkeypatch.setattr(loading, "CHECKOUT", tmp_path)
+    dot_env.unlink()
+    dot_env.mkdir()
     with pytest.raises(UsageError, match=r"\.env: expected a file of settings, found a folder"):
         load({})
 
 
 def test_values_of_the_file_may_name_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dot_env: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dot_env(tmp_path, "SHARDPOST_HOME=${OF_TEST}/a\n# note\nSHARDPOST_PARTITIONS=3", monkeypatch)
-    monkeypatch.setenv("OF_TEST", str(tmp_path))
+    dot_env.write_text("SHARDPOST_HOME=${OF_TEST}/a\n# note\nSHARDPOST_PARTITIONS=3")
+    monkeypatch.setenv("OF_TEST", str(dot_env.parent))
     read = load({})
-    assert (read.home, read.partitions) == (tmp_path / "a", 3)
+    assert (read.home, read.partitions) == (dot_env.parent / "a", 3)
 
 
-def test_the_environment_wins_over_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "COMPOSE_PROJECT_NAME=x\nSHARDPOST_PARTITIONS=3\nSHARDPOST_COUNTRY=DE\n"
-    dot_env(tmp_path, text, monkeypatch)
+def test_the_environment_wins_over_the_file(dot_env: Path) -> None:
+    dot_env.write_text("COMPOSE_PROJECT_NAME=x\nSHARDPOST_PARTITIONS=3\nSHARDPOST_COUNTRY=DE\n")
     read = load({"SHARDPOST_PARTITIONS": "5"})
     assert (read.partitions, read.country) == (5, "DE")
     with pytest.raises(UsageError, match="setting SHARDPOST_PARTITIONS='0': "):
