@@ -1,8 +1,9 @@
-"""The status of a week, frozen or early: who is in which state, why, and counted in one way."""
+"""The status of a week: who is in which state, why, counted in one way, and logged meanwhile."""
 
 import contextlib
 import io
 import json
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -18,7 +19,9 @@ from shardpost.commands.email_status import (
 )
 from shardpost.settings import Settings
 from shardpost.weekly_email.model.ledger import DeliveryState
+from shardpost.weekly_email.model.ledger_index import LedgerIndex
 from shardpost.weekly_email.model.week import IsoWeek
+from shardpost.weekly_email.outcomes import PROGRESS_SECONDS, Progress
 from tests.support.command_line import CommandLine
 from tests.support.written_weeks import begin, freeze, hold, record
 
@@ -217,3 +220,32 @@ def test_one_client_of_a_frozen_week_is_open_or_was_not_in_its_audience(ended: S
     _, said = printed(print_client, found(ended, ENDED), "nobody")
     assert "it was not in that week's audience" in said
     assert "`shardpost explain` shows" in said
+
+
+@pytest.fixture
+def progress(caplog: pytest.LogCaptureFixture) -> Progress:
+    caplog.set_level(logging.INFO)
+    return Progress.of(IsoWeek(2026, 47), 3, 2, LedgerIndex.fold([]))
+
+
+def test_counts_are_logged_at_the_end_unless_they_are_the_last_that_were(
+    progress: Progress, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress.record("a", None, DeliveryState.SENT)
+    progress.log_every_few_seconds(0, PROGRESS_SECONDS)
+    progress.log_last()
+    [line] = caplog.messages
+    assert line.startswith("2026-W47 shard 3: 1 of 2 sent, 0 failed")
+    progress.record("b", None, DeliveryState.SENT)
+    progress.log_last()
+    assert "2 of 2 sent" in caplog.messages[1]
+
+
+def test_a_shard_with_nothing_to_do_is_logged_at_the_end_and_a_long_one_meanwhile(
+    progress: Progress, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress.log_last()
+    assert len(caplog.messages) == 1
+    for now in (PROGRESS_SECONDS, PROGRESS_SECONDS + 1, 2 * PROGRESS_SECONDS):
+        progress.log_every_few_seconds(1, now)
+    assert len(caplog.messages) == 3
