@@ -98,9 +98,9 @@ WEEK, SHARDS = "Invalid input for param week: ", "Invalid input for param shards
 
 
 @pytest.fixture(scope="module")
-def params(bag: Any) -> Any:
+def params(dag: Any) -> Any:
     """Return the params as the API server reads them back from the database."""
-    return read_back(bag.dags["weekly_email"]).params
+    return dag.params
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
 from shardpost.kafka.transactions import TransactionError
 from shardpost.settings import Settings
-from shardpost.topics.creation import apply_topics
 from shardpost.weekly_email import closed_weeks, week_retention
 from shardpost.weekly_email.checks import check
 from shardpost.weekly_email.email_run import run
@@ -37,7 +36,7 @@ from tests.support.command_line import CommandLine
 from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
-from tests.support.memory_kafka import MemoryKafka, memory_kafka
+from tests.support.memory_kafka import MemoryKafka
 from tests.support.written_weeks import begin, freeze, look, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
@@ -231,9 +230,8 @@ def test_more_partitions_do_not_open_it(kafka: MemoryKafka, at: Settings) -> Non
 
 
 def test_a_week_that_was_begun_early_and_never_frozen_is_closed_for_good(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+    with mailed_home(tmp_path, (), ()) as kafka:
         at = kafka.settings
-        apply_topics(at)
         begin(at, OLD, OLD.start)
         record(at, OLD, "c0", DeliveryState.SENT)
         for week in (NEW, LAST):
@@ -258,9 +256,8 @@ def test_a_clock_that_is_ahead_closes_nothing_that_is_recent(kafka: MemoryKafka)
 
 
 def test_a_clock_that_is_ahead_closes_no_weeks_that_were_begun_early(tmp_path: Path) -> None:
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
+    with mailed_home(tmp_path, (), ()) as kafka:
         at = kafka.settings
-        apply_topics(at)
         for week in (NEW, LAST):
             begin(at, week, week.start)
             record(at, week, "c0", DeliveryState.SENT)
@@ -345,8 +342,7 @@ def test_in_random_histories_nobody_is_mailed_twice(
         if chance.random() < 0.15:
             raise Killed
 
-    with memory_kafka(home=tmp_path, partitions=2, kafka_timeout=1) as kafka:
-        apply_topics(kafka.settings)
+    with mailed_home(tmp_path, (), ()) as kafka:
         weeks = [IsoWeek(2024, number) for number in range(30, 34)]
         history = History(kafka, chance, weeks, tmp_path / "backup")
         history.begin()
