@@ -5,13 +5,14 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
 
 from shardpost.delta import parquet_files, snapshots, table_log
-from shardpost.delta.query import path_of
+from shardpost.delta.query import at_snapshot, path_of, rows
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.erasure import ErasedClient, ErasureRequest, erase
@@ -120,6 +121,15 @@ def erased(
     """Erase a client, as the command does."""
     request = ErasureRequest(client, "anna", "it asked for it", now or datetime.now(UTC))
     return erase(settings, request, dry_run=dry_run)
+
+
+def rows_in(settings: Settings, view: Snapshot, *tables: Table) -> list[Row]:
+    """Return all rows of tables in a view."""
+    found = (
+        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(view, table))  # noqa: S608
+        for table in tables
+    )
+    return [*chain.from_iterable(found)]
 
 
 def on_disk(settings: Settings, *tables: Table) -> str:

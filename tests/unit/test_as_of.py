@@ -141,60 +141,58 @@ def expected(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
     }
 
 
-def test_a_late_correction_loses_against_what_is_folded(tmp_path: Path) -> None:
-    at = Settings(home=tmp_path)
+def test_a_late_correction_loses_against_what_is_folded(settings: Settings) -> None:
     first = Batch([reject("1"), put("1", "client1", "NASDAQ")], [country_of("NASDAQ", "US")])
     again = retry(put("1", "client2", "NASDAQ"), 1)
-    write(at, [first, Batch([again, put("2", "client2", "NASDAQ")], unfolded=ALL)])
-    assert query_holders(at, snapshots.current(at), HoldersQuery(as_of=START + timedelta(9))) == {
+    write(settings, [first, Batch([again, put("2", "client2", "NASDAQ")], unfolded=ALL)])
+    assert query_holders(
+        settings, snapshots.current(settings), HoldersQuery(as_of=START + timedelta(9))
+    ) == {
         "client1": ["1"],
         "client2": ["2"],
     }
 
 
-def test_what_changed_after_a_snapshot_is_found_in_the_layer(tmp_path: Path) -> None:
-    at = Settings(home=tmp_path)
+def test_what_changed_after_a_snapshot_is_found_in_the_layer(settings: Settings) -> None:
     opened = [put("1", "client1", "NASDAQ"), put("2", "client2", "NASDAQ")]
     write(
-        at,
+        settings,
         [
             Batch(opened, [country_of("NASDAQ", "US")]),
             Batch([close("2")], unfolded=ALL),
             Batch([put("3", "client2", "NASDAQ")], unfolded=ALL),
         ],
     )
-    snapshot = snapshots.current(at)
+    snapshot = snapshots.current(settings)
     assert snapshot.folded == {"positions": 1, "exchanges": 1, "share_holders": 1}
     sql = "SELECT client, positions FROM share_holders WHERE snapshot > 1"
-    assert rows(at, sql, at_snapshot(snapshot, SHARE_HOLDERS)) == [
+    assert rows(settings, sql, at_snapshot(snapshot, SHARE_HOLDERS)) == [
         {"client": "client2", "positions": ["3"]}
     ]
     for shard in range(8):
         wanted = HoldersQuery(client="client2", shard=shard)
-        assert query_holders(at, snapshot, wanted) in ({}, {"client2": ["3"]})
+        assert query_holders(settings, snapshot, wanted) in ({}, {"client2": ["3"]})
 
 
-def test_a_table_that_is_folded_is_read_as_it_is_stored(tmp_path: Path) -> None:
-    at = Settings(home=tmp_path)
-    write(at, [Batch([put("1", "client1", "NASDAQ")], [country_of("NASDAQ", "US")])])
-    versions = at_snapshot(snapshots.current(at), POSITIONS, EXCHANGES, SHARE_HOLDERS)
+def test_a_table_that_is_folded_is_read_as_it_is_stored(settings: Settings) -> None:
+    write(settings, [Batch([put("1", "client1", "NASDAQ")], [country_of("NASDAQ", "US")])])
+    versions = at_snapshot(snapshots.current(settings), POSITIONS, EXCHANGES, SHARE_HOLDERS)
     assert list(versions.values()) == [1, 1, 1]  # version 0 is of the empty table
 
 
-def test_the_rows_of_some_keys_are_those_of_the_whole_table(tmp_path: Path) -> None:
-    at = Settings(home=tmp_path)
+def test_the_rows_of_some_keys_are_those_of_the_whole_table(settings: Settings) -> None:
     opened = [put(key, f"client{key}", "NASDAQ") for key in ("1", "2", "3")]
     later = [close("2"), put("3", "client1", "NASDAQ"), put("4", "client4", "NASDAQ")]
-    write(at, [Batch(opened, [country_of("NASDAQ", "US")]), Batch(later, unfolded=ALL)])
-    versions = at_snapshot(snapshots.current(at), POSITIONS, SHARE_HOLDERS)
+    write(settings, [Batch(opened, [country_of("NASDAQ", "US")]), Batch(later, unfolded=ALL)])
+    versions = at_snapshot(snapshots.current(settings), POSITIONS, SHARE_HOLDERS)
     for table, key, wanted in ((POSITIONS, "key", "3"), (SHARE_HOLDERS, "client", "client3")):
         layered = versions[table]
         assert isinstance(layered, LayeredVersion)
         sql = f"SELECT * FROM {table.name} ORDER BY {key}"  # noqa: S608 - ours
-        whole = rows(at, sql, {table: layered})
+        whole = rows(settings, sql, {table: layered})
         assert len(whole) == 4
         some = replace(layered, keys=f"SELECT '{wanted}' AS {key}")
-        assert rows(at, sql, {table: some}) == [row for row in whole if row[key] == wanted]
+        assert rows(settings, sql, {table: some}) == [row for row in whole if row[key] == wanted]
 
 
 RULE = FoldingRule(share=0.1, least_records=50, runs=500)

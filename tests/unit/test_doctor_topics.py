@@ -25,6 +25,11 @@ def _kafka_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_checks, "broker_version", lambda _settings, _seconds: "4.2")
 
 
+def found(settings: Settings, check: str) -> DoctorFinding:
+    [one] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == check]
+    return one
+
+
 def wrong(kafka: MemoryKafka) -> list[DoctorFinding]:
     found = kafka_checks.check_kafka(kafka.settings, NOW)
     return [one for one in found if one.state in ("warning", "error")]
@@ -40,8 +45,7 @@ def test_topics_that_were_created_with_another_number_of_partitions_are_named(
 ) -> None:
     def said(partitions: int) -> str:
         settings = kafka.settings.model_copy(update={"partitions": partitions})
-        [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
-        return found.found or ""
+        return found(settings, "topics").found
 
     assert said(2).endswith("are there, as declared")
     assert "SHARDPOST_PARTITIONS=4, which is for new topics: " in said(4)
@@ -89,9 +93,8 @@ def test_a_file_of_topics_that_is_wrong_is_an_error(kafka: MemoryKafka, tmp_path
     file = tmp_path / "topics.yaml"
     file.write_text("topics: {position: {}}")
     settings = kafka.settings.model_copy(update={"topics_file": file})
-    [found] = [one for one in kafka_checks.check_kafka(settings, NOW) if one.check == "topics"]
-    assert found.state == "error"
-    assert "topics.position" in found.found
+    one = found(settings, "topics")
+    assert (one.state, "topics.position" in one.found) == ("error", True)
 
 
 def test_run_topics_of_different_sizes_are_an_error(kafka: MemoryKafka) -> None:
@@ -148,11 +151,9 @@ def test_a_topic_whose_settings_may_not_be_read_is_unknown(
     kafka: MemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(monkeypatch, "describe_configs", "retries")
-    [found] = [
-        one for one in kafka_checks.check_kafka(kafka.settings, NOW) if one.check == "topic retries"
-    ]
-    assert found.state == "unknown"
-    assert "not authorized: requires permission DescribeConfigs on the topic" in found.found
+    one = found(kafka.settings, "topic retries")
+    assert one.state == "unknown"
+    assert "not authorized: requires permission DescribeConfigs on the topic" in one.found
 
 
 @pytest.fixture

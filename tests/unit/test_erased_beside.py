@@ -8,7 +8,6 @@ import pytest
 
 from shardpost import erasure
 from shardpost.delta import rewritten_files, snapshots, table_log
-from shardpost.delta.query import at_snapshot, rows
 from shardpost.delta.snapshot import GRACE, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders import table_commits
@@ -30,7 +29,7 @@ from tests.support import decisions
 from tests.support.aged_rebuilds import AgedRebuilds
 from tests.support.aged_tables import AgedTables
 from tests.support.at_step import Killed, at_step, killed
-from tests.support.contact_tables import NAME_OF_WHO, ROWS_OF_WHO, erased, on_disk, write
+from tests.support.contact_tables import NAME_OF_WHO, ROWS_OF_WHO, erased, on_disk, rows_in, write
 from tests.support.how_far import some
 from tests.support.memory_kafka import MemoryKafka
 
@@ -63,11 +62,7 @@ def beside(at: Settings) -> AgedRebuilds:
 
 def contacts(settings: Settings, view: Snapshot) -> str:
     """Return the rows of tables with contacts in a view, which are to be readable."""
-    found = (
-        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(view, table))  # noqa: S608
-        for table in OF_CONTACTS
-    )
-    return str([*found])
+    return str(rows_in(settings, view, *OF_CONTACTS))
 
 
 def folders(*numbers: int) -> list[Table]:

@@ -22,8 +22,6 @@ from shardpost.holders.model.view_tables import (
     OF_CONTACTS,
     REJECTED_RECORDS,
 )
-from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.reading import read_to_end
 from shardpost.locks import exclusive
 from shardpost.maintenance import planning
 from shardpost.maintenance.maintain import maintain
@@ -43,10 +41,11 @@ from tests.support.contact_tables import (
     erased,
     on_disk,
     rejected_rows,
+    rows_in,
     write,
 )
 from tests.support.how_far import some
-from tests.support.letter_world import append, failed, original, produce
+from tests.support.letter_world import append, committed, failed, original, produce
 from tests.support.memory_kafka import MemoryKafka
 
 STEPS = (
@@ -87,12 +86,7 @@ def fail(settings: Settings) -> None:
 
 def current(settings: Settings, *tables: Table) -> list[dict[str, Any]]:
     """Return all rows of tables at the newest snapshot."""
-    newest = snapshots.current(settings)
-    found = (
-        rows(settings, f"SELECT * FROM {table.name}", at_snapshot(newest, table))  # noqa: S608
-        for table in tables
-    )
-    return sorted((row for part in found for row in part), key=str)
+    return sorted(rows_in(settings, snapshots.current(settings), *tables), key=str)
 
 
 def letters(settings: Settings) -> list[dict[str, Any]]:
@@ -244,9 +238,7 @@ def test_beside_a_compaction_that_goes_on_the_tables_are_postponed(at: Settings)
 
 def test_letters_of_what_was_rejected_are_sent_before_it_is_erased(at: Settings) -> None:
     erased(at)
-    store = at.topic("dead-letters")
-    found = (read_to_end(at, TopicPartition(store, n), committed=True) for n in (0, 1))
-    sent = [message.value() for part in found for message in part]
+    sent = [letter.value for letter in committed(at, "dead-letters")]
     assert len(sent) == 4 + len(rejected_rows(at))
     assert sum(NAME_OF_WHO in str(value) for value in sent) == 2
 

@@ -8,9 +8,8 @@ import pytest
 
 from shardpost.errors import ShardpostError, UsageError
 from shardpost.kafka import offsets, records
-from shardpost.kafka.coordinates import TopicPartition
 from shardpost.kafka.partitioning import partition_of
-from shardpost.kafka.records import Outgoing, Record
+from shardpost.kafka.records import Outgoing
 from shardpost.kafka.topic_configs import topic_config
 from shardpost.kafka.transactions import FencedError, produce
 from shardpost.position_import import run
@@ -22,6 +21,7 @@ from shardpost.position_import.model.source import FileSource, Format, JdbcSourc
 from shardpost.position_import.run import ImportWriter, applied_import, record_of
 from shardpost.shares import parse_share, share
 from tests.support.at_step import at_step
+from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -262,14 +262,6 @@ def ends(kafka: MemoryKafka) -> dict[int, int]:
     return {partition: high for partition, (_, high) in found["positions"].items()}
 
 
-def written(kafka: MemoryKafka) -> list[Record]:
-    return [
-        one
-        for number in range(PARTITIONS)
-        for one in kafka.committed(TopicPartition("positions", number))
-    ]
-
-
 def write(kafka: MemoryKafka, keys: list[str], since: dict[int, int]) -> int:
     config = topic_config(kafka.settings, "positions")
     with closing(ImportWriter(kafka.settings, config)) as writer:
@@ -289,7 +281,9 @@ def test_all_is_written_once_and_then_on_record(
 
     monkeypatch.setattr(run, "step", lambda name: look() if "written" in name else None)
     assert write(kafka, KEYS, ends(kafka)) == 7
-    assert sorted((one.key or b"").decode() for one in written(kafka)) == KEYS
+    assert (
+        sorted((one.key or b"").decode() for one in committed(kafka.settings, "positions")) == KEYS
+    )
     assert seen == [None, None, None, APPLIED]
 
 
@@ -308,7 +302,7 @@ def test_a_record_of_another_program_since_the_comparison_stops_it(
     with pytest.raises(ShardpostError, match="since the list was compared; 0 records are") as error:
         write(kafka, ["0"], since)
     assert str(at) in str(error.value)
-    assert len(written(kafka)) == 1
+    assert len([*committed(kafka.settings, "positions")]) == 1
     assert applied_import(kafka.settings, "c1") is None
 
 
@@ -320,7 +314,7 @@ def test_between_two_transactions_it_stops_the_second(
     at_step(monkeypatch, run)("import batch written", lambda: produce(kafka.settings, other))
     with pytest.raises(ShardpostError, match="4 records are written, the rest is not"):
         write(kafka, KEYS, ends(kafka))
-    assert len(written(kafka)) == 5
+    assert len([*committed(kafka.settings, "positions")]) == 5
     assert applied_import(kafka.settings, "c1") is None
 
 
@@ -337,4 +331,4 @@ def test_a_newer_import_fences_an_older_one(
     at_step(monkeypatch, run)("import batch written", lambda: write(kafka, ["new"], ends(kafka)))
     with pytest.raises(FencedError, match="another import into positions has taken over"):
         write(kafka, KEYS, ends(kafka))
-    assert len(written(kafka)) == 5
+    assert len([*committed(kafka.settings, "positions")]) == 5

@@ -19,12 +19,12 @@ from shardpost.holders.inputs import Inputs, input_topics, retry_topics
 from shardpost.holders.model.unread import Look
 from shardpost.kafka import clients, offsets, reading, topic_metadata
 from shardpost.kafka.coordinates import TopicPartition
-from shardpost.kafka.records import Record
 from shardpost.locks import LockedError, exclusive
 from shardpost.settings import Settings
 from shardpost.spark.job_spec import BY_DEFAULT, document_of
 from shardpost.spark.submit import submit
 from tests.support.committed_snapshot import SHARDS, commit_snapshot, configure, limit, published
+from tests.support.letter_world import committed
 from tests.support.memory_kafka import MemoryKafka
 
 KAFKA = {"partitions": SHARDS}
@@ -160,12 +160,6 @@ def test_offsets_that_only_lag_tools_read_stop_nothing_if_they_are_refused(
     assert "shardpost-compaction were not committed: the group is not empty" in caplog.text
 
 
-def letters(kafka: MemoryKafka) -> list[Record]:
-    topic = kafka.settings.topic("dead-letters")
-    count = topic_metadata.partition_counts(kafka.settings, [topic])[topic]
-    return [r for n in range(count) for r in kafka.committed(TopicPartition(topic, n))]
-
-
 def renamed(settings: Settings, *topics: str) -> Settings:
     """Return settings by which these topics do not exist."""
     return settings.model_copy(update={f"topic_{topic}": f"no-{topic}" for topic in topics})
@@ -209,7 +203,7 @@ def test_letters_are_sent_also_where_publishing_fails(kafka: MemoryKafka) -> Non
     assert f"snapshot {view.number} is committed" in str(found.value)
     assert "left to do: publishing to no-share_holders. " in str(found.value)
     assert str(found.value).endswith("Run `shardpost compact` again: it does the rest")
-    assert [letter.value for letter in letters(kafka)] == [b"{"]
+    assert [one.value for one in committed(kafka.settings, "dead-letters")] == [b"{"]
     code, done = results.publish_and_send(kafka.settings, view)
     assert (code, done["published"], done["letters"]) == (0, 1, 0)
 
