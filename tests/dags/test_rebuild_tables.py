@@ -21,14 +21,7 @@ from shardpost.settings import Settings
 from shardpost.spark.job_spec import request_of
 from tests.dags.conftest import StandIn, read_back, states
 
-AS_DECLARED = {
-    "action": None,
-    "country": None,
-    "source": None,
-    "tables": None,
-    "max_changed": None,
-    "why": None,
-}
+AS_DECLARED = dict.fromkeys(("action", "country", "source", "tables", "max_changed", "why"))
 OLD, NEW = ({"snapshot": 7, "country": code, "tables": {"positions": 1}} for code in ("US", "GB"))
 # 25 % of the positions differ, 10 % of the holders.
 FOUND = Difference(OLD, NEW, Differences(75, 25, 0, 0), Differences(90, 4, 3, 3))

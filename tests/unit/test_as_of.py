@@ -1,8 +1,7 @@
 """The as-of SQL, and tables that are folded up to an earlier snapshot, against a plain fold."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +26,6 @@ from shardpost.settings import Settings
 from tests.support.histories import (
     START,
     Batch,
-    History,
     Record,
     close,
     country_of,
@@ -104,13 +102,6 @@ ALL = frozenset({"positions", "exchanges", "share_holders"})
 STORED = ("key", "seq", "snapshot", "retry_offset", "is_open", "client", "exchange")
 
 
-@contextmanager
-def written(batches: Sequence[Batch]) -> Iterator[tuple[Settings, History]]:
-    with tempfile.TemporaryDirectory() as home:
-        at = Settings(home=Path(home))
-        yield at, write(at, batches)
-
-
 @settings(
     max_examples=up_to(25, quick=8),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -119,7 +110,9 @@ def written(batches: Sequence[Batch]) -> Iterator[tuple[Settings, History]]:
 def test_at_every_snapshot_layered_tables_have_the_rows_of_the_fold(
     batches: Sequence[Batch],
 ) -> None:
-    with written(batches) as (at, history):
+    with tempfile.TemporaryDirectory() as home:
+        at = Settings(home=Path(home))
+        history = write(at, batches)
         for snapshot in snapshots.list_all(at):
             read = until(history, snapshot.number)
             assert found(at, snapshot) == expected(read.positions)

@@ -24,7 +24,7 @@ from shardpost.settings import Settings
 from shardpost.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
-from tests.support.at_step import Killed
+from tests.support.at_step import Killed, at_step
 from tests.support.how_far import some
 from tests.support.letter_world import (
     START,
@@ -386,14 +386,13 @@ def test_killed_between_two_steps_it_has_removed_whole_letters_or_none(
 def test_beside_a_sweep_that_is_first_it_tries_again(
     aged: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def swept() -> None:
+        aged.fail(5)
+        aged.append()
 
-    def swept(name: str) -> None:
-        if name == "remove letters" and not aged.open(aged.pruned).keys() & {"positions-0-5"}:
-            aged.fail(5)
-            aged.append()
-
-    monkeypatch.setattr(removal, "step", swept)
+    at_step(monkeypatch, removal)("remove letters", swept)
     assert aged.prune().letters == 3
+    assert "positions-0-5" in aged.open(aged.pruned)
     aged.check()
 
 

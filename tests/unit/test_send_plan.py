@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,10 +47,6 @@ def member(client: str, **more: Any) -> dict[str, Any]:
 
 def gone(client: str) -> dict[str, Any]:
     return {"client": client, "is_member": False, "was_member": True, "shard": 1}
-
-
-def index(states: Mapping[str, DeliveryState]) -> LedgerIndex:
-    return LedgerIndex.fold(LedgerEntry(client, state) for client, state in states.items())
 
 
 def lists(
@@ -172,14 +168,13 @@ def test_new_are_those_who_get_one_now_and_got_none_before_and_left_the_reverse(
         gone("sold"),
         gone("sold, was off"),
     ]
-    before = index(
-        {
-            "same": DeliveryState.SENT,
-            "mended": DeliveryState.FAILED,
-            "still bad": DeliveryState.FAILED,
-            "sold, was off": DeliveryState.SUPPRESSED,
-        }
-    )
+    states = {
+        "same": DeliveryState.SENT,
+        "mended": DeliveryState.FAILED,
+        "still bad": DeliveryState.FAILED,
+        "sold, was off": DeliveryState.SUPPRESSED,
+    }
+    before = LedgerIndex.fold(LedgerEntry(client, state) for client, state in states.items())
     found = lists(rows, LEDGER, before)
     assert found["new"] == ["new", "sent", "mended"]
     assert found["left"] == ["off", "sold"]

@@ -13,6 +13,7 @@ from deltalake.transaction import AddAction
 
 from shardpost.dead_letters.model.letter_format import DEAD_LETTERS
 from shardpost.delta import file_statistics, snapshots, table_log
+from shardpost.delta.arrow_schema import arrow_schema
 from shardpost.delta.query import FORM, FORM_PROPERTY, TableFormError, open_table, path_of, rows
 from shardpost.delta.snapshots import SNAPSHOTS
 from shardpost.delta.table import Table, columns
@@ -26,9 +27,7 @@ from tests.support.committed_snapshot import commit_snapshot
 from tests.support.memory_kafka import MemoryKafka
 
 TABLE = Table("things", columns("name STRING, at TIMESTAMP, number BIGINT"))
-COLUMNS = pa.schema(
-    [("name", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("number", pa.int64())]
-)
+COLUMNS = arrow_schema(TABLE)
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 YEAR_50000 = 1_515_722_400_000_000_000  # microseconds; more than Python's datetime holds
 
