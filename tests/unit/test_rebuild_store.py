@@ -32,6 +32,12 @@ def settings(settings: Settings) -> Settings:
     return settings
 
 
+@pytest.fixture
+def empty(tmp_path: Path) -> Settings:
+    """Give the settings of a home without a snapshot."""
+    return Settings(home=tmp_path / "empty")
+
+
 def order(country: str | None = None) -> Order:
     return Order(Action.START, "me", country=country, tables=TABLES)
 
@@ -106,8 +112,7 @@ def test_a_removal_that_was_broken_off_is_finished_by_the_next(
     assert drop.remove_unnamed(settings) == []
 
 
-def test_without_a_snapshot_or_a_table_nothing_begins(tmp_path: Path, settings: Settings) -> None:
-    empty = Settings.model_validate({"home": tmp_path / "empty"})
+def test_without_a_snapshot_or_a_table_nothing_begins(empty: Settings, settings: Settings) -> None:
     with pytest.raises(ShardpostError, match="run `shardpost compact`"):
         begun(empty, order())
     lacking = Order(Action.START, "me", tables=("clients",))
@@ -123,33 +128,33 @@ def test_times_are_those_of_the_clock(settings: Settings) -> None:
 
 
 def test_it_reads_all_records_of_the_histories_and_not_only_the_latest(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    empty: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert REBUILD_TABLES.unread_records(settings) == 0
-    write(settings, [Batch(tuple(put("1", f"client{n}", "NASDAQ") for n in range(5)))])
-    assert REBUILD_TABLES.unread_records(settings) == 5
+    assert REBUILD_TABLES.unread_records(empty) == 0
+    write(empty, [Batch(tuple(put("1", f"client{n}", "NASDAQ") for n in range(5)))])
+    assert REBUILD_TABLES.unread_records(empty) == 5
     for least, is_long in ((5, True), (6, False)):
         monkeypatch.setattr(job_spec, "LONG_RUN_RECORDS", least)
-        assert REBUILD_TABLES.is_long(settings) is is_long
+        assert REBUILD_TABLES.is_long(empty) is is_long
 
 
-def test_one_that_is_built_has_nothing_to_read(settings: Settings) -> None:
-    write(settings, [Batch((put("1", "client1", "NASDAQ"),))])
+def test_one_that_is_built_has_nothing_to_read(empty: Settings) -> None:
+    write(empty, [Batch((put("1", "client1", "NASDAQ"),))])
     order = Order(Action.START, "me", tables=tables_of("share_holders"))
-    rebuild = begun(settings, order)
-    assert REBUILD_TABLES.unread_records(settings) == 1
-    store.update(settings, replace(rebuild, state=State.BUILT))
-    assert REBUILD_TABLES.unread_records(settings) == 0
+    rebuild = begun(empty, order)
+    assert REBUILD_TABLES.unread_records(empty) == 1
+    store.update(empty, replace(rebuild, state=State.BUILT))
+    assert REBUILD_TABLES.unread_records(empty) == 0
 
 
-def test_a_snapshot_without_histories_has_nothing_to_read(settings: Settings) -> None:
-    snapshots.commit(settings, snapshot(1, {}))
-    assert REBUILD_TABLES.unread_records(settings) == 0
+def test_a_snapshot_without_histories_has_nothing_to_read(empty: Settings) -> None:
+    snapshots.commit(empty, snapshot(1, {}))
+    assert REBUILD_TABLES.unread_records(empty) == 0
 
 
-def test_a_history_that_is_gone_is_left_to_the_job_to_report(settings: Settings) -> None:
-    write(settings, [Batch((put("1", "client1", "NASDAQ"),))])
-    shutil.rmtree(path_of(settings, POSITION_EVENTS))
+def test_a_history_that_is_gone_is_left_to_the_job_to_report(empty: Settings) -> None:
+    write(empty, [Batch((put("1", "client1", "NASDAQ"),))])
+    shutil.rmtree(path_of(empty, POSITION_EVENTS))
     with pytest.raises(ShardpostError, match="the tables could not be read"):
-        REBUILD_TABLES.unread_records(settings)
-    assert not REBUILD_TABLES.is_long(settings)
+        REBUILD_TABLES.unread_records(empty)
+    assert not REBUILD_TABLES.is_long(empty)
