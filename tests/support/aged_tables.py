@@ -31,6 +31,7 @@ from shardpost.maintenance.maintain import maintain, prune_old
 from shardpost.settings import Settings
 from tests.support import histories
 from tests.support.histories import History, Record, arrow, close, country_of, put
+from tests.support.how_far import drawn
 
 # In the future: files were written long before, by the clock of the file system.
 START = datetime(2041, 1, 5, tzinfo=UTC)
@@ -149,11 +150,15 @@ class AgedTables:
         }
 
     def require_all_kept(self) -> set[int]:
-        """Hold every snapshot that is in the table against what it was; return their numbers."""
-        found = snapshots.list_all(self.settings)
-        for snapshot in found:
-            assert self.view(snapshot) == self.expected[snapshot.number], snapshot.number
-        return {snapshot.number for snapshot in found}
+        """Hold snapshots that are in the table against what they were; return all their numbers.
+
+        The newest, and some others; with `--all` each.
+        """
+        found = {snapshot.number: snapshot for snapshot in snapshots.list_all(self.settings)}
+        numbers = sorted(found, reverse=True)
+        for number in [*numbers[:1], *drawn(numbers[1:], 3)]:
+            assert self.view(found[number]) == self.expected[number], number
+        return {*found}
 
     def instants(self, snapshot: Snapshot) -> list[datetime | None]:
         """Return the times at which its answer may change, from `history_from` on; None is now."""
@@ -214,11 +219,15 @@ def data_files(settings: Settings) -> set[Path]:
 
 def needed_files(settings: Settings) -> set[Path]:
     """Return the data files that snapshots name."""
+    versions = {
+        (table, snapshot.tables[table.name])
+        for snapshot in snapshots.list_all(settings)
+        for table in VIEW
+    }
     return {
         Path(path_of(settings, table)) / path
-        for table in VIEW
-        for snapshot in snapshots.list_all(settings)
-        for path in table_log.sizes(settings, table, snapshot.tables[table.name])
+        for table, version in versions
+        for path in table_log.sizes(settings, table, version)
     }
 
 

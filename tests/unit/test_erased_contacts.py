@@ -44,7 +44,7 @@ from tests.support.contact_tables import (
     rows_in,
     write,
 )
-from tests.support.how_far import some
+from tests.support.how_far import drawn, some
 from tests.support.letter_world import append, committed, failed, original, produce
 from tests.support.memory_kafka import MemoryKafka
 
@@ -65,9 +65,9 @@ STEPS = (
 KAFKA = {"partitions": 2, "kafka_timeout": 1, "lock_wait": 0.1}
 
 
-@pytest.fixture(params=[False, True], ids=["layered", "folded"])
+@pytest.fixture(params=drawn(["layered", "folded"]))
 def at(kafka: MemoryKafka, request: pytest.FixtureRequest) -> Settings:
-    write(kafka.settings, folded=request.param, older=True)
+    write(kafka.settings, folded=request.param == "folded", older=True)
     fail(kafka.settings)
     return kafka.settings
 

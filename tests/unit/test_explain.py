@@ -116,7 +116,7 @@ def test_what_is_explained_of_a_past_snapshot_is_of_a_later_one_too(batches: lis
     assert [row for row in after if row in before] == before
 
 
-OPENED = put("1", "client1", "NASDAQ", 1)
+OPENED, MOVED = put("1", "client1", "NASDAQ", 1), put("1", "client2", "NASDAQ", 7)
 IN_US = "exchange NASDAQ is in US"
 PUT = ("1", "put", "positions@0", IN_US)
 TOOK = ("1", "took", "positions@1", "it is closed")
@@ -158,11 +158,11 @@ GONE = "the topic no longer held this record: compact --reconcile closed it"
             [("1", "put", "retries@1", IN_US)],
         ),
         (
-            [Batch([reject("1"), retry(OPENED, 0), retry(put("1", "client2", "NASDAQ"), 0)], [US])],
+            [Batch([reject("1"), retry(OPENED, 0), retry(MOVED, 0)], [US])],
             [("1", "put", "retries@1", IN_US), ("1", "took", "retries@2", "it is client2's")],
         ),
         # A correction of a good record changes nothing.
-        ([Batch([OPENED], [US]), Batch([retry(put("1", "client2", "NASDAQ", 7), 0)])], [PUT]),
+        ([Batch([OPENED], [US]), Batch([retry(MOVED, 0)])], [PUT]),
         # What a reconciliation closed is named as that, with the record that is gone.
         (
             [Batch([OPENED], [US]), Batch([reconcile("1", 5)])],

@@ -47,6 +47,23 @@ def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgedTables:
     return AgedTables(settings, Random(7))  # noqa: S311
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> AgedTables:
+    """Give tables of so many commits that entries of the logs go, too; they are only copied."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_files, "FILES_PER_TIER", 4)
+        home = tmp_path_factory.mktemp("template")
+        made = AgedTables(Settings(home=home, snapshot_days=30), Random(7))  # noqa: S311
+        made.age(9)
+        return made
+
+
+@pytest.fixture
+def old(template: AgedTables, aged: AgedTables) -> AgedTables:
+    """Give a copy of those tables."""
+    return _copied(template, aged.settings.home / "old")
+
+
 def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
     aged: AgedTables,
 ) -> None:
@@ -61,20 +78,19 @@ def test_what_no_kept_snapshot_needs_is_removed_and_the_rest_reads_the_same(
     assert maintain(aged.settings, aged.now).is_empty
 
 
-def test_a_dry_run_says_what_goes_and_changes_nothing(aged: AgedTables) -> None:
-    aged.age(5)
-    before = data_files(aged.settings)
-    said = maintain(aged.settings, aged.now, dry_run=True)
-    assert data_files(aged.settings) == before
-    assert aged.require_all_kept() == set(range(1, 9))
-    assert maintain(aged.settings, aged.now).as_json() == said.as_json()
+def test_a_dry_run_says_what_goes_and_changes_nothing(old: AgedTables) -> None:
+    before = data_files(old.settings)
+    said = maintain(old.settings, old.now, dry_run=True)
+    assert data_files(old.settings) == before
+    assert old.require_all_kept() == set(range(1, 13))
+    assert maintain(old.settings, old.now).as_json() == said.as_json()
     planned = {
-        Path(path_of(aged.settings, table)) / file.path
+        Path(path_of(old.settings, table)) / file.path
         for table, one in zip(TABLES, said.tables, strict=False)
         if table in VIEW
         for file in one.files
     }
-    assert planned == before - data_files(aged.settings)
+    assert planned == before - data_files(old.settings)
     assert said.dropped
     assert any(line.startswith("snapshots: ") for line in said.lines(30))
 
@@ -111,17 +127,16 @@ def test_what_a_run_is_writing_stays(aged: AgedTables) -> None:
     aged.require_all_kept()
 
 
-def test_without_kafka_no_snapshot_goes(aged: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kafka_no_snapshot_goes(old: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_settings: Settings) -> set[int]:
         raise ShardpostError("Kafka does not answer")
 
-    aged.age(3)
-    assert maintain(aged.settings, aged.now, dry_run=True).dropped
+    assert maintain(old.settings, old.now, dry_run=True).dropped
     monkeypatch.setattr(planning, "noted_snapshots", refuse)
-    found = maintain(aged.settings, aged.now)
-    assert (found.dropped, len(found.kept)) == ([], 6)
+    found = maintain(old.settings, old.now)
+    assert (found.dropped, len(found.kept)) == ([], 12)
     assert "Kafka does not answer" in found.errors[0]
-    aged.require_all_kept()
+    old.require_all_kept()
 
 
 def test_what_kafka_names_is_kept(aged: AgedTables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,17 +172,16 @@ def _copied(aged: AgedTables, home: Path) -> AgedTables:
 
 
 def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
-    aged: AgedTables, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    old: AgedTables, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged.age(9)  # so many commits that entries of the logs go, too
     folder = tmp_path_factory.mktemp("copies")
-    whole = _copied(aged, folder / "whole")
+    whole = _copied(old, folder / "whole")
     count = _steps(monkeypatch, None)
     maintain(whole.settings, whole.now)
     steps = next(count)
     assert steps >= 5  # snapshots, the files of three tables, the end
     for at in some(range(steps), 2):
-        broken = _copied(aged, folder / str(at))
+        broken = _copied(old, folder / str(at))
         _steps(monkeypatch, at)
         with pytest.raises(KeyboardInterrupt):
             maintain(broken.settings, broken.now)
@@ -181,9 +195,8 @@ def test_broken_off_between_any_two_steps_it_has_only_kept_too_much(
 
 
 def test_broken_off_while_it_removes_files_all_is_readable(
-    aged: AgedTables, monkeypatch: pytest.MonkeyPatch
+    old: AgedTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged.age(9)
     own = stored_files.remove
     for left in some((0, 1, 7)):
         removed = itertools.count()
@@ -197,12 +210,12 @@ def test_broken_off_while_it_removes_files_all_is_readable(
         with monkeypatch.context() as patch:
             patch.setattr(stored_files, "remove", remove)
             with pytest.raises(KeyboardInterrupt):
-                maintain(aged.settings, aged.now)
-        aged.require_all_kept()
-        aged.compact()
-    maintain(aged.settings, aged.now)
-    aged.require_all_kept()
-    assert data_files(aged.settings) == needed_files(aged.settings)
+                maintain(old.settings, old.now)
+        old.require_all_kept()
+        old.compact()
+    maintain(old.settings, old.now)
+    old.require_all_kept()
+    assert data_files(old.settings) == needed_files(old.settings)
 
 
 def test_sizes_say_what_keeps_a_table(aged: AgedTables) -> None:

@@ -226,7 +226,7 @@ ACTIONS = strategies.lists(
 
 
 @example_settings(
-    max_examples=up_to(15, quick=4),
+    max_examples=up_to(15, quick=2),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

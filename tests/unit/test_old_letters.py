@@ -25,7 +25,7 @@ from shardpost.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
 from tests.support.at_step import Killed, at_step
-from tests.support.how_far import some
+from tests.support.how_far import some, up_to
 from tests.support.letter_world import (
     START,
     append,
@@ -181,7 +181,7 @@ def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> 
         return [b"7", *(f"positions-0-{number}".encode() for number in range(8))]
 
     world.sweep()
-    for number in range(60):
+    for number in range(up_to(60, quick=30)):
         draw.choice(actions)()
         if number % 3 == 0:
             world.check()

@@ -36,7 +36,7 @@ from tests.support.histories import (
     reject,
     retry,
 )
-from tests.support.how_far import up_to
+from tests.support.how_far import some, up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
 NOW = START + timedelta(days=900)
@@ -63,7 +63,7 @@ def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str
 
 
 @pytest.mark.parametrize(("at_once", "bytes_at_once"), [(3, 1), (1_000_000, 1_000_000)])
-@settings(max_examples=up_to(25, quick=6))
+@settings(max_examples=up_to(25, quick=3))
 @given(LAYERED_BATCHES, strategies.lists(strategies.integers(0, 10), min_size=5, max_size=5))
 def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
     at_once: int, bytes_at_once: int, batches: Sequence[Batch], horizons: Sequence[int]
@@ -167,7 +167,7 @@ def test_the_commands_say_so_and_json_is_what_the_contract_names(
     assert "history_from" not in snapshots.current(world.settings).as_json()
 
 
-@pytest.mark.parametrize("killed_at", STEPS)
+@pytest.mark.parametrize("killed_at", some(STEPS, 2))
 def test_killed_at_any_step_all_is_there_and_the_next_run_goes_on(
     world: AppendedHistories, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:

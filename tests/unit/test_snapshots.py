@@ -105,7 +105,7 @@ def version(settings: Settings) -> int:
 
 
 def test_many_snapshots_are_in_few_files_and_all_are_there(settings: Settings) -> None:
-    numbers = range(1, up_to(101, quick=41))
+    numbers = range(1, up_to(101, quick=25))
     made = [snapshot(number, topic_ids={"t": str(number)}) for number in numbers]
     for one in made:
         snapshots.commit(settings, one)
