@@ -14,7 +14,7 @@ from typing import Any
 
 from shardpost.delta import parquet_files, snapshots, table_log
 from shardpost.delta.arrow_schema import arrow_schema
-from shardpost.delta.query import OpenedTables, at_snapshot, path_of, rows
+from shardpost.delta.query import OpenedTables, at_snapshot, path_of
 from shardpost.delta.snapshot import Counts, Snapshot
 from shardpost.delta.table import Table
 from shardpost.holders.model.as_of import RELATIONS
@@ -56,6 +56,8 @@ class AgedTables:
     fold_share: float = 1
     expected: dict[int, View] = field(default_factory=dict)
     _runs: Any = field(default_factory=itertools.count)
+    # {(path of a table, version that one file is all of): that file}
+    _files: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _records: list[Record] = field(default_factory=list)
     _is_to_be_restored: bool = True
 
@@ -100,8 +102,11 @@ class AgedTables:
                 )
                 added += merged
             else:
-                old = [*table_log.sizes(self.settings, table, version)]
+                known = self._files.get((table.path, version))
+                old = known or [*table_log.sizes(self.settings, table, version)]
             versions[table.name] = table_log.commit(self.settings, table, version, added, old)
+            if declared is not POSITION_EVENTS:
+                self._files[table.path, versions[table.name]] = [path]
         if crash:
             return
         ends = {"positions": {0: number}}
@@ -144,8 +149,10 @@ class AgedTables:
     def view(self, snapshot: Snapshot) -> View:
         """Return all rows of a snapshot."""
         located = [snapshot.located(table) for table in VIEWED]
+        versions = {table: snapshot.tables[table.name] for table in located}
+        opened = OpenedTables(self.settings, versions)
         return {
-            table.name: sorted(map(str, _query(self.settings, table, snapshot.tables[table.name])))
+            table.name: sorted(map(str, opened.rows(f"SELECT * FROM {table.name}")))  # noqa: S608
             for table in located
         }
 
@@ -236,7 +243,3 @@ def _as_text(table: Table, found: list[dict[str, Any]]) -> list[str]:
     names = arrow_schema(table).names
     plain = [{k: str(v) if isinstance(v, StrEnum) else v for k, v in row.items()} for row in found]
     return [str({name: row.get(name) for name in names}) for row in plain]
-
-
-def _query(settings: Settings, table: Table, version: int) -> list[dict[str, Any]]:
-    return rows(settings, f"SELECT * FROM {table.name}", {table: version})  # noqa: S608
