@@ -36,7 +36,7 @@ from tests.support.histories import START, Batch, country_of, put
 from tests.support.how_far import drawn, some, up_to
 from tests.support.memory_kafka import MemoryKafka, memory_kafka
 
-READERS = up_to(50, quick=4)
+READERS = up_to(50, quick=2)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def offered(aged: AgedTables) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("is_pruned", [True, False])
+@pytest.mark.parametrize("is_pruned", drawn([True, False]))
 @pytest.mark.parametrize("seed", some(range(3), 0))
 def test_random_histories_with_prunings_and_maintenance_between_any_two_runs(
     aged: AgedTables, seed: int, is_pruned: bool
