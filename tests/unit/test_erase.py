@@ -24,7 +24,7 @@ from shardpost.weekly_email.ledger_guard import LedgerGuard
 from shardpost.weekly_email.ledger_topic import Ledger
 from shardpost.weekly_email.model.ledger import DeliveryState, LedgerEntry, erased_id
 from shardpost.weekly_email.model.resolution import Outcome, Resolution
-from shardpost.weekly_email.model.week import FrozenWeek, IsoWeek
+from shardpost.weekly_email.model.week import IsoWeek
 from shardpost.weekly_email.model.week_tables import AUDIENCES
 from shardpost.weekly_email.week_retention import close_old_weeks, erase_old_audiences
 from tests.support import decisions
@@ -35,7 +35,7 @@ from tests.support.contact_tables import on_disk
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import freeze, record
+from tests.support.written_weeks import freeze, frozen_row, record
 
 SENT, FAILED, UNKNOWN, OPEN = (IsoWeek(2026, number) for number in (44, 45, 46, 47))
 WEEKS = (SENT, FAILED, UNKNOWN, OPEN)
@@ -71,12 +71,6 @@ def state(settings: Settings, week: IsoWeek, client: str = WHO) -> DeliveryState
         return ledger.open().states([client])[0]
 
 
-def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
-    found = FrozenWeeks(settings).find(week)
-    assert found is not None
-    return found
-
-
 def in_ledger(kafka: MemoryKafka) -> str:
     """Return what the ledger's topic has once it was compacted."""
     partition = TopicPartition(kafka.settings.topic("weekly-emails"), SHARD)
@@ -98,7 +92,7 @@ def is_erased(kafka: MemoryKafka) -> bool:
         DeliveryState.SUPPRESSED,
     ]
     for week in WEEKS:  # the others are as they were
-        frozen = row(at, week)
+        frozen = frozen_row(at, week)
         found = [name for shard in (0, 1) for name in FrozenWeeks(at).clients(frozen, shard)]
         assert sorted(found) == ["c0", "c2", "c4"]
         member = FrozenWeeks(at).member(frozen, "c2")
@@ -163,7 +157,7 @@ def test_killed_at_any_step_and_run_again_it_is_erased(
     with pytest.raises(Killed):
         erased(kafka.settings)
     for week in WEEKS:  # what is kept can be read, with the client or without
-        frozen = row(kafka.settings, week)
+        frozen = frozen_row(kafka.settings, week)
         assert FrozenWeeks(kafka.settings).member(frozen, "c2") is not None
     assert state(kafka.settings, SENT) is DeliveryState.SENT
     erased(kafka.settings)
@@ -175,7 +169,7 @@ def test_while_a_week_is_mailed_nothing_of_it_is_erased_nor_on_record(kafka: Mem
     at = kafka.settings
     with LedgerGuard(at, UNKNOWN).locked([0]):
         result = erased(at)
-        assert FrozenWeeks(at).member(row(at, UNKNOWN), WHO) is not None
+        assert FrozenWeeks(at).member(frozen_row(at, UNKNOWN), WHO) is not None
         assert state(at, UNKNOWN) is DeliveryState.SENDING
     assert "is already running" in result.postponed[str(UNKNOWN)]
     assert list(decisions.list_all(at)) == []

@@ -29,7 +29,7 @@ from tests.support.email_requests import email_request
 from tests.support.how_far import some
 from tests.support.mailed_home import CLIENTS, mailed_home
 from tests.support.memory_kafka import MemoryKafka
-from tests.support.written_weeks import freeze, look, record
+from tests.support.written_weeks import freeze, frozen_row, look, record
 
 OLD, NEW = IsoWeek(2024, 30), IsoWeek(2026, 46)
 LAST = NEW.next
@@ -44,19 +44,13 @@ def kafka(tmp_path: Path) -> Iterator[MemoryKafka]:
         yield kafka
 
 
-def row(settings: Settings, week: IsoWeek) -> FrozenWeek:
-    found = FrozenWeeks(settings).find(week)
-    assert found is not None
-    return found
-
-
 def request(week: IsoWeek, *arguments: str) -> Any:
     return email_request(week, *arguments, now=NOW)
 
 
 def is_complete(settings: Settings, week: IsoWeek) -> bool:
     """Tell whether a kept week is read as it was frozen, at the version that its row names."""
-    frozen = row(settings, week)
+    frozen = frozen_row(settings, week)
     listed = [FrozenWeeks(settings).clients(frozen, shard) for shard in (0, 1)]
     member = FrozenWeeks(settings).member(frozen, "c1")
     assert member is not None
@@ -73,7 +67,7 @@ def is_gone(settings: Settings, week: IsoWeek) -> bool:
     table = Path(path_of(settings, AUDIENCES))
     files = [path for path in table.rglob("*.parquet") if str(week) in str(path)]
     rows = FrozenWeeks(settings).recipients(week, AudienceFiles(settings).version())
-    return not files and not rows and row(settings, week).audience_erased_at is not None
+    return not files and not rows and frozen_row(settings, week).audience_erased_at is not None
 
 
 def log_text(settings: Settings) -> str:
@@ -200,7 +194,7 @@ def test_a_run_that_read_the_week_before_it_was_erased_refuses_it_behind_its_loc
     at: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(at, OLD, "c2", DeliveryState.SENT)
-    known = row(at, OLD)
+    known = frozen_row(at, OLD)
     erase_old_audiences(at, NOW)
     find = FrozenWeeks.find
     answers = iter([known, known])
