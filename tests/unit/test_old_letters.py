@@ -25,7 +25,7 @@ from shardpost.topic_names import TopicName
 from shardpost.topics.creation import apply_topics
 from shardpost.topics.stores import require_stores
 from tests.support.at_step import Killed, at_step
-from tests.support.how_far import some, up_to
+from tests.support.how_far import drawn, up_to
 from tests.support.letter_world import (
     START,
     append,
@@ -158,7 +158,7 @@ def aged(world: World) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", some(range(8)))
+@pytest.mark.parametrize("seed", drawn(range(8)))
 def test_whatever_happens_the_same_letters_are_open(world: World, seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - the same each time
     actions: list[Callable[[], object]] = [

@@ -36,7 +36,7 @@ from tests.support.histories import (
     reject,
     retry,
 )
-from tests.support.how_far import some, up_to
+from tests.support.how_far import drawn, some, up_to
 from tests.support.random_histories import LAYERED_BATCHES
 
 NOW = START + timedelta(days=900)
@@ -62,7 +62,7 @@ def held(world: AppendedHistories, as_of: datetime | None) -> dict[str, list[str
     return held_by(world.opened(), as_of)
 
 
-@pytest.mark.parametrize(("at_once", "bytes_at_once"), [(3, 1), (1_000_000, 1_000_000)])
+@pytest.mark.parametrize(("at_once", "bytes_at_once"), drawn([(3, 1), (10**6, 10**6)]))
 @settings(max_examples=up_to(25, quick=3))
 @given(LAYERED_BATCHES, strategies.lists(strategies.integers(0, 10), min_size=5, max_size=5))
 def test_pruned_between_any_two_runs_it_equals_the_fold_at_every_time_since(
